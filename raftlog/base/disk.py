@@ -1,0 +1,179 @@
+"""The disk port: everything raftlog asks of a file system, so that a simulated disk can stand in for it.
+
+Ordering law: bytes are durable once `File.sync` returned; a new, renamed or removed name is durable once
+`Disk.sync_dir` of its folder returned. A failed sync must never be retried (the kernel may have dropped the pages):
+callers take the log directory offline.
+
+This is the only module of the core that touches `os`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+IOV_MAX = 1024
+"""Buffers one `pwritev` takes (Linux UIO_MAXIOV)."""
+
+
+class File(Protocol):
+    """An open file. Positions are explicit; there is no cursor."""
+
+    path: str
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Read up to `size` bytes at `position`; fewer only at the end of the file."""
+
+    def pread_cached(self, size: int, position: int) -> bytes | None:
+        """Like `pread`, but None when it would have to wait for the device. May return fewer bytes."""
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write all buffers one after the other at `position`, all of them or raise OSError; returns the byte count."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def sync(self) -> None:
+        """Make contents and size durable (fdatasync). May be called from another thread than the writer's."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """A file system. Paths are absolute strings."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing. FileNotFoundError unless it exists or `create`."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Sorted names in a folder."""
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder and its parents; fine if it exists."""
+
+    def rename(self, source: str, target: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def rmtree(self, path: str) -> None: ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def write_file(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        """Replace a file atomically: temporary name, sync, rename, sync of the folder (the syncs only if `sync`)."""
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """(total, usable) bytes of the volume that holds `path`."""
+
+
+class RealFile:
+    """A `File` on the operating system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def pread(self, size: int, position: int) -> bytes:
+        return os.pread(self._fd, size, position)
+
+    def pread_cached(self, size: int, position: int) -> bytes | None:
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                return self.pread(size, position)
+            raise
+        return bytes(buffer) if count == size else bytes(memoryview(buffer)[:count])
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        total = sum(map(len, buffers))
+        written = os.pwritev(self._fd, buffers[:IOV_MAX], position)
+        if written != total:
+            self._write_rest(buffers, position, written)
+        return total
+
+    def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int) -> None:
+        rest = memoryview(b"".join(buffers))[written:]
+        while rest:
+            count = os.pwrite(self._fd, rest, position + written)
+            written += count
+            rest = rest[count:]
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealDisk:
+    """The `Disk` of the operating system."""
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def mkdir(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def rmtree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_file(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        temporary = path + ".tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+        if sync:
+            self.sync_dir(os.path.dirname(path))
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        stat = os.statvfs(path)
+        return stat.f_frsize * stat.f_blocks, stat.f_frsize * stat.f_bavail

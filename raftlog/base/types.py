@@ -1,0 +1,38 @@
+"""Words that every room shares. Offsets are record counts from the start of a partition, `end_*` is exclusive."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+NO_BROKER: Final = -1
+"""The id where a leader or broker is unknown or absent."""
+
+NO_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_SEQUENCE: Final = -1
+
+CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class EpochEnd(NamedTuple):
+    """The largest leader epoch ≤ the one asked for, and the offset at which it ends (exclusive). (-1, -1) if unknown."""
+
+    epoch: int
+    end_offset: int
+
+
+UNKNOWN_EPOCH_END: Final = EpochEnd(NO_EPOCH, NO_OFFSET)
