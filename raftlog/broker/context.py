@@ -1,0 +1,52 @@
+"""What request handlers stand on: the parts of one broker, and the shape of one request. No behaviour."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from raftlog.base.env import Env
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.requests import Reply, Request
+
+if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig
+    from raftlog.broker.replicas import Replicas
+
+
+class Submit(Protocol):
+    """Ask the active controller, wherever it is. Raises KafkaError (retriable ones when no majority answers in time)."""
+
+    def __call__(self, request: Request, *, timeout: float | None = None) -> Awaitable[Reply]: ...
+
+
+@dataclass(slots=True)
+class BrokerContext:
+    """One broker, as its handlers see it. `image()` is the newest published metadata image."""
+
+    env: Env
+    config: NodeConfig
+    image: Callable[[], MetadataImage]
+    submit: Submit
+    replicas: Replicas
+    groups: Any = None
+    broker_epoch: Callable[[], int] = lambda: -1
+
+
+@dataclass(slots=True, frozen=True)
+class RequestContext:
+    """Who asks, and how. `peer_broker_id` is set only on connections that proved the cluster secret."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    listener: str
+    peer_host: str
+    peer_broker_id: int | None = None
+
+
+Handler = Callable[[BrokerContext, RequestContext, Any], Any | asyncio.Future[Any] | Awaitable[Any]]
+"""(broker, request, decoded kio message) → kio response, or an awaitable of one, or None for no response at all."""

@@ -1,0 +1,138 @@
+"""The cluster's state as a value: frozen, structurally shared, equal on every node at equal offsets.
+
+An image knows nothing of who decides or how it came here. `raftlog.metadata.replay` makes the next one from records;
+listeners get `(old, new)` and compare; a loaded snapshot is just a bigger difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from raftlog.base.types import NO_BROKER, TopicPartition
+
+ResourceType = Literal["topic", "broker"]
+
+EMPTY: Mapping[object, object] = MappingProxyType({})
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where clients (or brokers) reach a broker: one advertised listener."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+class BrokerState(msgspec.Struct, frozen=True):
+    """A registered broker. `broker_epoch` is the metadata offset of its registration record (KIP-631)."""
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    directory_ids: tuple[UUID, ...] = ()
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Return the endpoint of a listener name, or None."""
+        return next((each for each in self.endpoints if each.listener == listener), None)
+
+
+class PartitionState(msgspec.Struct, frozen=True):
+    """One partition: isr ⊆ replicas, leader ∈ isr or NO_BROKER.
+
+    `leader_epoch` grows with every leader election, `partition_epoch` with every change. `isr_lost`: the last in-sync
+    replica came back with another disk, so only an unclean election may choose a leader.
+    """
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int = NO_BROKER
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    isr_lost: bool = False
+
+
+class TopicState(msgspec.Struct, frozen=True):
+    """A topic; `partitions` is indexed by partition number."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionState, ...]
+
+
+class MetadataImage(msgspec.Struct, frozen=True):
+    """Everything the cluster agreed on up to (not including) the metadata record at `offset`.
+
+    Treat every mapping as read-only; unchanged parts are shared between images, so `is` comparison finds changes.
+    `configs[(resource_type, name)][key]`: dynamic configs; broker name "" is the cluster-wide default.
+    """
+
+    offset: int = 0
+    controller_epoch: int = 0
+    controller_id: int = NO_BROKER
+    cluster_id: str = ""
+    brokers: Mapping[int, BrokerState] = {}
+    topics: Mapping[str, TopicState] = {}
+    topic_names: Mapping[UUID, str] = {}
+    configs: Mapping[tuple[str, str], Mapping[str, str]] = {}
+    next_producer_id: int = 0
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        """Return one partition's state, or None."""
+        state = self.topics.get(topic)
+        if state is None or not 0 <= partition < len(state.partitions):
+            return None
+        return state.partitions[partition]
+
+    def topic_by_id(self, topic_id: UUID) -> TopicState | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def config(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
+        """Return the dynamic configs set on one resource."""
+        return self.configs.get((resource_type, name), {})
+
+
+EMPTY_IMAGE = MetadataImage()
+
+
+def changed_partitions(
+    old: MetadataImage, new: MetadataImage
+) -> Iterator[tuple[TopicPartition, TopicState | None, PartitionState | None, PartitionState | None]]:
+    """Yield (partition, its topic in `new`, old state, new state) for each partition that differs.
+
+    A topic that was deleted and made again under one name (another id) appears twice: gone, then new.
+    """
+    for name, topic in new.topics.items():
+        before = old.topics.get(name)
+        if before is topic:
+            continue
+        if before is not None and before.topic_id != topic.topic_id:
+            yield from _all_partitions_gone(before)
+            before = None
+        old_partitions = before.partitions if before else ()
+        for index, state in enumerate(topic.partitions):
+            was = old_partitions[index] if index < len(old_partitions) else None
+            if was is not state and was != state:
+                yield TopicPartition(name, index), topic, was, state
+    for name, topic in old.topics.items():
+        if name not in new.topics:
+            yield from _all_partitions_gone(topic)
+
+
+def _all_partitions_gone(
+    topic: TopicState,
+) -> Iterator[tuple[TopicPartition, None, PartitionState, None]]:
+    for index, state in enumerate(topic.partitions):
+        yield TopicPartition(topic.name, index), None, state, None
