@@ -46,7 +46,7 @@ def test_both_directions_equal_kio(key: int, version: int, direction: str, data:
 
 
 def test_the_schema_of_every_api_can_be_read() -> None:
-    """Also the APIs that are not served have reader and writer, so that errors can be said in their own shape."""
+    """Also APIs that are not served have reader and writer, so that errors can be said in their shape."""
     for key, version, direction in every_version("request") + every_version("response"):
         entity_writer(message_type(key, version, direction))
 
