@@ -21,10 +21,10 @@ from raftlog.base.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
 )
-from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP, EpochEnd
+from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP, UNKNOWN_EPOCH_END, EpochEnd
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import IsrChange, IsrMember
-from raftlog.records.batch import validate_produced
+from raftlog.records.header import validate_produced
 from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.progress import NEVER, Progress
@@ -73,7 +73,6 @@ class Leading(Role):
 
     def begin(self, state: PartitionState) -> None:
         """Take over: the epoch starts at the log end, and what this replica has flushed counts from now on."""
-        self.log.note_leader_epoch(self.leader_epoch, self.epoch_start_offset)
         self._take_replicas(state, caught_up_at=self.host.now())
         self._set_isr(CommittedIsr(state.isr))
         if self.flushed_end_offset < self.log.log_end_offset:
@@ -226,7 +225,7 @@ class Leading(Role):
         log = self.log
         if last_fetched_epoch == self.leader_epoch and offset <= log.log_end_offset:
             return None
-        end = log.epoch_end(last_fetched_epoch)
+        end = self.epoch_end(last_fetched_epoch)
         if end.epoch < 0:
             return None
         return end if end.epoch < last_fetched_epoch or end.end_offset < offset else None
@@ -266,7 +265,15 @@ class Leading(Role):
         return None if offset == NO_OFFSET else (offset, timestamp, log.epoch_at(offset))
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        return self.log.epoch_end(leader_epoch)
+        """The log learns of an epoch with its first batch; until then this leader's own one is empty, at the log end."""
+        log = self.log
+        latest = log.latest_epoch
+        if leader_epoch <= latest:
+            return log.epoch_end(leader_epoch)
+        if leader_epoch > self.leader_epoch:
+            return UNKNOWN_EPOCH_END
+        known = leader_epoch if leader_epoch == self.leader_epoch or latest < 0 else latest
+        return EpochEnd(known, log.log_end_offset)
 
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset` (-1: the high watermark); OffsetOutOfRange past the high watermark."""
