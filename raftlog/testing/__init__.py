@@ -1,1 +1,1 @@
-"""Real clusters for tests, demos and benchmarks: node processes on loopback, reached by wire and signals only."""
+"""What tests, the demo and measurements need: a real cluster in processes on loopback, and fast clients to load it."""
