@@ -24,7 +24,9 @@ from raftlog.broker.context import BrokerContext
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 
-TOPIC_NAME_RULE: Final = "a topic name is 1 to 249 of the characters [a-zA-Z0-9._-], but neither . nor .. alone"
+TOPIC_NAME_RULE: Final = (
+    "a topic name is 1 to 249 of the characters [a-zA-Z0-9._-], but neither . nor .. alone"
+)
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 TIMEOUT_MS: Final = 3_000

@@ -20,7 +20,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Grow topics and wait until this broker knows the new partitions."""
     times = Counter(topic.name for topic in message.topics)
     twice = "the topic is named more than once in this request"
-    results = [TopicResult(name, None, InvalidRequest.code, twice) for name, count in times.items() if count > 1]
+    results = [
+        TopicResult(name, None, InvalidRequest.code, twice) for name, count in times.items() if count > 1
+    ]
     wanted = [_new_partitions(topic) for topic in message.topics if times[topic.name] == 1]
     if wanted:
         results += await _grown(broker, message, wanted)

@@ -25,7 +25,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         code = TopicDeletionDisabled.code
         if request.api_version < _DISABLED_CODE_FROM:
             code = InvalidRequest.code
-        results += [TopicResult(each.name, each.topic_id, code, "delete.topic.enable is false") for each in wanted]
+        results += [
+            TopicResult(each.name, each.topic_id, code, "delete.topic.enable is false") for each in wanted
+        ]
     elif wanted:
         results += await _deleted(broker, message, wanted)
     make = response_shapes(API_KEY, request.api_version)

@@ -39,7 +39,11 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
         endpoint_type=endpoint_type,
         cluster_id=image.cluster_id,
         controller_id=view.controller_id(image, broker.config.node_id),
-        brokers=tuple(_brokers(image, request, view, make, with_fenced=getattr(message, "include_fenced_brokers", False))),
+        brokers=tuple(
+            _brokers(
+                image, request, view, make, with_fenced=getattr(message, "include_fenced_brokers", False)
+            )
+        ),
         cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NO_OPERATIONS,
     )
 

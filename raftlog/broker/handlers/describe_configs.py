@@ -52,9 +52,7 @@ def _entries(broker: BrokerContext, wire_type: int, name: str) -> list[ConfigEnt
         if name not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {name}")
         overrides = image.config("topic", name)
-        return describe_topic(
-            node, overrides, cluster_dynamic=cluster_dynamic, broker_dynamic=broker_dynamic
-        )
+        return describe_topic(node, overrides, cluster_dynamic=cluster_dynamic, broker_dynamic=broker_dynamic)
     if not name:
         return describe_cluster_default(cluster_dynamic)
     if name != str(node.node_id):
@@ -74,7 +72,8 @@ def _config(make: Any, entry: ConfigEntry, message: Any) -> Any:
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         synonyms=tuple(
-            make.DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source) for each in synonyms
+            make.DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            for each in synonyms
         ),
         config_type=entry.wire_type,
         documentation=entry.doc if with_documentation else None,

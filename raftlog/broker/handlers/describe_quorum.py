@@ -1,4 +1,4 @@
-"""DescribeQuorum 0-2: the metadata quorum's leader and voters, as kafka-metadata-quorum shows them (KIP-595, KIP-836)."""
+"""DescribeQuorum 0-2: the metadata quorum, as kafka-metadata-quorum shows it (KIP-595, KIP-836)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             make.TopicData(
                 topic_name=topic.topic_name,
                 partitions=tuple(
-                    _partition(make, quorum, topic.topic_name, each.partition_index) for each in topic.partitions
+                    _partition(make, quorum, topic.topic_name, each.partition_index)
+                    for each in topic.partitions
                 ),
             )
             for topic in message.topics

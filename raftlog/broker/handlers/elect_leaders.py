@@ -19,7 +19,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     partitions = None
     if message.topic_partitions is not None:
         partitions = tuple(
-            dict.fromkeys((each.topic, index) for each in message.topic_partitions for index in each.partitions)
+            dict.fromkeys(
+                (each.topic, index) for each in message.topic_partitions for index in each.partitions
+            )
         )
     election_type = getattr(message, "election_type", PREFERRED)
     code = 0
@@ -41,13 +43,16 @@ def _response(version: int, code: int, results: tuple[ElectionResult, ...]) -> A
     for each in results:
         by_topic.setdefault(each.topic, []).append(
             make.PartitionResult(
-                partition_id=each.partition, error_code=each.error_code, error_message=shown(each.error_message)
+                partition_id=each.partition,
+                error_code=each.error_code,
+                error_message=shown(each.error_message),
             )
         )
     return make.ElectLeadersResponse(
         throttle_time=0,
         error_code=code,
         replica_election_results=tuple(
-            make.ReplicaElectionResult(topic=topic, partition_result=tuple(found)) for topic, found in by_topic.items()
+            make.ReplicaElectionResult(topic=topic, partition_result=tuple(found))
+            for topic, found in by_topic.items()
         ),
     )

@@ -17,7 +17,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Alter configs and wait until this broker knows."""
     named = [(Resource(each.resource_type, each.resource_name), each) for each in message.resources]
     twice = named_twice(resource for resource, _ in named)
-    alterations = [(resource, _alteration(resource, each.configs, resource in twice)) for resource, each in named]
+    alterations = [
+        (resource, _alteration(resource, each.configs, resource in twice)) for resource, each in named
+    ]
     outcomes = await alter(broker, message, alterations, replace=False)
     return response(API_KEY, request, outcomes, name="IncrementalAlterConfigsResponse")
 

@@ -29,5 +29,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
         named += [(str(each), BROKER) for each in sorted(image.brokers)]
     return make.ListConfigResourcesResponse(
         error_code=0,
-        config_resources=tuple(make.ConfigResource(resource_name=name, resource_type=kind) for name, kind in named),
+        config_resources=tuple(
+            make.ConfigResource(resource_name=name, resource_type=kind) for name, kind in named
+        ),
     )
