@@ -33,6 +33,8 @@ class BrokerContext:
     replicas: Replicas
     groups: Any = None
     broker_epoch: Callable[[], int] = lambda: -1
+    metadata_views: Any = None
+    """What handlers.metadata keeps encoded between requests."""
 
 
 @dataclass(slots=True, frozen=True)
