@@ -106,7 +106,7 @@ def load_config(
     faults += [Fault(name, sources.get(name, ""), rule) for name, rule in draft.faults]
     if faults:
         raise ConfigFaults(faults)
-    kept = {name: text for name, text in given.items() if name in table}
+    kept = {name: "[hidden]" if table[name][1].sensitive else given[name] for name in given if name in table}
     return NodeConfig(**values, given=kept, warnings=tuple(warnings + draft.warnings))
 
 

@@ -213,6 +213,8 @@ def _resolve_voters(draft: Draft, hostname: str) -> bool:
     own = next(
         (each for each in draft.get("listeners") if each.name in draft.get("controller_listener_names")), None
     )
+    if own is None and draft.is_controller:
+        return False  # said already: listeners lacks the controller's
     if len(servers) > 1 or own is None:
         draft.fault(
             "controller.quorum.voters",
