@@ -285,7 +285,7 @@ class FetchSessions:
         self._sessions[session.session_id] = session
 
     def _evict(self, newcomer: FetchSession, now: float) -> bool:
-        """KIP-227: first what was idle for long; else the smallest that had its time, if it is smaller than the newcomer."""
+        """KIP-227: first what was idle for long; else the smallest that had its time, if smaller than the newcomer."""
         others = [session for session in self if not session.replica]
         if not others:
             return False

@@ -1,4 +1,4 @@
-"""What a fetch answers: the reads of a session as a frame, with a hint at the leader where that is elsewhere (KIP-951)."""
+"""What a fetch answers: the reads of a session as a frame, with a hint at a leader that is elsewhere (KIP-951)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_LEADER_HINT_VERSION = 12
 def encode(
     connection: Connection, header: RequestHeader, session: FetchSession, *, full: bool
 ) -> list[Buffer]:
-    """Return the frame: all partitions, or (`full` false) those with news. Partitions with records go to the queue's end."""
+    """Return the frame: all partitions, or (`full` false) those with news. Who had records goes to the queue's end."""
     told = _tell_all(session) if full else _tell_news(session)
     topics: dict[TopicKey, list[Fetched]] = {}
     leaders: set[int] = set()
