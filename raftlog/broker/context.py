@@ -36,6 +36,8 @@ class BrokerContext:
     broker_epoch: Callable[[], int] = lambda: -1
     producer_ids: ProducerIds | None = None
     """Set by the broker server."""
+    metadata_views: Any = None
+    """What handlers.metadata keeps encoded between requests."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.log import get_logger
+from raftlog.broker.asking import ask
 from raftlog.broker.connection import Connection
 from raftlog.broker.counters import ConnectionCounters
 from raftlog.broker.deadlines import Deadlines
@@ -163,9 +164,8 @@ class BrokerServer:
         self._schedule_sweep()
 
     async def _allocate_producer_ids(self) -> ProducerIdBlock:
-        reply = await self.broker.submit(AllocateProducerIds(self.config.node_id, self.broker.broker_epoch()))
-        assert isinstance(reply, ProducerIdBlock), reply
-        return reply
+        request = AllocateProducerIds(self.config.node_id, self.broker.broker_epoch())
+        return await ask(self.broker, request, ProducerIdBlock)
 
 
 def _bound_port(server: asyncio.Server) -> int | None:

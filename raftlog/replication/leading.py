@@ -21,10 +21,10 @@ from raftlog.base.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
 )
-from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP, EpochEnd
+from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP, UNKNOWN_EPOCH_END, EpochEnd
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import IsrChange, IsrMember
-from raftlog.records.batch import validate_produced
+from raftlog.records.header import validate_produced
 from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.progress import NEVER, Progress
@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     from raftlog.storage.log import Appended
 
 ALL_ACKS = -1
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
+    -1,
+    -2,
+    -3,
+    -4,
+    -5,
+    -6,
+)
 """Special timestamps of ListOffsets."""
 
 
@@ -70,12 +77,11 @@ class Leading(Role):
         self._counted: tuple[Progress, ...] = ()
         self._outside: tuple[Progress, ...] = ()
         self._waiters: deque[tuple[int, CommitWaiter]] = deque()
-
-    def begin(self, state: PartitionState) -> None:
-        """Take over: the epoch starts at the log end, and what this replica has flushed counts from now on."""
-        self.log.note_leader_epoch(self.leader_epoch, self.epoch_start_offset)
         self._take_replicas(state, caught_up_at=self.host.now())
-        self._set_isr(CommittedIsr(state.isr))
+        self._set_isr(self.isr)
+
+    def begin(self) -> None:
+        """Take over: what this replica has flushed counts from now on."""
         if self.flushed_end_offset < self.log.log_end_offset:
             self.host.log_appended(self.partition)
         self.advance()
@@ -143,6 +149,8 @@ class Leading(Role):
             return
         assert high_watermark <= self.log.log_end_offset
         partition.high_watermark = high_watermark
+        if self.log.first_unstable_offset is not None:
+            self.log.forget_replicated(high_watermark)
         partition.high_watermark_moved()
         while self._waiters and self._waiters[0][0] <= partition.high_watermark:
             self._waiters.popleft()[1].committed(partition)
@@ -226,7 +234,7 @@ class Leading(Role):
         log = self.log
         if last_fetched_epoch == self.leader_epoch and offset <= log.log_end_offset:
             return None
-        end = log.epoch_end(last_fetched_epoch)
+        end = self.epoch_end(last_fetched_epoch)
         if end.epoch < 0:
             return None
         return end if end.epoch < last_fetched_epoch or end.end_offset < offset else None
@@ -251,22 +259,25 @@ class Leading(Role):
             if not settled:
                 raise OffsetNotAvailable()
             return end, NO_TIMESTAMP, self.leader_epoch
-        found = self._find_timestamp(timestamp_ms)
-        if found is not None and found[0] < end:
+        found = (
+            log.max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
+        )
+        if found is not None and found.offset < end:
             return found
         if not settled:
             raise OffsetNotAvailable()
         return None
 
-    def _find_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        log = self.log
-        if timestamp_ms != MAX_TIMESTAMP:
-            return log.offset_for_timestamp(timestamp_ms)
-        offset, timestamp = log.max_timestamp()
-        return None if offset == NO_OFFSET else (offset, timestamp, log.epoch_at(offset))
-
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        return self.log.epoch_end(leader_epoch)
+        """The log learns of an epoch with its first batch; until then this leader's own one is empty, at the log end."""
+        log = self.log
+        latest = log.latest_epoch
+        if leader_epoch <= latest:
+            return log.epoch_end(leader_epoch)
+        if leader_epoch > self.leader_epoch:
+            return UNKNOWN_EPOCH_END
+        known = leader_epoch if leader_epoch == self.leader_epoch or latest < 0 else latest
+        return EpochEnd(known, log.log_end_offset)
 
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset` (-1: the high watermark); OffsetOutOfRange past the high watermark."""
@@ -299,7 +310,10 @@ class Leading(Role):
     def _consider_joining(self, progress: Progress) -> None:
         if type(self.isr) is not CommittedIsr or progress.broker_id in self.isr.committed:
             return
-        if progress.end_offset < self.partition.high_watermark or progress.end_offset < self.epoch_start_offset:
+        if (
+            progress.end_offset < self.partition.high_watermark
+            or progress.end_offset < self.epoch_start_offset
+        ):
             return
         if self._is_eligible(progress):
             self._propose(PendingExpand(self.isr.committed, progress.broker_id))
@@ -377,9 +391,7 @@ class Leading(Role):
         maximal = isr.maximal
         me = self.host.broker_id
         self._counted = tuple(self._follower(member) for member in maximal if member != me)
-        self._outside = tuple(
-            progress for member, progress in self.progress.items() if member not in maximal
-        )
+        self._outside = tuple(progress for member, progress in self.progress.items() if member not in maximal)
         wanted = min(self.log.config.min_insync_replicas, len(self.replicas))
         self.below_min_isr = len(isr.committed) < wanted
 
