@@ -1,1 +1,1 @@
-"""TODO room docstring."""
+"""The command line. Every sub-command is imported only when it runs."""

@@ -20,7 +20,7 @@ ResourceType = Literal["topic", "broker"]
 EMPTY: Mapping[object, object] = MappingProxyType({})
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class Endpoint(msgspec.Struct, frozen=True, array_like=True):
     """Where clients (or brokers) reach a broker: one advertised listener."""
 
     listener: str
@@ -29,7 +29,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     security_protocol: str = "PLAINTEXT"
 
 
-class BrokerState(msgspec.Struct, frozen=True):
+class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     """A registered broker. `broker_epoch` is the metadata offset of its registration record (KIP-631)."""
 
     broker_id: int
@@ -46,7 +46,7 @@ class BrokerState(msgspec.Struct, frozen=True):
         return next((each for each in self.endpoints if each.listener == listener), None)
 
 
-class PartitionState(msgspec.Struct, frozen=True):
+class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     """One partition: isr ⊆ replicas, leader ∈ isr or NO_BROKER.
 
     `leader_epoch` grows with every leader election, `partition_epoch` with every change. `isr_lost`: the last in-sync
@@ -63,7 +63,7 @@ class PartitionState(msgspec.Struct, frozen=True):
     isr_lost: bool = False
 
 
-class TopicState(msgspec.Struct, frozen=True):
+class TopicState(msgspec.Struct, frozen=True, array_like=True):
     """A topic; `partitions` is indexed by partition number."""
 
     name: str

@@ -124,7 +124,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     records: tuple[Record, ...]
 
 
-_encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
 _decoder = msgspec.msgpack.Decoder(Batch)
 _VERSION = b"\x01"
 

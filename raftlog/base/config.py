@@ -1,0 +1,258 @@
+"""The config of a node and of topics: default < file < environment < flag; all faults at once, by name.
+
+Opens no file, resolves no host name: texts, host name and working folder are handed in.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from raftlog.base import config_kafka, config_resolve
+from raftlog.base.config_broker import ConfigWarning, NodeConfig
+from raftlog.base.config_files import parse_environment, parse_file, parse_override
+from raftlog.base.config_network import Listener
+from raftlog.base.config_setting import Setting, settings_of
+from raftlog.base.config_topic import TopicConfig
+from raftlog.base.errors import InvalidConfig
+from raftlog.base.types import INTERNAL_TOPICS
+
+__all__ = [
+    "ConfigFaults",
+    "ConfigWarning",
+    "Fault",
+    "Listener",
+    "NodeConfig",
+    "Setting",
+    "TopicConfig",
+    "load_config",
+    "parse_file",
+    "parse_override",
+    "parse_topic_configs",
+    "settings_of",
+    "topic_config",
+    "validate_broker_configs",
+    "validate_topic_configs",
+]
+
+ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
+"""Kafka's older names; the newer one wins where both are set."""
+
+ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG"})
+
+
+class Fault(NamedTuple):
+    """One thing wrong with one setting. `source`: where it was set (file, environment, flag), "" for nowhere."""
+
+    name: str
+    source: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.rule}" + (f" ({self.source})" if self.source else "")
+
+
+class ConfigFaults(ValueError):
+    """Everything that is wrong with a config, in one exception."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(map(str, self.faults)))
+
+
+def load_config(
+    file: Mapping[str, str] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+    hostname: str = "localhost",
+    working_dir: str = "/",
+) -> NodeConfig:
+    """Return the config of one node from its layers; raises ConfigFaults naming every fault.
+
+    `hostname` is advertised for listeners bound to every interface; relative folders start at `working_dir`.
+    """
+    table = settings_of(NodeConfig)
+    from_environment, strangers = parse_environment(environment or {}, frozenset(table) | frozenset(ALIASES))
+    given: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    layers = (("file", file or {}), ("environment", from_environment), ("flag", flags or {}))
+    for source, layer in layers:
+        for name, text in _without_aliases(layer).items():
+            given[name] = text
+            sources[name] = source
+    faults: list[Fault] = []
+    ignored: list[str] = []
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        if name in table:
+            attribute, row = table[name]
+            _read(row, text, attribute=attribute, values=values, faults=faults, source=sources[name])
+        elif config_kafka.is_kafkas(name):
+            ignored.append(name)
+        else:
+            faults.append(Fault(name, sources[name], unknown_setting(name, table)))
+    warnings = list(
+        _warn_of_ignored(ignored, given, [v for v in strangers if v not in ENVIRONMENT_NOT_SETTINGS])
+    )
+    draft = config_resolve.Draft(
+        values,
+        given={row.name for attribute, row in table.values() if attribute in values},
+        faulty={fault.name for fault in faults},
+    )
+    config_resolve.resolve(draft, hostname=hostname, working_dir=working_dir)
+    faults += [Fault(name, sources.get(name, ""), rule) for name, rule in draft.faults]
+    if faults:
+        raise ConfigFaults(faults)
+    kept = {name: "[hidden]" if table[name][1].sensitive else given[name] for name in given if name in table}
+    return NodeConfig(**values, given=kept, warnings=tuple(warnings + draft.warnings))
+
+
+def _without_aliases(layer: Mapping[str, str]) -> dict[str, str]:
+    named = {name: text for name, text in layer.items() if name not in ALIASES}
+    for alias, name in ALIASES.items():
+        if alias in layer:
+            named.setdefault(name, layer[alias])
+    return named
+
+
+def _read(
+    row: Setting, text: str, *, attribute: str, values: dict[str, Any], faults: list[Fault], source: str
+) -> None:
+    try:
+        values[attribute] = row.parse(text)
+    except ValueError as error:
+        shown = "" if row.sensitive else f", but is {text!r}"
+        faults.append(Fault(row.name, source, f"{error}{shown}"))
+
+
+def _warn_of_ignored(
+    ignored: list[str], given: Mapping[str, str], strangers: list[str]
+) -> Iterable[ConfigWarning]:
+    if ignored:
+        yield ConfigWarning("kafka_settings_ignored", {"settings": sorted(ignored)})
+    if given.get("authorizer.class.name"):
+        yield ConfigWarning("authorizer_missing", {"consequence": "whoever can connect may do anything"})
+    if strangers:
+        yield ConfigWarning("environment_variables_unknown", {"variables": strangers})
+
+
+def unknown_setting(name: str, known: Iterable[str]) -> str:
+    """Return the rule that a name broke by being nobody's, with the nearest known name."""
+    near = difflib.get_close_matches(name, [*known, *config_kafka.NAMES, *ALIASES], n=1, cutoff=0.75)
+    return "there is no such setting" + (f"; did you mean {near[0]}?" if near else "")
+
+
+# --- topics
+
+
+def topic_config(
+    node: NodeConfig, broker_dynamic: Mapping[str, str], overrides: Mapping[str, str]
+) -> TopicConfig:
+    """Return what holds for one topic: its overrides, else the brokers' dynamic configs, else the node's.
+
+    Cached. Overrides that are unknown or malformed are passed over: they were checked before they were recorded.
+    """
+    return _topic_config(node, frozenset(broker_dynamic.items()), frozenset(overrides.items()))
+
+
+@lru_cache(maxsize=1024)
+def _topic_config(
+    node: NodeConfig, broker_dynamic: frozenset[tuple[str, str]], overrides: frozenset[tuple[str, str]]
+) -> TopicConfig:
+    dynamic, own = dict(broker_dynamic), dict(overrides)
+    values = {}
+    for name, (attribute, row) in settings_of(TopicConfig).items():
+        value = _parse_or_none(row, own[name]) if name in own else None
+        values[attribute] = value if value is not None else broker_default(row, node, dynamic)[0]
+    return TopicConfig(**values)
+
+
+def _parse_or_none(row: Setting, text: str) -> Any:
+    try:
+        return row.parse(text)
+    except ValueError:
+        return None
+
+
+def broker_default(row: Setting, node: NodeConfig, dynamic: Mapping[str, str]) -> tuple[Any, str | None]:
+    """Return (value, broker setting that says so, or None) of a topic config that has no override."""
+    broker_table = settings_of(NodeConfig)
+    for name, factor in row.synonyms:
+        attribute, broker_row = broker_table[name]
+        value = _parse_or_none(broker_row, dynamic[name]) if name in dynamic else None
+        if value is None:
+            value = getattr(node, attribute)
+        if value is not None:
+            return (_scaled(value, factor) if factor != 1 else value), name
+    return row.default, None
+
+
+def _scaled(value: int, factor: int) -> int:
+    return value * factor if value > 0 else value
+
+
+def parse_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> dict[str, Any]:
+    """Return {dotted name: value}. Raises InvalidConfig that names every faulty config and its rule.
+
+    Internal topics may carry cleanup.policy=compact.
+    """
+    table = settings_of(TopicConfig)
+    values: dict[str, Any] = {}
+    faults = []
+    for name, text in configs.items():
+        if name not in table:
+            faults.append(Fault(name, "", unknown_setting(name, table).replace("setting", "topic config", 1)))
+            continue
+        try:
+            values[name] = table[name][1].parse(text)
+        except ValueError as error:
+            faults.append(Fault(name, "", f"{error}, but is {text!r}"))
+    faults += [Fault(name, "", rule) for name, rule in _topic_laws(values, topic in INTERNAL_TOPICS)]
+    if faults:
+        raise InvalidConfig("; ".join(map(str, faults)))
+    return values
+
+
+def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str, str]]:
+    policy = values.get("cleanup.policy", ("delete",))
+    if "compact" in policy and not internal:
+        yield "cleanup.policy", "raftlog does not compact topics yet, so compact is refused; use delete"
+    if not policy:
+        yield "cleanup.policy", "must be delete"
+    if values.get("remote.storage.enable"):
+        yield "remote.storage.enable", "raftlog has no tiered storage"
+
+
+def validate_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> None:
+    """Raise InvalidConfig that names every faulty config and its rule, if there is one."""
+    parse_topic_configs(configs, topic=topic)
+
+
+def validate_broker_configs(configs: Mapping[str, str], *, cluster_wide: bool) -> None:
+    """Check dynamic broker configs (KIP-226). Raises InvalidConfig for unknown, read-only or malformed ones.
+
+    `cluster_wide`: they are set for all brokers, so per-broker settings are refused.
+    """
+    table = settings_of(NodeConfig)
+    faults = []
+    for name, text in configs.items():
+        if name not in table:
+            faults.append(
+                Fault(name, "", unknown_setting(name, table).replace("setting", "broker config", 1))
+            )
+            continue
+        row = table[name][1]
+        if row.read_only or (cluster_wide and row.update == "per-broker"):
+            faults.append(
+                Fault(name, "", "cannot be changed while brokers run" if row.read_only else "is per broker")
+            )
+            continue
+        try:
+            row.parse(text)
+        except ValueError as error:
+            faults.append(Fault(name, "", f"{error}, but is {text!r}"))
+    if faults:
+        raise InvalidConfig("; ".join(map(str, faults)))

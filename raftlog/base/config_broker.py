@@ -1,0 +1,460 @@
+"""The node's settings: those of Kafka's broker configs that raftlog has, and its own. Only the table.
+
+Own settings are `cluster.id`, `log.flush.policy` and what starts with `raftlog.`. Defaults are Kafka's but for
+the liveness times, which are shorter. `raftlog.base.config.load_config` makes a NodeConfig from files and the like;
+made by hand it holds bare defaults, of which the derived ones (advertised listeners, secret) are empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from raftlog.base import config_network as network
+from raftlog.base.config_defaults import TopicDefaults
+from raftlog.base.config_network import Listener
+from raftlog.base.config_setting import INT_MAX, Kind, setting
+from raftlog.base.config_topic import HOUR_MS, MINUTE_MS
+
+MIB = 1 << 20
+ROLES = ("broker", "controller")
+FLUSH_POLICIES = ("commit", "os")
+
+
+class ConfigWarning(NamedTuple):
+    """Something about the config that an operator should hear: a log event and its fields."""
+
+    event: str
+    fields: Mapping[str, object]
+
+
+def _node(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
+    return setting(name, kind, default, doc, scope="node", **columns)
+
+
+def _controller(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
+    return setting(name, kind, default, doc, scope="controller", **columns)
+
+
+def _read_roles(text: str) -> frozenset[str]:
+    roles = frozenset(part.strip() for part in text.split(",") if part.strip())
+    if not roles or roles - set(ROLES):
+        raise ValueError("must be broker, controller, or broker,controller")
+    return roles
+
+
+def _read_secret(text: str) -> bytes:
+    if not text:
+        raise ValueError("must not be empty; leave it out to have it derived from the voters")
+    return text.encode()
+
+
+@dataclass(frozen=True, eq=False)
+class NodeConfig(TopicDefaults):
+    """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
+
+    # Who this is
+    roles: frozenset[str] = _node(
+        "process.roles",
+        "list",
+        frozenset(ROLES),
+        "What this process is: broker, controller, or both",
+        read=_read_roles,
+        show=lambda roles: ",".join(sorted(roles)),
+    )
+    node_id: int = _node("node.id", "int", 1, "Number of this node, unique in the cluster", at_least=0)
+    broker_rack: str | None = _node(
+        "broker.rack", "string", None, "Where the node stands; replicas of a partition are spread over racks"
+    )
+    cluster_id: str | None = _node(
+        "cluster.id",
+        "string",
+        None,
+        "The cluster this node belongs to; unset, the first start of the voters makes one",
+    )
+    cluster_secret: bytes = _node(
+        "raftlog.cluster.secret",
+        "password",
+        b"",
+        "Proves to other nodes that this one belongs to the cluster; unset, it is derived from the voters",
+        read=_read_secret,
+        show=lambda secret: "[hidden]" if secret else "",
+    )
+
+    # Addresses
+    listeners: tuple[Listener, ...] = setting(
+        "listeners",
+        "list",
+        (Listener("PLAINTEXT", "", 9092), Listener("CONTROLLER", "", 9093)),
+        "Where the node listens, as NAME://host:port; without host on every interface",
+        scope="node",
+        read=network.parse_listeners,
+        show=network.format_listeners,
+    )
+    advertised_listeners: tuple[Listener, ...] = setting(
+        "advertised.listeners",
+        "list",
+        (),
+        "What clients and other brokers are told to connect to; unset, the listeners",
+        read=network.parse_listeners,
+        show=network.format_listeners,
+    )
+    listener_security_protocol_map: Mapping[str, str] = _node(
+        "listener.security.protocol.map",
+        "string",
+        MappingProxyType({name: name for name in network.SECURITY_PROTOCOLS}),
+        "Security protocol of each listener name, as NAME:PROTOCOL",
+        read=network.parse_protocol_map,
+        show=network.format_protocol_map,
+    )
+    inter_broker_listener_name: str | None = setting(
+        "inter.broker.listener.name",
+        "string",
+        None,
+        "Listener over which brokers talk; unset, the first of the broker's",
+    )
+    security_inter_broker_protocol: str = setting(
+        "security.inter.broker.protocol",
+        "string",
+        "PLAINTEXT",
+        "Chooses the listener over which brokers talk when inter.broker.listener.name is unset",
+        choices=network.SECURITY_PROTOCOLS,
+    )
+    controller_listener_names: tuple[str, ...] = _node(
+        "controller.listener.names",
+        "list",
+        ("CONTROLLER",),
+        "Listeners for the metadata quorum; the first one is used",
+    )
+    voters: Mapping[int, tuple[str, int]] = _node(
+        "controller.quorum.voters",
+        "list",
+        MappingProxyType({1: ("localhost", 9093)}),
+        "The nodes that vote in the metadata quorum, as id@host:port; the same on every node",
+        read=network.parse_voters,
+        show=network.format_voters,
+    )
+    controller_quorum_bootstrap_servers: tuple[str, ...] = _node(
+        "controller.quorum.bootstrap.servers",
+        "list",
+        (),
+        "Kafka's other way to name the quorum; enough for a node alone, several need voters",
+    )
+    socket_send_buffer_bytes: int = setting(
+        "socket.send.buffer.bytes",
+        "int",
+        102_400,
+        "SO_SNDBUF of client connections; -1 the system's",
+        at_least=-1,
+    )
+    socket_receive_buffer_bytes: int = setting(
+        "socket.receive.buffer.bytes",
+        "int",
+        102_400,
+        "SO_RCVBUF of client connections; -1 the system's",
+        at_least=-1,
+    )
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes", "int", 104_857_600, "A longer request closes its connection", at_least=1
+    )
+    socket_listen_backlog_size: int = setting(
+        "socket.listen.backlog.size", "int", 50, "Connections that may wait to be accepted", at_least=1
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms", "long", 600_000, "An idle connection is closed after this; negative never"
+    )
+    max_connections: int = setting(
+        "max.connections", "int", INT_MAX, "Most client connections at once", at_least=0
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip", "int", INT_MAX, "Most connections from one address", at_least=0
+    )
+    request_timeout_ms: int = setting(
+        "request.timeout.ms", "int", 30_000, "Longest wait for another node's answer", at_least=1
+    )
+
+    # Where it keeps things
+    log_dirs: tuple[str, ...] = _node(
+        "log.dirs",
+        "list",
+        ("raftlog-data",),
+        "Folders for the partitions' logs; several spread them over disks",
+    )
+    metadata_log_dir: str = _node(
+        "metadata.log.dir", "string", "", "Folder for the metadata log; unset, the first of log.dirs"
+    )
+
+    # Liveness
+    broker_heartbeat_interval_ms: int = setting(
+        "broker.heartbeat.interval.ms",
+        "int",
+        500,
+        "How often a broker tells the controller that it lives",
+        at_least=1,
+    )
+    broker_session_timeout_ms: int = _controller(
+        "broker.session.timeout.ms", "int", 3_000, "A broker silent for this long is fenced", at_least=1
+    )
+    initial_broker_registration_timeout_ms: int = setting(
+        "initial.broker.registration.timeout.ms",
+        "int",
+        60_000,
+        "A broker that could not register within this gives up",
+        at_least=1,
+    )
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        "long",
+        5_000,
+        "A follower not caught up for this long leaves the ISR",
+        at_least=1,
+    )
+    controlled_shutdown_enable: bool = setting(
+        "controlled.shutdown.enable", "boolean", True, "Move leaderships away before stopping"
+    )
+
+    # Metadata quorum
+    controller_quorum_election_timeout_ms: int = _controller(
+        "controller.quorum.election.timeout.ms",
+        "int",
+        400,
+        "A follower that heard nothing for this to twice this long stands for election",
+        at_least=50,
+    )
+    metadata_log_max_record_bytes_between_snapshots: int = _controller(
+        "metadata.log.max.record.bytes.between.snapshots",
+        "long",
+        20 * MIB,
+        "A snapshot of the metadata is made after so many bytes of records",
+        at_least=1,
+    )
+    metadata_log_max_snapshot_interval_ms: int = _controller(
+        "metadata.log.max.snapshot.interval.ms",
+        "long",
+        HOUR_MS,
+        "A snapshot of the metadata is made at least this often when there are new records; 0 never by time",
+        at_least=0,
+    )
+
+    # Topics: how they are made
+    num_partitions: int = setting(
+        "num.partitions", "int", 1, "Partitions of a topic that was created without a number", at_least=1
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor",
+        "int",
+        1,
+        "Replicas of a partition whose topic was created without a number",
+        at_least=1,
+    )
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable",
+        "boolean",
+        True,
+        "Create a topic when a producer asks for one that is not there",
+    )
+    delete_topic_enable: bool = _controller(
+        "delete.topic.enable", "boolean", True, "Whether topics can be deleted"
+    )
+
+    # Logs on disk
+    log_flush_policy: str = setting(
+        "log.flush.policy",
+        "string",
+        "commit",
+        "commit: what acks=all acknowledges is on disk on every in-sync replica; os: in page caches",
+        choices=FLUSH_POLICIES,
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms",
+        "int",
+        MINUTE_MS,
+        "How often recovery points are noted",
+        at_least=0,
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "int",
+        MINUTE_MS,
+        "How often log start offsets are noted",
+        at_least=0,
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms",
+        "long",
+        300_000,
+        "How often segments past their retention are looked for",
+        at_least=1,
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        "int",
+        86_400_000,
+        "An idempotent producer that was silent for this long is forgotten",
+        at_least=1,
+    )
+
+    # Replication
+    replica_fetch_min_bytes: int = setting(
+        "replica.fetch.min.bytes", "int", 1, "A leader answers a follower once it has so many bytes"
+    )
+    replica_fetch_wait_max_ms: int = setting(
+        "replica.fetch.wait.max.ms",
+        "int",
+        500,
+        "A leader answers a follower after this long at the latest",
+        at_least=0,
+    )
+    replica_fetch_max_bytes: int = setting(
+        "replica.fetch.max.bytes", "int", MIB, "Most bytes of one partition in a follower's fetch", at_least=0
+    )
+    replica_fetch_response_max_bytes: int = setting(
+        "replica.fetch.response.max.bytes",
+        "int",
+        10 * MIB,
+        "Most bytes in all of a follower's fetch",
+        at_least=0,
+    )
+    replica_fetch_backoff_ms: int = setting(
+        "replica.fetch.backoff.ms",
+        "int",
+        1_000,
+        "Longest pause of a follower after a failed fetch",
+        at_least=0,
+    )
+    replica_socket_timeout_ms: int = setting(
+        "replica.socket.timeout.ms",
+        "int",
+        30_000,
+        "A follower's fetch unanswered for this long is given up",
+        at_least=1,
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        "replica.high.watermark.checkpoint.interval.ms",
+        "long",
+        5_000,
+        "How often high watermarks are noted",
+        at_least=1,
+    )
+    auto_leader_rebalance_enable: bool = _controller(
+        "auto.leader.rebalance.enable", "boolean", True, "Give leaderships back to the preferred replicas"
+    )
+    leader_imbalance_check_interval_seconds: int = _controller(
+        "leader.imbalance.check.interval.seconds",
+        "long",
+        300,
+        "How often leaderships are given back",
+        at_least=1,
+    )
+
+    # Fetching
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes", "int", 57_671_680, "Most bytes one fetch can ask for", at_least=1024
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        "int",
+        1_000,
+        "Most fetch sessions kept (KIP-227)",
+        at_least=0,
+    )
+
+    # Consumer groups and transactions
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions", "int", 50, "Partitions of __consumer_offsets", at_least=1
+    )
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor",
+        "short",
+        3,
+        "Replicas of __consumer_offsets; fewer when there are fewer brokers",
+        at_least=1,
+    )
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes", "int", 100 * MIB, "Segment size of __consumer_offsets", at_least=1
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        "int",
+        10_080,
+        "A group without members keeps its offsets this long",
+        at_least=1,
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms",
+        "long",
+        600_000,
+        "How often expired offsets are looked for",
+        at_least=1,
+    )
+    offsets_commit_timeout_ms: int = setting(
+        "offsets.commit.timeout.ms",
+        "int",
+        5_000,
+        "A commit not replicated by then is answered with an error",
+        at_least=1,
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes",
+        "int",
+        4096,
+        "Longest text that may go with a committed offset",
+        at_least=0,
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        "int",
+        3_000,
+        "How long a new group waits for further members before its first rebalance",
+        at_least=0,
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms",
+        "int",
+        6_000,
+        "Shortest session timeout a consumer may ask for",
+        at_least=1,
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms",
+        "int",
+        1_800_000,
+        "Longest session timeout a consumer may ask for",
+        at_least=1,
+    )
+    group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms",
+        "int",
+        900_000,
+        "Longest transaction timeout a producer may ask for",
+        at_least=1,
+    )
+
+    # The process
+    log_level: str = _node(
+        "raftlog.log.level",
+        "string",
+        "info",
+        "Least severe log event that is written",
+        choices=("debug", "info", "warning", "error"),
+    )
+    log_format: str = _node(
+        "raftlog.log.format",
+        "string",
+        "auto",
+        "How log events are written; auto: readable on a terminal, JSON elsewhere",
+        choices=("auto", "console", "json"),
+    )
+    event_loop: str = _node(
+        "raftlog.event.loop",
+        "string",
+        "auto",
+        "Which event loop runs the node; auto: uvloop where it is installed",
+        choices=("auto", "uvloop", "asyncio"),
+    )
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[ConfigWarning, ...] = ()

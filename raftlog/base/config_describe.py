@@ -1,0 +1,134 @@
+"""What DescribeConfigs tells: each setting with its value, where the value comes from, and what it falls back on.
+
+Reads the tables only; the shapes of the wire's versions are the protocol's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from raftlog.base.config import topic_config
+from raftlog.base.config_broker import NodeConfig
+from raftlog.base.config_setting import Setting, settings_of
+from raftlog.base.config_topic import TopicConfig
+
+
+class ConfigSource(IntEnum):
+    """Where a value was set (KIP-226), nearest first."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigSynonym(NamedTuple):
+    """One place where a value is, or could have been, set."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One row of an answer. `value` is None for sensitive settings; the first synonym is the one in force."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    sensitive: bool
+    wire_type: int
+    doc: str
+    synonyms: tuple[ConfigSynonym, ...]
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == ConfigSource.DEFAULT
+
+
+def describe_topic(
+    node: NodeConfig,
+    overrides: Mapping[str, str],
+    *,
+    cluster_dynamic: Mapping[str, str],
+    broker_dynamic: Mapping[str, str],
+) -> list[ConfigEntry]:
+    """Describe all configs of a topic.
+
+    `cluster_dynamic` is what is set for all brokers, `broker_dynamic` what is set for this one.
+    """
+    in_force = topic_config(node, {**cluster_dynamic, **broker_dynamic}, overrides)
+    entries = []
+    for name, (attribute, row) in settings_of(TopicConfig).items():
+        synonyms = list(_of_topic(row, overrides))
+        for broker_name, _ in row.synonyms:
+            synonyms += _of_broker(broker_name, node, cluster_dynamic, broker_dynamic)
+        if not row.synonyms:
+            synonyms.append(ConfigSynonym(name, row.format(row.default), ConfigSource.DEFAULT))
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+        entries.append(_entry(row, getattr(in_force, attribute), source, synonyms, read_only=False))
+    return entries
+
+
+def describe_broker(
+    node: NodeConfig, *, cluster_dynamic: Mapping[str, str], broker_dynamic: Mapping[str, str]
+) -> list[ConfigEntry]:
+    """Describe all settings of a broker: as configured, under what was changed since."""
+    entries = []
+    for name, (attribute, row) in settings_of(NodeConfig).items():
+        synonyms = list(_of_broker(name, node, cluster_dynamic, broker_dynamic))
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+        changed = source in (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        value = row.parse(synonyms[0].value or "") if changed else getattr(node, attribute)
+        entries.append(_entry(row, value, source, synonyms, read_only=row.read_only))
+    return entries
+
+
+def describe_cluster_default(cluster_dynamic: Mapping[str, str]) -> list[ConfigEntry]:
+    """Describe what is set for all brokers (the broker resource with the empty name)."""
+    table = settings_of(NodeConfig)
+    return [
+        _entry(
+            table[name][1],
+            table[name][1].parse(text),
+            ConfigSource.DYNAMIC_DEFAULT_BROKER,
+            [ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER)],
+            read_only=False,
+        )
+        for name, text in cluster_dynamic.items()
+        if name in table
+    ]
+
+
+def _entry(
+    row: Setting, value: Any, source: ConfigSource, synonyms: list[ConfigSynonym], *, read_only: bool
+) -> ConfigEntry:
+    shown = None if row.sensitive else row.format(value)
+    return ConfigEntry(
+        row.name, shown, source, read_only, row.sensitive, row.wire_type, row.doc, tuple(synonyms)
+    )
+
+
+def _of_topic(row: Setting, overrides: Mapping[str, str]) -> Iterator[ConfigSynonym]:
+    if row.name in overrides:
+        yield ConfigSynonym(row.name, overrides[row.name], ConfigSource.DYNAMIC_TOPIC)
+
+
+def _of_broker(
+    name: str, node: NodeConfig, cluster_dynamic: Mapping[str, str], broker_dynamic: Mapping[str, str]
+) -> Iterator[ConfigSynonym]:
+    row = settings_of(NodeConfig)[name][1]
+    layers = (
+        (broker_dynamic, ConfigSource.DYNAMIC_BROKER),
+        (cluster_dynamic, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (node.given, ConfigSource.STATIC_BROKER),
+    )
+    for values, source in layers:
+        if name in values:
+            yield ConfigSynonym(name, None if row.sensitive else values[name], source)
+    if row.default is not None:
+        yield ConfigSynonym(name, None if row.sensitive else row.format(row.default), ConfigSource.DEFAULT)

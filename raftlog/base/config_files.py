@@ -1,0 +1,142 @@
+"""Config files and environment → {dotted name: text}. Knows the syntax of TOML and .properties, but no setting."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BLANKS = " \t\f"
+ENVIRONMENT_PREFIX = "RAFTLOG_"
+
+
+def parse_file(text: str, *, name: str) -> dict[str, str]:
+    """Read a config file by its suffix: .toml is TOML, everything else Java .properties.
+
+    Raises ValueError saying what stands where when the text is not of that syntax.
+    """
+    return parse_toml(text) if name.lower().endswith(".toml") else parse_properties(text)
+
+
+def parse_toml(text: str) -> dict[str, str]:
+    """Read TOML; nested tables, dotted keys and quoted keys mean the same dotted name; arrays are lists."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"not TOML: {error}") from None
+    values: dict[str, str] = {}
+    for name, value in _leaves(table, ()):
+        if name in values:
+            raise ValueError(f"{name} is set twice, once as a quoted name and once as a table")
+        values[name] = _toml_text(name, value)
+    return values
+
+
+def _leaves(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*path, key))
+        else:
+            yield ".".join((*path, key)), value
+
+
+def _toml_text(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and all(isinstance(item, str | int) for item in value):
+        return ",".join(map(str, value))
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError(
+        f"{name} is a {type(value).__name__}, but a setting is text, a number, true, false, or a list"
+    )
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read .properties by the rules of java.util.Properties.load; of a name set twice the last value counts."""
+    values: dict[str, str] = {}
+    for line in _logical_lines(text):
+        end = _end_of_key(line)
+        rest = line[end:].lstrip(_BLANKS)
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(_BLANKS)
+        values[_unescape(line[:end])] = _unescape(rest)
+    return values
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Join lines that end in an odd number of backslashes with the next; drop comments and blank lines."""
+    pending = ""
+    continued = False
+    for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        line = raw.lstrip(_BLANKS)
+        if not continued and (not line or line[0] in "#!"):
+            continue
+        continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        pending += line[:-1] if continued else line
+        if not continued:
+            yield pending
+            pending = ""
+    if pending:
+        yield pending
+
+
+def _end_of_key(line: str) -> int:
+    position = 0
+    while position < len(line):
+        if line[position] == "\\":
+            position += 2
+            continue
+        if line[position] in "=: \t\f":
+            return position
+        position += 1
+    return len(line)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out = []
+    characters = iter(text)
+    for character in characters:
+        if character != "\\":
+            out.append(character)
+            continue
+        escaped = next(characters, "")
+        if escaped == "u":
+            digits = "".join(next(characters, "") for _ in range(4))
+            try:
+                out.append(chr(int(digits, 16)))
+            except ValueError:
+                raise ValueError(f"\\u{digits} is not \\u and four hexadecimal digits") from None
+        else:
+            out.append(_ESCAPES.get(escaped, escaped))
+    return "".join(out)
+
+
+def environment_name(name: str) -> str:
+    """Return the variable of a setting: log.dirs is RAFTLOG_LOG_DIRS, raftlog.log.level is RAFTLOG_LOG_LEVEL."""
+    return ENVIRONMENT_PREFIX + name.removeprefix("raftlog.").upper().replace(".", "_")
+
+
+def parse_environment(
+    environment: Mapping[str, str], names: Iterable[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Pick the RAFTLOG_* variables: ({dotted name: text}, variables with the prefix that are no setting)."""
+    by_variable = {environment_name(name): name for name in names}
+    values, strangers = {}, []
+    for variable, text in environment.items():
+        if variable in by_variable:
+            values[by_variable[variable]] = text
+        elif variable.startswith(ENVIRONMENT_PREFIX):
+            strangers.append(variable)
+    return values, sorted(strangers)
+
+
+def parse_override(text: str) -> tuple[str, str]:
+    """Read name=value as given to --override."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise ValueError(f"{text!r} must be name=value")
+    return name.strip(), value.strip()

@@ -1,0 +1,102 @@
+"""Addresses in the config: listeners, advertised listeners, voters. Text ⇄ values; resolves no name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from raftlog.base.config_setting import words
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+EVERY_INTERFACE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, never bound to
+"""Hosts that mean all interfaces: one can bind to them, nobody can connect to them."""
+
+MAX_PORT = 65_535
+
+
+class Listener(NamedTuple):
+    """Where a node listens, or tells clients to connect to. Host "" is every interface, port 0 any free one."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        return f"{self.name}://{format_address(self.host, self.port)}"
+
+
+def format_address(host: str, port: int) -> str:
+    """Return host:port, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Read host:port. Raises ValueError that names the text."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > MAX_PORT:
+        raise ValueError(f"{text!r} must be host:port with a port of at most {MAX_PORT}")
+    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+        raise ValueError(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:9092")
+    return host.strip("[]"), int(port)
+
+
+def parse_listeners(text: str) -> tuple[Listener, ...]:
+    """Read NAME://host:port,... Names are upper-cased as Kafka does; names must differ."""
+    listeners = []
+    for item in words(text):
+        name, separator, address = item.partition("://")
+        if not separator or not name:
+            raise ValueError(f"{item!r} must be NAME://host:port")
+        host, port = parse_address(address)
+        name = name.upper()
+        listeners.append(Listener(name, host, port, name if name in SECURITY_PROTOCOLS else "PLAINTEXT"))
+    names = [listener.name for listener in listeners]
+    if len(set(names)) != len(names):
+        raise ValueError(f"each listener has a name of its own, but got {', '.join(names)}")
+    return tuple(listeners)
+
+
+def format_listeners(listeners: Iterable[Listener]) -> str:
+    return ",".join(map(str, listeners))
+
+
+def parse_protocol_map(text: str) -> Mapping[str, str]:
+    """Read NAME:PROTOCOL,..."""
+    protocols = {}
+    for item in words(text):
+        name, separator, protocol = item.partition(":")
+        protocol = protocol.strip().upper()
+        if not separator or protocol not in SECURITY_PROTOCOLS:
+            raise ValueError(f"{item!r} must be NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}")
+        protocols[name.strip().upper()] = protocol
+    return MappingProxyType(protocols)
+
+
+def format_protocol_map(protocols: Mapping[str, str]) -> str:
+    return ",".join(f"{name}:{protocol}" for name, protocol in protocols.items())
+
+
+def parse_voters(text: str) -> Mapping[int, tuple[str, int]]:
+    """Read id@host:port,... as {id: (host, port)}, ordered by id."""
+    voters: dict[int, tuple[str, int]] = {}
+    for item in words(text):
+        node_id, separator, address = item.partition("@")
+        if not separator or not node_id.strip().isdecimal():
+            raise ValueError(f"{item!r} must be id@host:port")
+        if int(node_id) in voters:
+            raise ValueError(f"node {int(node_id)} is named twice")
+        host, port = parse_address(address)
+        if host in EVERY_INTERFACE or port == 0:
+            raise ValueError(f"{item!r}: other nodes cannot connect to this address")
+        voters[int(node_id)] = (host, port)
+    return MappingProxyType(dict(sorted(voters.items())))
+
+
+def format_voters(voters: Mapping[int, tuple[str, int]]) -> str:
+    return ",".join(f"{node_id}@{format_address(host, port)}" for node_id, (host, port) in voters.items())
+
+
+def is_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"

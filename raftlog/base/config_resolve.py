@@ -1,0 +1,302 @@
+"""The laws between settings, and the settings that follow from others: addresses, voters, secret, folders.
+
+Works on a draft in place: what was read, plus what is derived. Faults and warnings are collected, never raised, so
+that a person learns of all at once. What depends on a setting whose own text was faulty is not judged further.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from types import MappingProxyType
+from typing import Any
+
+from raftlog.base.config_broker import ConfigWarning, NodeConfig
+from raftlog.base.config_network import (
+    EVERY_INTERFACE,
+    SECURITY_PROTOCOLS,
+    Listener,
+    format_voters,
+    is_loopback,
+    parse_address,
+)
+from raftlog.base.config_setting import settings_of
+
+MAX_VOTERS = 7
+"""More voters make every metadata change slower and nothing safer."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A config in the making: values by attribute, the names set to something well-formed, and those that were not."""
+
+    values: dict[str, Any]
+    given: set[str]
+    faulty: set[str]
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[ConfigWarning] = field(default_factory=list)
+
+    def get(self, attribute: str) -> Any:
+        """Return a value or its default."""
+        if attribute in self.values:
+            return self.values[attribute]
+        return _DEFAULTS[attribute]
+
+    def fault(self, name: str, rule: str) -> None:
+        self.faults.append((name, rule))
+
+    def warn(self, event: str, **fields: object) -> None:
+        self.warnings.append(ConfigWarning(event, fields))
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.get("roles")
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.get("roles")
+
+
+_DEFAULTS: Mapping[str, Any] = {attribute: row.default for attribute, row in settings_of(NodeConfig).values()}
+
+
+def resolve(draft: Draft, *, hostname: str, working_dir: str) -> None:
+    """Complete and judge a draft in place."""
+    _resolve_node_id(draft)
+    if not draft.faulty & {
+        "process.roles",
+        "listeners",
+        "advertised.listeners",
+        "listener.security.protocol.map",
+    }:
+        _resolve_listeners(draft)
+        _judge_controller_listeners(draft)
+        _resolve_advertised(draft, hostname)
+        _resolve_inter_broker_listener(draft)
+        if not draft.faulty & {"controller.quorum.voters", "node.id"} and _resolve_voters(draft, hostname):
+            _judge_voters(draft)
+    _resolve_secret(draft)
+    _resolve_folders(draft, PurePosixPath(working_dir))
+    _judge_relations(draft)
+
+
+def _resolve_node_id(draft: Draft) -> None:
+    several = len(draft.get("voters")) > 1 if "controller.quorum.voters" in draft.given else False
+    if "node.id" not in draft.given | draft.faulty and (several or not draft.is_controller):
+        draft.fault("node.id", "each node of a cluster needs a number of its own")
+
+
+def _resolve_listeners(draft: Draft) -> None:
+    """Give each listener its security protocol; fill in what a node alone needs when none were set."""
+    names = draft.get("controller_listener_names")
+    listeners: tuple[Listener, ...] = draft.get("listeners")
+    if "listeners" not in draft.given:
+        first = Listener(names[0], "", 9093) if names else listeners[1]
+        listeners = tuple(
+            each
+            for each, role in ((listeners[0], "broker"), (first, "controller"))
+            if role in draft.get("roles")
+        )
+    ports = [(each.host, each.port) for each in listeners if each.port]
+    if len(set(ports)) != len(ports):
+        draft.fault("listeners", "two listeners share a port")
+    draft.values["listeners"] = tuple(_with_protocol(draft, each) for each in listeners)
+
+
+def _with_protocol(draft: Draft, listener: Listener) -> Listener:
+    protocols = draft.get("listener_security_protocol_map")
+    known = protocols.get(listener.name)
+    if known is None and listener.name in draft.get("controller_listener_names"):
+        known = "PLAINTEXT"
+    if (
+        known is None
+        and "listener.security.protocol.map" not in draft.given
+        and listener.name in SECURITY_PROTOCOLS
+    ):
+        known = listener.name
+    if known is None:
+        draft.fault("listener.security.protocol.map", f"says nothing of listener {listener.name}")
+    elif known != "PLAINTEXT":
+        draft.fault("listeners", f"listener {listener.name} wants {known}, but raftlog has PLAINTEXT only")
+    return listener._replace(security_protocol=known or "PLAINTEXT")
+
+
+def _judge_controller_listeners(draft: Draft) -> None:
+    names = draft.get("controller_listener_names")
+    have = {each.name for each in draft.get("listeners")}
+    if not names:
+        draft.fault("controller.listener.names", "must name at least one listener")
+    elif draft.is_controller and names[0] not in have:
+        draft.fault(
+            "listeners", f"lacks {names[0]}, which controller.listener.names names; add {names[0]}://:9093"
+        )
+    elif not draft.is_controller and have & set(names):
+        draft.fault("listeners", f"{names[0]} belongs to controllers, and this node is only a broker")
+    if draft.is_broker and not have - set(names):
+        draft.fault("listeners", "a broker needs a listener besides the controller's; add PLAINTEXT://:9092")
+
+
+def _broker_listeners(draft: Draft) -> tuple[Listener, ...]:
+    names = draft.get("controller_listener_names")
+    return tuple(each for each in draft.get("listeners") if each.name not in names)
+
+
+def _resolve_advertised(draft: Draft, hostname: str) -> None:
+    """Advertise every broker listener; where nothing was said, what it is bound to, or this host's name."""
+    bound = {each.name: each for each in _broker_listeners(draft)}
+    controllers = set(draft.get("controller_listener_names"))
+    said = (
+        {each.name: each for each in draft.get("advertised_listeners")}
+        if "advertised.listeners" in draft.given
+        else {}
+    )
+    for name in sorted(set(said) - set(bound) - controllers):
+        draft.fault("advertised.listeners", f"advertises {name}, which listeners does not have")
+    advertised = []
+    for name, listener in bound.items():
+        if name in said:
+            advertised.append(said[name]._replace(security_protocol=listener.security_protocol))
+            _judge_advertised(draft, said[name], listener)
+        elif said:
+            continue
+        else:
+            host = hostname if listener.host in EVERY_INTERFACE else listener.host
+            advertised.append(listener._replace(host=host))
+    if draft.is_broker and said and not advertised and bound:
+        draft.fault("advertised.listeners", "advertises none of the broker's listeners")
+    draft.values["advertised_listeners"] = tuple(advertised)
+
+
+def _judge_advertised(draft: Draft, advertised: Listener, bound: Listener) -> None:
+    """Say what no client, or no client on another machine, will be able to connect to."""
+    reason = None
+    if advertised.host in EVERY_INTERFACE:
+        reason = "this host means every interface; nobody can connect to it"
+    elif advertised.port == 0 and bound.port:
+        reason = "port 0 means any free port; nobody can connect to it"
+    elif is_loopback(advertised.host) and not is_loopback(bound.host):
+        reason = "clients on other machines will connect to themselves"
+    elif not is_loopback(advertised.host) and is_loopback(bound.host):
+        reason = "the listener takes connections from this machine only"
+    if reason:
+        draft.warn(
+            "advertised_listener_unreachable", advertised=str(advertised), listener=str(bound), reason=reason
+        )
+
+
+def _resolve_inter_broker_listener(draft: Draft) -> None:
+    listeners = _broker_listeners(draft)
+    name = draft.get("inter_broker_listener_name")
+    if not draft.is_broker:
+        return
+    if name is not None:
+        if name.upper() not in {each.name for each in draft.get("advertised_listeners")}:
+            draft.fault(
+                "inter.broker.listener.name", f"{name} is not among the broker's advertised listeners"
+            )
+        draft.values["inter_broker_listener_name"] = name.upper()
+        return
+    wanted = draft.get("security_inter_broker_protocol")
+    matching = [each for each in listeners if each.security_protocol == wanted]
+    if listeners:
+        draft.values["inter_broker_listener_name"] = (matching or list(listeners))[0].name
+
+
+def _resolve_voters(draft: Draft, hostname: str) -> bool:
+    """Without voters a node is alone; whatever hints at several is a fault that says what to add (and False)."""
+    if "controller.quorum.voters" in draft.given and draft.get("voters"):
+        return True
+    node_id, servers = draft.get("node_id"), draft.get("controller_quorum_bootstrap_servers")
+    wanted = ",".join(f"ID@{server}" for server in servers) or "ID@HOST:PORT,..."
+    own = next(
+        (each for each in draft.get("listeners") if each.name in draft.get("controller_listener_names")), None
+    )
+    if own is None and draft.is_controller:
+        return False  # said already: listeners lacks the controller's
+    if len(servers) > 1 or own is None:
+        draft.fault(
+            "controller.quorum.voters",
+            f"is missing; raftlog needs the voters' ids: add controller.quorum.voters={wanted} on every node",
+        )
+        return False
+    try:
+        host, port = parse_address(servers[0]) if servers else ("localhost", own.port)
+    except ValueError as error:
+        draft.fault("controller.quorum.bootstrap.servers", str(error))
+        return False
+    named = {own.host, hostname, *(each.host for each in draft.get("advertised_listeners"))}
+    if servers and (port != own.port or not (is_loopback(host) or host in named)):
+        draft.fault(
+            "controller.quorum.voters",
+            f"is missing, and {servers[0]} is another node: add controller.quorum.voters=ID@{servers[0]},"
+            f"{node_id}@HOST:{own.port} on every node, with that node's node.id and this node's host",
+        )
+        return False
+    draft.values["voters"] = MappingProxyType({node_id: (host, port)})
+    return True
+
+
+def _judge_voters(draft: Draft) -> None:
+    voters = draft.get("voters")
+    node_id = draft.get("node_id")
+    if draft.is_controller and node_id not in voters:
+        draft.fault(
+            "controller.quorum.voters",
+            f"lacks this node ({node_id}); add it, or set process.roles=broker for a node that does not vote",
+        )
+    if not draft.is_controller and node_id in voters:
+        draft.fault("process.roles", f"node {node_id} is among controller.quorum.voters but is no controller")
+    if len(voters) > MAX_VOTERS:
+        draft.warn("too_many_voters", voters=len(voters), at_most=MAX_VOTERS)
+    if len(voters) % 2 == 0:
+        draft.warn("even_number_of_voters", voters=len(voters), survives=(len(voters) - 1) // 2)
+    own = next(
+        (each for each in draft.get("listeners") if each.name in draft.get("controller_listener_names")), None
+    )
+    if own and node_id in voters and own.port != voters[node_id][1]:
+        draft.warn("controller_port_differs", listener=str(own), voter_port=voters[node_id][1])
+
+
+def _resolve_secret(draft: Draft) -> None:
+    if "raftlog.cluster.secret" in draft.given:
+        return
+    text = f"raftlog cluster secret of {format_voters(draft.get('voters'))}"
+    draft.values["cluster_secret"] = hashlib.sha256(text.encode()).digest()
+    draft.warn(
+        "cluster_secret_missing", consequence="whoever knows the voters can pass for a node of the cluster"
+    )
+
+
+def _resolve_folders(draft: Draft, working_dir: PurePosixPath) -> None:
+    dirs = draft.get("log_dirs")
+    if not dirs:
+        draft.fault("log.dirs", "must name at least one folder")
+        return
+    if len(set(dirs)) != len(dirs):
+        draft.fault("log.dirs", "names a folder twice")
+    draft.values["log_dirs"] = tuple(str(working_dir / each) for each in dirs)
+    draft.values["metadata_log_dir"] = str(working_dir / (draft.get("metadata_log_dir") or dirs[0]))
+
+
+_AT_MOST = (
+    # (smaller, factor, larger): smaller * factor ≤ larger
+    ("broker.heartbeat.interval.ms", 2, "broker.session.timeout.ms"),
+    ("replica.fetch.wait.max.ms", 1, "replica.lag.time.max.ms"),
+    ("replica.fetch.wait.max.ms", 1, "replica.socket.timeout.ms"),
+    ("group.min.session.timeout.ms", 1, "group.max.session.timeout.ms"),
+    ("message.max.bytes", 1, "socket.request.max.bytes"),
+)
+
+
+def _judge_relations(draft: Draft) -> None:
+    table = settings_of(NodeConfig)
+    for smaller, factor, larger in _AT_MOST:
+        low, high = draft.get(table[smaller][0]), draft.get(table[larger][0])
+        if low * factor > high:
+            times = f"{factor} times " if factor > 1 else ""
+            blamed = smaller if smaller in draft.given else larger
+            draft.fault(blamed, f"{times}{smaller} ({low}) must be at most {larger} ({high})")
+    if draft.get("log_cleanup_policy") != ("delete",):
+        draft.fault("log.cleanup.policy", "raftlog does not compact topics yet; use delete")

@@ -1,0 +1,222 @@
+"""What one setting is: dotted name, type, default, bounds, unit, scope, one line of doc.
+
+A frozen dataclass whose fields are made by `setting(...)` *is* a table: `settings_of(cls)` iterates it, and
+everything else (parsing, DescribeConfigs, `raftlog config`, the README) comes from it. Knows no particular setting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Literal
+
+Kind = Literal["boolean", "string", "int", "short", "long", "double", "list", "class", "password"]
+Update = Literal["read-only", "per-broker", "cluster-wide"]
+
+WIRE_TYPES: Mapping[str, int] = MappingProxyType(
+    {
+        "boolean": 1,
+        "string": 2,
+        "int": 3,
+        "short": 4,
+        "long": 5,
+        "double": 6,
+        "list": 7,
+        "class": 8,
+        "password": 9,
+    }
+)
+"""The config types of DescribeConfigs v3+ (KIP-569)."""
+
+SHORT_MAX = 2**15 - 1
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+_BOUNDS: Mapping[str, tuple[int, int]] = {
+    "short": (-SHORT_MAX - 1, SHORT_MAX),
+    "int": (-INT_MAX - 1, INT_MAX),
+    "long": (-LONG_MAX - 1, LONG_MAX),
+}
+
+UNITS = ("ms", "seconds", "minutes", "hours", "bytes", "percentage")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of a table. `default` is a parsed value; `at_least` and `at_most` are inclusive.
+
+    `synonyms` are the broker's names for a topic config, nearest first, each with the factor that turns its unit
+    into the topic's. `applied` is False for what is kept and shown but not acted on yet.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    doc: str
+    scope: str
+    unit: str
+    update: Update
+    at_least: float | None
+    at_most: float | None
+    choices: tuple[str, ...]
+    nullable: bool
+    applied: bool
+    synonyms: tuple[tuple[str, int], ...]
+    read: Callable[[str], Any] | None
+    show: Callable[[Any], str] | None
+
+    @property
+    def wire_type(self) -> int:
+        return WIRE_TYPES[self.kind]
+
+    @property
+    def sensitive(self) -> bool:
+        """True for values that no API and no log may show."""
+        return self.kind == "password"
+
+    @property
+    def read_only(self) -> bool:
+        """True when a running broker does not take changes of it."""
+        return self.update == "read-only"
+
+    @property
+    def dynamic(self) -> bool:
+        return self.update != "read-only"
+
+    def parse(self, text: str) -> Any:
+        """Turn configured text into a value. Raises ValueError with the rule that was broken."""
+        text = text.strip()
+        if self.read is not None:
+            return self.read(text)
+        if not text and self.nullable:
+            return None
+        value = _READERS[self.kind](text)
+        self._check(value)
+        return value
+
+    def _check(self, value: Any) -> None:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            low, high = _BOUNDS.get(self.kind, (None, None))
+            at_least = self.at_least if self.at_least is not None else low
+            at_most = self.at_most if self.at_most is not None else high
+            if at_least is not None and not value >= at_least:
+                raise ValueError(f"must be at least {at_least}")
+            if at_most is not None and not value <= at_most:
+                raise ValueError(f"must be at most {at_most}")
+        if self.choices:
+            for each in value if isinstance(value, tuple) else (value,):
+                if each not in self.choices:
+                    raise ValueError(
+                        f"must be {'of' if self.kind == 'list' else 'one of'} {', '.join(self.choices)}"
+                    )
+
+    def format(self, value: Any) -> str | None:
+        """Turn a value into the text that Kafka's tools show; None stays None. The inverse of `parse`."""
+        if value is None:
+            return None
+        if self.show is not None:
+            return self.show(value)
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(value)
+        return str(value)
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return lowered == "true"
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("must be a whole number") from None
+
+
+def _double(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("must be a number") from None
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Split a comma-separated list; blanks around items and empty items vanish."""
+    return tuple(item for item in (part.strip() for part in text.split(",")) if item)
+
+
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "boolean": _boolean,
+    "string": str,
+    "class": str,
+    "password": str,
+    "int": _integer,
+    "short": _integer,
+    "long": _integer,
+    "double": _double,
+    "list": words,
+}
+
+
+def setting(  # the one place where a row's many columns meet
+    name: str,
+    kind: Kind,
+    default: Any,
+    doc: str,
+    *,
+    scope: str = "broker",
+    unit: str = "",
+    update: Update = "read-only",
+    at_least: float | None = None,
+    at_most: float | None = None,
+    choices: tuple[str, ...] = (),
+    nullable: bool | None = None,
+    applied: bool = True,
+    synonyms: tuple[tuple[str, int], ...] = (),
+    read: Callable[[str], Any] | None = None,
+    show: Callable[[Any], str] | None = None,
+) -> Any:
+    """Return a dataclass field that is one row of the table.
+
+    `nullable` (empty text is None) defaults to whether the default is None.
+    """
+    row = Setting(
+        name=name,
+        kind=kind,
+        default=default,
+        doc=doc,
+        scope=scope,
+        unit=unit or next((each for each in UNITS if name.endswith("." + each)), ""),
+        update=update,
+        at_least=at_least,
+        at_most=at_most,
+        choices=choices,
+        nullable=default is None if nullable is None else nullable,
+        applied=applied,
+        synonyms=synonyms,
+        read=read,
+        show=show,
+    )
+    shown = kind != "password"
+    if isinstance(default, Mapping):  # dataclasses take no unhashable default
+        return dataclasses.field(default_factory=lambda: default, repr=shown, metadata={"setting": row})
+    return dataclasses.field(default=default, repr=shown, metadata={"setting": row})
+
+
+@cache
+def settings_of(table: type[Any]) -> Mapping[str, tuple[str, Setting]]:
+    """Return {dotted name: (attribute, row)} of a table, in the order it is written."""
+    return MappingProxyType(
+        {
+            field.metadata["setting"].name: (field.name, field.metadata["setting"])
+            for field in dataclasses.fields(table)
+            if "setting" in field.metadata
+        }
+    )

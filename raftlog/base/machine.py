@@ -1,0 +1,140 @@
+"""The one law of everything replicated: decide on the tail, append, apply, answer at commit.
+
+A `Runner` holds the tail of one replicated state machine: the committed state plus everything appended since.
+Deciding only reads; applying is the only way the state changes; replies *and* effects leave when the journal's
+committed offset has passed what they rest on. Reads wait too, so that nothing leaves that a lost tail could take
+back.
+
+Ordering law: a decision's records are applied before they are appended (what cannot be applied is never written)
+and adopted as the tail after; effects and answers leave in the order in which the decisions were made.
+
+The runner knows nothing of journals, time or connections. Calls come from one thread; `append` may commit before
+it returns, and an answer may call `handle` again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from raftlog.base.errors import KafkaError, NotController, RequestTimedOut
+
+State = TypeVar("State")
+
+MAX_PARKED: Final = 10_000
+"""Decisions that wait for commit at a time; more are refused as RequestTimedOut: nothing happened, ask again."""
+
+Answer = Callable[[Any], None]
+"""Takes the reply, or the KafkaError to answer with; called exactly once."""
+
+
+class Decision(NamedTuple):
+    """What is asked for: records to append, and the reply and effects that leave once they are committed."""
+
+    records: tuple[Any, ...] = ()
+    reply: Any = None
+    effects: tuple[Any, ...] = ()
+
+
+class _Parked(NamedTuple):
+    end_offset: int
+    answer: Answer
+    outcome: Any
+    effects: tuple[Any, ...]
+
+
+class Runner(Generic[State]):
+    """Runs one state machine over one journal.
+
+    `apply(state, records)` returns the state after all records of one decision; it must not fail for records that
+    a `decide` returned. `append(records)` returns the journal's end offset after them, or raises KafkaError and has
+    then appended nothing. `perform(effect)` is called for each effect of a committed decision.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        apply: Callable[[State, tuple[Any, ...]], State],
+        append: Callable[[tuple[Any, ...]], int],
+        *,
+        perform: Callable[[Any], None] | None = None,
+        offset: int = 0,
+    ) -> None:
+        self.tail = state
+        self._apply = apply
+        self._append = append
+        self._perform = perform
+        self._end_offset = offset
+        self._committed_offset = offset
+        self._parked: deque[_Parked] = deque()
+        self._stood_down: KafkaError | None = None
+        self._releasing = False
+
+    @property
+    def end_offset(self) -> int:
+        """The journal's end after the last decision that was appended."""
+        return self._end_offset
+
+    @property
+    def parked(self) -> int:
+        """How many decisions wait for commit."""
+        return len(self._parked)
+
+    def handle(self, decide: Callable[[State], Decision], answer: Answer) -> None:
+        """Decide on the tail and answer once that is committed; never raises KafkaError, answers it."""
+        if self._stood_down is None and len(self._parked) < MAX_PARKED:
+            outcome, effects = self._run(decide)
+            if self._stood_down is None:
+                self._parked.append(_Parked(self._end_offset, answer, outcome, effects))
+                self._release()
+                return
+        answer(self._stood_down or RequestTimedOut("too many changes wait for a majority"))
+
+    def _run(self, decide: Callable[[State], Decision]) -> tuple[Any, tuple[Any, ...]]:
+        # A commit that comes while `append` runs must wait: the tail is not adopted yet.
+        releasing, self._releasing = self._releasing, True
+        try:
+            decision = decide(self.tail)
+            if decision.records:
+                state = self._apply(self.tail, decision.records)
+                end_offset = self._append(decision.records)
+                self.tail, self._end_offset = state, end_offset
+        except KafkaError as error:
+            return error, ()
+        finally:
+            self._releasing = releasing
+        return decision.reply, decision.effects
+
+    def committed(self, end_offset: int) -> None:
+        """Everything below `end_offset` is committed: answer what rests on it. Never goes backwards."""
+        self._committed_offset = max(self._committed_offset, end_offset)
+        self._release()
+
+    def _release(self) -> None:
+        if self._releasing:
+            return
+        self._releasing = True
+        try:
+            while self._parked and self._parked[0].end_offset <= self._committed_offset:
+                parked = self._parked.popleft()
+                for effect in parked.effects:
+                    assert self._perform is not None, "a decision has effects but nothing performs them"
+                    self._perform(effect)
+                parked.answer(parked.outcome)
+        finally:
+            self._releasing = False
+
+    def stand_down(self, error: KafkaError | None = None) -> None:
+        """Answer all that waits, and whatever comes until `reset`, with `error`; the tail is void."""
+        self._stood_down = error or NotController()
+        parked, self._parked = self._parked, deque()
+        for each in parked:
+            each.answer(self._stood_down)
+
+    def reset(self, state: State, offset: int) -> None:
+        """Begin anew from a committed state at `offset`; nothing may be parked."""
+        assert not self._parked, "stand down before beginning anew"
+        self.tail = state
+        self._end_offset = self._committed_offset = offset
+        self._stood_down = None

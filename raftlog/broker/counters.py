@@ -1,0 +1,30 @@
+"""What a broker's listeners count. Plain integers that only grow, but for `open_connections`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+
+class ConnectionCounters:
+    """Counts of one broker server, all listeners together."""
+
+    __slots__ = (
+        "bytes_received",
+        "closed_by_broker",
+        "connections",
+        "idle_closed",
+        "open_connections",
+        "refused",
+        "requests",
+    )
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.open_connections = 0
+        self.refused = 0
+        self.idle_closed = 0
+        self.closed_by_broker: defaultdict[str, int] = defaultdict(int)
+        """By log event: why the broker closed connections."""
+        self.bytes_received = 0
+        self.requests: defaultdict[int, int] = defaultdict(int)
+        """By API key."""

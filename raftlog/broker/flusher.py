@@ -1,0 +1,143 @@
+"""Group commit: makes what was appended durable, in rounds, each dirty log once a round.
+
+One flusher per log directory. A round begins in the next loop iteration after something became dirty, and the next one
+when it ended, so that a busy disk gathers more per sync. While recent rounds were far below a millisecond they run on
+the loop (a thread would cost more than the sync); otherwise on a few threads, whose end reaches the loop as one call.
+
+Ordering law: `partition.note_flushed` is called after the sync returned, never before; a failed sync is never repeated
+(the kernel may have dropped the pages): the directory goes offline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from raftlog.base.env import Env
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+    from raftlog.storage.log import FlushTicket
+
+ON_LOOP_BELOW = 0.0005
+"""Seconds of the average round up to which rounds stay on the loop."""
+WEIGHT = 0.2
+"""Of the newest round in the average."""
+THREADS = 4
+"""Threads that share one round's syncs."""
+
+
+class Flusher:
+    """The flusher of one log directory. `failed` is told the error of a sync, once."""
+
+    def __init__(self, env: Env, loop: asyncio.AbstractEventLoop, failed: Callable[[OSError], None]) -> None:
+        self._env = env
+        self._loop = loop
+        self._failed = failed
+        self._dirty: dict[Partition, None] = {}
+        self._scheduled = False
+        self._running = 0
+        self._round_waiters: list[asyncio.Future[None]] = []
+        self._next_waiters: list[asyncio.Future[None]] = []
+        self._average = 0.0
+        self._offline = False
+        self.rounds = 0
+        self.syncs = 0
+
+    def mark(self, partition: Partition) -> None:
+        """Sync this partition's log in the next round."""
+        self._dirty[partition] = None
+        if not self._scheduled and not self._running:
+            self._scheduled = True
+            self._loop.call_soon(self._run_round)
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is being removed: do not touch its log again."""
+        self._dirty.pop(partition, None)
+
+    def flushed(self) -> asyncio.Future[None] | None:
+        """A future of all that is dirty now being durable (or the directory offline); None if nothing is dirty."""
+        if not self._dirty:
+            return None
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._next_waiters.append(future)
+        return future
+
+    def stop(self) -> None:
+        """Take the directory out of service: no sync is begun any more, nobody is left waiting."""
+        self._offline = True
+        self._dirty.clear()
+        self._release(self._next_waiters)
+
+    def _run_round(self) -> None:
+        self._scheduled = False
+        if self._offline or self._running:
+            return
+        dirty, self._dirty = self._dirty, {}
+        self._round_waiters, self._next_waiters = self._next_waiters, []
+        tickets = [
+            (partition, ticket) for partition in dirty if (ticket := partition.log.begin_flush()) is not None
+        ]
+        self.rounds += 1
+        self.syncs += len(tickets)
+        if self._average < ON_LOOP_BELOW:
+            self._complete(tickets, [_run([ticket for _, ticket in tickets], self._loop.time)])
+        else:
+            self._run_in_threads(tickets)
+
+    def _run_in_threads(self, tickets: list[tuple[Partition, FlushTicket]]) -> None:
+        shares = [share for start in range(THREADS) if (share := [each[1] for each in tickets[start::THREADS]])]
+        self._running = len(shares)
+        outcomes: list[Outcome] = []
+
+        def ended(future: asyncio.Future[Outcome]) -> None:
+            outcomes.append((0.0, _cancelled()) if future.cancelled() else future.result())
+            self._running -= 1
+            if not self._running:
+                self._complete(tickets, outcomes)
+
+        for share in shares:
+            self._env.offload(partial(_run, share, self._loop.time)).add_done_callback(ended)
+
+    def _complete(self, tickets: list[tuple[Partition, FlushTicket]], outcomes: list[Outcome]) -> None:
+        seconds = sum(outcome[0] for outcome in outcomes)
+        self._average += (seconds - self._average) * WEIGHT
+        error = next((outcome[1] for outcome in outcomes if outcome[1] is not None), None)
+        if error is not None:
+            self.stop()
+            self._failed(error)
+        elif not self._offline:
+            for partition, ticket in tickets:
+                partition.log.complete_flush(ticket)
+                partition.note_flushed(partition.log.flushed_end_offset)
+        self._release(self._round_waiters)
+        if self._dirty and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run_round)
+
+    @staticmethod
+    def _release(waiters: list[asyncio.Future[None]]) -> None:
+        for future in waiters:
+            if not future.done():
+                future.set_result(None)
+        waiters.clear()
+
+
+Outcome = tuple[float, OSError | None]
+"""Seconds that a share of a round took, and what the disk said against it."""
+
+
+def _run(tickets: list[FlushTicket], time: Callable[[], float]) -> Outcome:
+    started_at = time()
+    try:
+        for ticket in tickets:
+            ticket.run()
+    except OSError as error:
+        return time() - started_at, error
+    return time() - started_at, None
+
+
+def _cancelled() -> OSError:
+    return OSError("the sync was cancelled, so nobody knows what is durable")

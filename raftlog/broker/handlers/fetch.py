@@ -1,0 +1,305 @@
+"""Fetch 4-18: records of many partitions, waiting for them if there are too few (KIP-74, 227, 320, 392's shape, 516, 951).
+
+A consumer sees what is committed; a replica, only on a connection that proved to be that broker, sees the log's end, and
+the offset it asks for says what it has flushed. Records that are not in memory are read by `env.offload`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from raftlog.base.errors import KafkaError, KafkaStorageError, TopicAuthorizationFailed
+from raftlog.broker.handlers.fetch_response import encode, encode_error, refuse_all
+from raftlog.broker.locate import locate
+from raftlog.broker.sessions import INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
+from raftlog.broker.slots import Slot
+from raftlog.protocol.codec import RequestHeader
+from raftlog.protocol.fetch import FetchRequest, decode_fetch
+from raftlog.replication.host import PartitionRead, ReplicaId
+
+if TYPE_CHECKING:
+    from raftlog.broker.connection import Connection
+
+API_KEY: Final = 1
+READ_COMMITTED: Final = 1
+NOTHING: Final = -1
+
+
+def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
+    """Answer now or when there is something to read. Raises InvalidRequest for malformed bytes."""
+    version = header.api_version
+    request = decode_fetch(frame, position, version)
+    try:
+        replica = _replica(connection, request)
+        session = connection.server.sessions.open(
+            request, version, replica=replica is not None, now=connection.server.loop.time()
+        )
+    except TopicAuthorizationFailed as error:
+        connection.respond(refuse_all(header, request, error.code))
+        return
+    except KafkaError as error:
+        connection.respond(encode_error(header, error.code))
+        return
+    fetch = PendingFetch(connection, header, request, session=session, replica=replica)
+    fetch.start()
+    connection.hold(fetch)
+
+
+def _replica(connection: Connection, request: FetchRequest) -> ReplicaId | None:
+    """Return who replicates, or None for a consumer. Raises TopicAuthorizationFailed for who only says it is a broker."""
+    if request.replica_id < 0:
+        return None
+    peer = connection.peer
+    if peer is None or peer.broker_id != request.replica_id:
+        raise TopicAuthorizationFailed()
+    if request.replica_epoch >= 0 and request.replica_epoch != peer.broker_epoch:
+        raise TopicAuthorizationFailed()
+    return peer
+
+
+class PendingFetch(Slot):
+    """One fetch, from its first look at the partitions to its response."""
+
+    __slots__ = (
+        "_cold",
+        "_gathered_bytes",
+        "_ticket",
+        "_wake_due",
+        "full",
+        "header",
+        "max_bytes",
+        "min_bytes",
+        "read_committed",
+        "replica",
+        "request",
+        "session",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        request: FetchRequest,
+        *,
+        session: FetchSession,
+        replica: ReplicaId | None,
+    ) -> None:
+        super().__init__(connection)
+        self.header = header
+        self.request = request
+        self.session = session
+        self.replica = replica
+        self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
+        self.read_committed = request.isolation_level == READ_COMMITTED
+        self.max_bytes = min(request.max_bytes, connection.server.fetch_max_bytes)
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        self._gathered_bytes = 0
+        self._cold: list[ColdRead] = []
+        self._ticket = NOTHING
+        self._wake_due = False
+
+    # -- its course ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Answer if there is enough to tell or the client does not wait; else wait."""
+        waiting = self.session.fetch
+        if isinstance(waiting, PendingFetch):
+            waiting.give_up()  # the client came back on another connection
+        if self._gather() or self.request.max_wait_ms <= 0 or not self.session.entries:
+            self._complete()
+        else:
+            self._wait()
+
+    def wake_soon(self) -> None:
+        """Look again in the next loop iteration, once however many partitions woke the session."""
+        if not self._wake_due:
+            self._wake_due = True
+            self.connection.server.loop.call_soon(self._look_again)
+
+    def expired(self) -> None:
+        """The client's max wait is over."""
+        self._ticket = NOTHING
+        if self.replica is not None:
+            self.session.notice_log_starts()
+        self._stop_waiting()
+        self._gather()
+        self._complete()
+
+    def abandoned(self) -> None:
+        self._stop_waiting()
+        if self.session.session_id == NO_SESSION:
+            self.session.close()
+
+    def give_up(self) -> None:
+        """Answer with nothing new."""
+        self._stop_waiting()
+        self.answer(encode_error(self.header, 0))
+
+    def _wait(self) -> None:
+        session = self.session
+        session.fetch = self
+        for entry in session.entries.values():
+            if not entry.parked:
+                session.park(entry)
+        for entry in session.ready:
+            entry.read = None  # not kept while waiting: it is read again
+        self._ticket = self.connection.server.deadlines.add(self, self.request.max_wait_ms)
+
+    def _stop_waiting(self) -> None:
+        if self.session.fetch is self:
+            self.session.fetch = None
+        if self._ticket != NOTHING:
+            self.connection.server.deadlines.remove(self, self._ticket)
+            self._ticket = NOTHING
+
+    def _look_again(self) -> None:
+        self._wake_due = False
+        session = self.session
+        if session.fetch is not self:
+            return
+        if self.min_bytes > 1 and self._may_have() < self.min_bytes:
+            for entry in session.ready:
+                session.park(entry)
+        elif self._gather():
+            self._stop_waiting()
+            self._complete()
+        else:
+            for entry in session.ready:
+                entry.read = None
+                session.park(entry)
+
+    def _may_have(self) -> int:
+        """Estimate how many bytes a gather would bring; a partition that no longer leads counts as enough."""
+        total = self._gathered_bytes
+        for entry in self.session.ready:
+            partition = entry.partition
+            if partition is None or not partition.is_leader:
+                return self.min_bytes
+            total += max(0, partition.log.size_bytes - entry.seen_bytes)
+        return total
+
+    def _complete(self) -> None:
+        if self._cold:
+            self._read_cold()
+        else:
+            self._respond()
+
+    def _respond(self) -> None:
+        buffers = encode(self.connection, self.header, self.session, full=self.full)
+        if self.session.session_id == NO_SESSION:
+            self.session.close()
+        elif self.replica is not None:
+            self.connection.session_ids.add(self.session.session_id)
+        self.answer(buffers)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _gather(self) -> bool:
+        """Read every partition that is not dry; say whether that is worth a response now."""
+        session = self.session
+        lasting = session.session_id != NO_SESSION
+        left = self.max_bytes
+        total = 0
+        urgent = False
+        self._cold.clear()
+        for entry in tuple(session.ready):
+            limit = min(left, entry.max_bytes)
+            read = entry.read = self._read(entry, limit, min_one=total == 0)
+            records = read.records
+            entry.dry = False
+            if records is None:
+                self._cold.append(ColdRead(entry, read, limit, self, min_one=total == 0))
+                total += limit
+            elif records:
+                total += len(records)
+            elif not read.error_code and read.diverging is None and self._is_dry(entry, read):
+                entry.dry = True
+                if lasting:
+                    session.park(entry)
+                if self.full or not entry.differs(read):
+                    del session.ready[entry]
+            else:
+                urgent = True  # an error, a point to truncate to, or records that do not fit any more
+            left = max(0, self.max_bytes - total)
+        self._gathered_bytes = total
+        return urgent or bool(self._cold) or total >= self.min_bytes
+
+    def _read(self, entry: Entry, max_bytes: int, *, min_one: bool) -> PartitionRead:
+        partition = entry.partition
+        image = self.connection.server.broker.image()
+        if partition is None or entry.image is not image:
+            try:
+                partition = locate(self.connection.server.broker, entry.topic, entry.index)
+            except KafkaError as error:
+                self.session.attach(entry, None)
+                return PartitionRead(error.code, -1, -1, -1, b"")
+            entry.image = image
+            if partition is not entry.partition:
+                self.session.attach(entry, partition)
+        if self.min_bytes > 1:
+            entry.seen_bytes = partition.log.size_bytes
+        read = partition.read(
+            entry.offset,
+            max_bytes,
+            min_one=min_one,
+            current_leader_epoch=entry.current_leader_epoch,
+            last_fetched_epoch=entry.last_fetched_epoch,
+            read_committed=self.read_committed,
+            replica=self.replica,
+        )
+        if read.error_code:
+            entry.image = None  # perhaps another replica object serves it by now
+        return read
+
+    def _is_dry(self, entry: Entry, read: PartitionRead) -> bool:
+        return entry.offset >= self.end_of(entry, read)
+
+    def end_of(self, entry: Entry, read: PartitionRead) -> int:
+        """Return the offset that this reader may not read past."""
+        if self.replica is not None and entry.partition is not None:
+            return entry.partition.log_end_offset
+        return read.last_stable_offset if self.read_committed else read.high_watermark
+
+    def _read_cold(self) -> None:
+        cold = tuple(self._cold)
+        future = self.connection.server.broker.env.offload(lambda: [each.run() for each in cold])
+        future.add_done_callback(self._cold_read)
+
+    def _cold_read(self, future: asyncio.Future[list[PartitionRead]]) -> None:
+        """Back on the loop."""
+        if not self.connection.is_open:
+            return self.abandoned()
+        for cold, read in zip(self._cold, future.result(), strict=True):
+            cold.entry.read = read
+        self._respond()
+        return None
+
+
+class ColdRead:
+    """A read that has to wait for the disk. Made on the loop, run away from it: it touches the log and nothing else."""
+
+    __slots__ = ("_end_offset", "_limit", "_log", "_min_one", "_offset", "_read", "entry")
+
+    def __init__(
+        self, entry: Entry, read: PartitionRead, limit: int, fetch: PendingFetch, *, min_one: bool
+    ) -> None:
+        assert entry.partition is not None
+        self.entry = entry
+        self._read = read
+        self._log = entry.partition.log
+        self._offset = entry.offset
+        self._limit = limit
+        self._end_offset = fetch.end_of(entry, read)
+        self._min_one = min_one
+
+    def run(self) -> PartitionRead:
+        try:
+            records = self._log.read(
+                self._offset, self._limit, end_offset=self._end_offset, min_one=self._min_one, cached=False
+            )
+        except KafkaError as error:
+            return PartitionRead(error.code, -1, -1, -1, b"")
+        except OSError:
+            return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
+        return self._read._replace(records=records)

@@ -1,0 +1,95 @@
+"""What a fetch answers: the reads of a session as a frame, with a hint at the leader where that is elsewhere (KIP-951)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from raftlog.base.disk import Buffer
+from raftlog.broker.locate import MOVED, current_leader, endpoints_of
+from raftlog.broker.sessions import Entry, FetchSession
+from raftlog.protocol.codec import RequestHeader
+from raftlog.protocol.fetch import Fetched, FetchRequest, TopicKey, encode_fetch_response
+
+if TYPE_CHECKING:
+    from raftlog.broker.connection import Connection
+
+FIRST_LEADER_HINT_VERSION = 12
+
+
+def encode(
+    connection: Connection, header: RequestHeader, session: FetchSession, *, full: bool
+) -> list[Buffer]:
+    """Return the frame: all partitions, or (`full` false) those with news. Partitions with records go to the queue's end."""
+    told = _tell_all(session) if full else _tell_news(session)
+    topics: dict[TopicKey, list[Fetched]] = {}
+    leaders: set[int] = set()
+    for entry in told:
+        fetched = _fetched(connection, header.api_version, entry)
+        if fetched[9] is not None:
+            leaders.add(fetched[9][0])
+        topics.setdefault(entry.topic, []).append(fetched)
+        entry.read = None
+    endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
+    return encode_fetch_response(
+        header.api_version,
+        header.correlation_id,
+        tuple(topics.items()),
+        session_id=session.session_id,
+        endpoints=endpoints,
+    )
+
+
+def _tell_all(session: FetchSession) -> Iterable[Entry]:
+    for entry in session.entries.values():
+        assert entry.read is not None
+        entry.is_news(entry.read)
+    return session.entries.values()
+
+
+def _tell_news(session: FetchSession) -> Sequence[Entry]:
+    ready = session.ready
+    told = []
+    for entry in tuple(ready):
+        if entry.read is None:
+            continue  # it became ready after the reading
+        if entry.is_news(entry.read):
+            told.append(entry)
+            del ready[entry]
+            if not entry.dry:
+                ready[entry] = None
+    return told
+
+
+def _fetched(connection: Connection, version: int, entry: Entry) -> Fetched:
+    read = entry.read
+    assert read is not None
+    leader = None
+    if read.error_code in MOVED and version >= FIRST_LEADER_HINT_VERSION:
+        leader = current_leader(connection.server.broker, entry.topic, entry.index)
+    return Fetched(
+        entry.index,
+        read.error_code,
+        read.high_watermark,
+        read.last_stable_offset,
+        read.log_start_offset,
+        read.records,
+        read.aborted,
+        -1,
+        read.diverging,
+        leader,
+    )
+
+
+def encode_error(header: RequestHeader, error_code: int) -> list[Buffer]:
+    """Return a response that tells of no partition, only what is wrong with the request or session."""
+    return encode_fetch_response(header.api_version, header.correlation_id, (), error_code=error_code)
+
+
+def refuse_all(header: RequestHeader, request: FetchRequest, error_code: int) -> list[Buffer]:
+    """Return a response that refuses each partition asked for."""
+    topics = [
+        (topic, [Fetched(wanted[0], error_code) for wanted in partitions])
+        for topic, partitions in request.topics
+    ]
+    return encode_fetch_response(header.api_version, header.correlation_id, topics)

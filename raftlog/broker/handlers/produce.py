@@ -1,0 +1,198 @@
+"""Produce 0-13: one batch for each partition, appended while its bytes still lie in the receive buffer (KIP-98, 516, 951).
+
+acks=1 answers when the batches are in this broker's log, acks=-1 when they are committed or the client's timeout is
+over, acks=0 never: there an error closes the connection, the only sign that such a client can see.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from raftlog.base.errors import (
+    InvalidRecord,
+    InvalidRequiredAcks,
+    InvalidTxnState,
+    KafkaError,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
+from raftlog.broker.slots import Slot
+from raftlog.protocol.codec import RequestHeader
+from raftlog.protocol.produce import (
+    FIRST_HANDLED_VERSION,
+    Produced,
+    ProduceRequest,
+    TopicKey,
+    decode_produce,
+    encode_produce_response,
+)
+
+if TYPE_CHECKING:
+    from raftlog.broker.connection import Connection
+    from raftlog.replication.partition import Partition
+
+API_KEY: Final = 0
+ALL_ACKS: Final = -1
+NO_ACKS: Final = 0
+FIRST_LEADER_HINT_VERSION: Final = 10
+NOTHING: Final = -1
+
+
+def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
+    """Append, and answer or hang a slot on the partitions. Raises InvalidRequest for malformed bytes."""
+    request = decode_produce(frame, position, header.api_version)
+    pending = PendingProduce(connection, header, request)
+    refused = _refusal(header, request)
+    if refused is None:
+        pending.append()
+    else:
+        pending.refuse(refused)
+    if request.acks == NO_ACKS:
+        _close_on_error(connection, pending)
+        return
+    pending.settle()
+    connection.hold(pending)
+
+
+def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | None:
+    """What makes the whole request unacceptable."""
+    if header.api_version < FIRST_HANDLED_VERSION:
+        return UnsupportedVersion()
+    if not ALL_ACKS <= request.acks <= 1:
+        return InvalidRequiredAcks(f"acks={request.acks} is not -1, 0 or 1")
+    if request.transactional_id is not None:
+        return InvalidTxnState("raftlog has no transactions yet: no transaction can be open")
+    return None
+
+
+def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
+    for topic, results in pending.topics:
+        for produced in results:
+            if produced[1]:
+                connection.close(
+                    "unacknowledged_produce_failed",
+                    topic=str(topic),
+                    partition=produced[0],
+                    error_code=produced[1],
+                    reason=produced[5],
+                )
+                return
+
+
+class PendingProduce(Slot):
+    """One produce request, from its first append to its response. It is what hangs on partitions (`CommitWaiter`)."""
+
+    __slots__ = ("_open", "_settling", "_ticket", "_wanted", "header", "topics")
+
+    overlaps = True
+
+    def __init__(self, connection: Connection, header: RequestHeader, request: ProduceRequest) -> None:
+        self.connection = connection
+        self.buffers = None
+        self.header = header
+        self.topics: list[tuple[TopicKey, list[Produced]]] = []
+        self._wanted = request
+        self._open: dict[Partition, tuple[list[Produced], int, int]] = {}
+        """What is not committed: where its result stands, and up to which offset it waits."""
+        self._ticket = NOTHING
+        self._settling = True
+
+    def append(self) -> None:
+        """Append each batch; with acks=-1 what was appended stays open until it is committed."""
+        broker = self.connection.server.broker
+        now_ms = broker.env.wall_clock_ms()
+        acks = self._wanted.acks
+        for topic, batches in self._wanted.topics:
+            results: list[Produced] = []
+            self.topics.append((topic, results))
+            for index, records in batches:
+                try:
+                    partition = locate(broker, topic, index)
+                    if records is None or partition in self._open:
+                        raise InvalidRecord("a produce request carries one batch for each partition it names")
+                    appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
+                except KafkaError as error:
+                    results.append(self._failure(topic, index, error))
+                    continue
+                if acks == ALL_ACKS:
+                    self._open[partition] = (results, len(results), appended.end_offset)
+                results.append(
+                    Produced(
+                        index,
+                        0,
+                        appended.base_offset,
+                        appended.log_append_time_ms,
+                        appended.log_start_offset,
+                    )
+                )
+
+    def refuse(self, error: KafkaError) -> None:
+        """Give each partition the same error; nothing is appended."""
+        for topic, batches in self._wanted.topics:
+            self.topics.append((topic, [Produced(index, error.code, error_message=error.message) for index, _ in batches]))
+
+    def settle(self) -> None:
+        """Answer, or wait for what is not committed yet."""
+        timeout_ms = max(0, self._wanted.timeout_ms)
+        del self._wanted  # it refers to the receive buffer
+        for partition, (_, _, end_offset) in tuple(self._open.items()):
+            partition.await_commit(end_offset, self)
+        self._settling = False
+        if self._open:
+            self._ticket = self.connection.server.deadlines.add(self, timeout_ms)
+        else:
+            self._respond()
+
+    def committed(self, partition: Partition) -> None:
+        """The partition's high watermark passed what this request appended."""
+        if self._open.pop(partition, None) is not None and not self._open and not self._settling:
+            self._respond()
+
+    def failed(self, partition: Partition, error: KafkaError) -> None:
+        """It may be committed later, or never."""
+        place = self._open.get(partition)
+        if place is not None:
+            self._fail(place, error)
+            self.committed(partition)
+
+    def expired(self) -> None:
+        """The client's timeout is over."""
+        self._ticket = NOTHING
+        for place in self._open.values():
+            self._fail(place, RequestTimedOut())
+        self._open.clear()
+        self._respond()
+
+    def abandoned(self) -> None:
+        self._open.clear()
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if self._ticket != NOTHING:
+            self.connection.server.deadlines.remove(self, self._ticket)
+            self._ticket = NOTHING
+
+    def _fail(self, place: tuple[list[Produced], int, int], error: KafkaError) -> None:
+        results, position, _ = place
+        topic = next(topic for topic, each in self.topics if each is results)
+        results[position] = self._failure(topic, results[position].partition, error)
+
+    def _failure(self, topic: TopicKey, index: int, error: KafkaError) -> Produced:
+        leader = None
+        if error.code in MOVED and self.header.api_version >= FIRST_LEADER_HINT_VERSION:
+            leader = current_leader(self.connection.server.broker, topic, index)
+        return Produced(index, error.code, error_message=error.message, leader=leader)
+
+    def _respond(self) -> None:
+        self._stop_waiting()
+        leaders = [produced.leader[0] for _, results in self.topics for produced in results if produced.leader]
+        connection = self.connection
+        endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
+        self.answer(
+            (
+                encode_produce_response(
+                    self.header.api_version, self.header.correlation_id, self.topics, endpoints=endpoints
+                ),
+            )
+        )

@@ -1,0 +1,114 @@
+"""A connection to another broker's listener: whole answer frames in order, received in place.
+
+A frame is a view of the receive buffer, valid only during the call that gets it: followers write it to their logs right
+there, without a copy. Memory is bounded by the largest frame allowed; what a burst needed is given back when it is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from struct import Struct
+from typing import cast
+
+USUAL_BYTES = 64 * 1024
+SHRINK_AFTER_FRAMES = 256
+"""Frames in a row that fit into the usual buffer, after which a larger one is given back."""
+_LENGTH = Struct(">i")
+_LENGTH_BYTES = 4
+
+
+class PeerChannel(asyncio.BufferedProtocol):
+    """`on_frame` gets each answer without its length; `on_lost` is told once that there will be no more."""
+
+    def __init__(self, *, max_frame_bytes: int, on_lost: Callable[[Exception | None], None]) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._on_lost = on_lost
+        self.on_frame: Callable[[memoryview], None] = _unasked
+        self._transport: asyncio.Transport | None = None
+        self._buffer = memoryview(bytearray(USUAL_BYTES))
+        self._filled = 0
+        self._small_frames = 0
+
+    def send(self, frame: bytes) -> None:
+        """Write one request frame; lost silently if the connection is (`on_lost` tells)."""
+        if self._transport is not None:
+            self._transport.write(frame)
+
+    def close(self) -> None:
+        """Drop the connection at once. `on_lost` follows."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def ask(self, frame: bytes) -> bytes:
+        """Send one frame and wait for one answer: for the handshake, before frames are received in place."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        lost, self._on_lost = self._on_lost, lambda error: _fail(answer, error)
+        self.on_frame = lambda view: _give(answer, bytes(view))
+        self.send(frame)
+        try:
+            return await answer
+        finally:
+            self._on_lost = lost
+            self.on_frame = _unasked
+
+    # Called by the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        buffer, filled = self._buffer, self._filled
+        position = 0
+        while filled - position >= _LENGTH_BYTES:
+            size = _LENGTH.unpack_from(buffer, position)[0]
+            if not 0 < size <= self._max_frame_bytes:
+                self.close()
+                return
+            end = position + _LENGTH_BYTES + size
+            if end > filled:
+                self._make_room(position, _LENGTH_BYTES + size)
+                return
+            self.on_frame(buffer[position + _LENGTH_BYTES : end])
+            self._small_frames = self._small_frames + 1 if size < USUAL_BYTES else 0
+            position = end
+        self._make_room(position, 0)
+
+    def _make_room(self, position: int, needed: int) -> None:
+        """Keep what begins at `position`, in a buffer that holds `needed` bytes."""
+        rest = self._buffer[position : self._filled]
+        size = max(needed, USUAL_BYTES)
+        if len(self._buffer) < size or (
+            len(self._buffer) > size and self._small_frames >= SHRINK_AFTER_FRAMES
+        ):
+            buffer = memoryview(bytearray(size))
+            buffer[: len(rest)] = rest
+            self._buffer = buffer
+        elif position and rest:
+            self._buffer[: len(rest)] = rest
+        self._filled = len(rest)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._on_lost(exc)
+
+
+def _unasked(frame: memoryview) -> None:
+    raise ConnectionError("an answer to no question")
+
+
+def _give(answer: asyncio.Future[bytes], frame: bytes) -> None:
+    if not answer.done():
+        answer.set_result(frame)
+
+
+def _fail(answer: asyncio.Future[bytes], error: Exception | None) -> None:
+    if not answer.done():
+        answer.set_exception(error or ConnectionResetError("the peer closed the connection"))

@@ -1,0 +1,302 @@
+"""Fetch sessions (KIP-227): what a fetching client wants, kept between its requests, and what may be new of it.
+
+A session knows for each partition whether it is *dry*: read, found empty, and parked on the partition until that wakes
+it. Only the others are read by the next fetch, so a fetch costs what moved, not what is subscribed. A fetch without a
+session is a session that lives for one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from typing import TYPE_CHECKING, Final, Protocol
+
+from raftlog.base.errors import (
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+)
+from raftlog.protocol.fetch import FIRST_TOPIC_ID_VERSION, FetchPartition, FetchRequest, TopicKey
+
+if TYPE_CHECKING:
+    from raftlog.metadata.image import MetadataImage
+    from raftlog.replication.host import PartitionRead
+    from raftlog.replication.partition import Partition
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_MAX_ID: Final = 2**31 - 1
+
+EVICTION_S: Final = 120.0
+"""Kafka's min.incremental.fetch.session.eviction.ms: how long a session is safe from newer, larger ones, and after
+which idle time it may go for any."""
+
+EntryKey = tuple[TopicKey, int]
+
+
+class Entry:
+    """One partition of a session: the client's position in it, and what it was last told."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "dry",
+        "image",
+        "index",
+        "last_fetched_epoch",
+        "max_bytes",
+        "offset",
+        "parked",
+        "partition",
+        "read",
+        "seen_bytes",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicKey, wanted: FetchPartition) -> None:
+        self.topic = topic
+        (
+            self.index,
+            self.current_leader_epoch,
+            self.offset,
+            self.last_fetched_epoch,
+            _,
+            self.max_bytes,
+        ) = wanted
+        self.partition: Partition | None = None
+        self.image: MetadataImage | None = None
+        self.parked = False
+        self.dry = False
+        self.read: PartitionRead | None = None
+        self.seen_bytes = 0
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+
+    def update(self, wanted: FetchPartition) -> None:
+        """Take the client's new position."""
+        _, self.current_leader_epoch, self.offset, self.last_fetched_epoch, _, self.max_bytes = wanted
+
+    def differs(self, read: PartitionRead) -> bool:
+        """Say whether a read without records is more than the client knows."""
+        return (
+            read.high_watermark != self.sent_high_watermark
+            or read.log_start_offset != self.sent_log_start_offset
+        )
+
+    def is_news(self, read: PartitionRead) -> bool:
+        """Say whether an incremental response must tell this read; if so, note that it does."""
+        if read.error_code or read.diverging is not None:
+            self.sent_high_watermark = -1  # so that it is told again once the error is over
+            return True
+        if not read.records and not self.differs(read):
+            return False
+        self.sent_high_watermark = read.high_watermark
+        self.sent_log_start_offset = read.log_start_offset
+        return True
+
+
+class WaitingFetch(Protocol):
+    """The fetch that waits on a session."""
+
+    def wake_soon(self) -> None:
+        """Something may be new."""
+
+
+class FetchSession:
+    """Partitions in the order of their turns. It is what is parked on partitions (`FetchWaiter`)."""
+
+    __slots__ = (
+        "by_id",
+        "by_partition",
+        "created_at",
+        "entries",
+        "epoch",
+        "fetch",
+        "ready",
+        "replica",
+        "session_id",
+        "used_at",
+    )
+
+    def __init__(self, *, replica: bool, by_id: bool) -> None:
+        self.session_id = NO_SESSION
+        self.epoch = INITIAL_EPOCH
+        self.replica = replica
+        self.by_id = by_id
+        self.entries: dict[EntryKey, Entry] = {}
+        self.ready: dict[Entry, None] = {}
+        """Entries that may have something to tell, in the order in which they get their turn."""
+        self.by_partition: dict[Partition, Entry] = {}
+        self.fetch: WaitingFetch | None = None
+        self.created_at = self.used_at = 0.0
+
+    def want(self, request: FetchRequest) -> None:
+        """Take what a request adds, moves and forgets."""
+        entries, ready = self.entries, self.ready
+        for topic, partitions in request.topics:
+            for wanted in partitions:
+                entry = entries.get((topic, wanted[0]))
+                if entry is None:
+                    entry = entries[topic, wanted[0]] = Entry(topic, wanted)
+                else:
+                    entry.update(wanted)
+                ready[entry] = None
+        for topic, indexes in request.forgotten:
+            for index in indexes:
+                self._forget(topic, index)
+
+    def _forget(self, topic: TopicKey, index: int) -> None:
+        entry = self.entries.pop((topic, index), None)
+        if entry is not None:
+            self.ready.pop(entry, None)
+            self.attach(entry, None)
+
+    def attach(self, entry: Entry, partition: Partition | None) -> None:
+        """This replica serves the entry from now on."""
+        if entry.partition is not None:
+            if entry.parked:
+                self._unpark(entry, entry.partition)
+            self.by_partition.pop(entry.partition, None)
+        entry.partition = partition
+        if partition is not None:
+            self.by_partition[partition] = entry
+
+    def park(self, entry: Entry) -> None:
+        """Have the partition wake this session."""
+        if entry.partition is not None and not entry.parked:
+            entry.parked = True
+            if self.replica:
+                entry.partition.park_replica(self)
+            else:
+                entry.partition.park(self)
+
+    def _unpark(self, entry: Entry, partition: Partition) -> None:
+        entry.parked = False
+        partition.unpark(self)
+
+    def wake(self, partition: Partition) -> None:
+        """There is more in a partition, or it no longer serves. A session nobody waits on is woken only once."""
+        entry = self.by_partition.get(partition)
+        if entry is None:
+            return
+        self._unpark(entry, partition)
+        self.ready[entry] = None
+        if self.fetch is not None:
+            self.fetch.wake_soon()
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """A follower hears of it with its next answer."""
+        entry = self.by_partition.get(partition)
+        if entry is not None:
+            self.ready[entry] = None
+
+    def notice_log_starts(self) -> None:
+        """Have the next answer tell what retention did; nobody wakes a session for that."""
+        for entry in self.entries.values():
+            if (
+                entry.partition is not None
+                and entry.partition.log_start_offset != entry.sent_log_start_offset
+            ):
+                self.ready[entry] = None
+
+    def close(self) -> None:
+        """Leave all partitions."""
+        for entry in self.entries.values():
+            self.attach(entry, None)
+        self.entries.clear()
+        self.ready.clear()
+        self.fetch = None
+
+
+class FetchSessions:
+    """The sessions of one broker, at most `slots` of clients; those of authenticated brokers come on top.
+
+    A broker's sessions end with its connection, so they are bounded by the connections.
+    """
+
+    __slots__ = ("_random", "_sessions", "_slots", "evicted", "of_clients")
+
+    def __init__(self, slots: int, random: Random) -> None:
+        self._slots = slots
+        self._random = random
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self.of_clients = 0
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __iter__(self) -> Iterator[FetchSession]:
+        return iter(self._sessions.values())
+
+    def open(self, request: FetchRequest, version: int, *, replica: bool, now: float) -> FetchSession:
+        """Return the session a request continues or starts, with what it wants taken in.
+
+        Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
+        """
+        if request.session_epoch > INITIAL_EPOCH:
+            return self._continue(request, version, now)
+        if request.session_id != NO_SESSION:
+            self.end(request.session_id)
+        session = FetchSession(replica=replica, by_id=version >= FIRST_TOPIC_ID_VERSION)
+        session.want(request)
+        if request.session_epoch == INITIAL_EPOCH and session.entries:
+            self._keep(session, now)
+        return session
+
+    def end(self, session_id: int) -> None:
+        """Forget a session; fine if there is none."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.of_clients -= not session.replica
+            session.close()
+
+    def _continue(self, request: FetchRequest, version: int, now: float) -> FetchSession:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise FetchSessionIdNotFound()
+        if request.session_epoch != session.epoch:
+            raise InvalidFetchSessionEpoch()
+        if session.by_id != (version >= FIRST_TOPIC_ID_VERSION):
+            raise FetchSessionTopicIdError()
+        session.want(request)
+        session.epoch = 1 if session.epoch == _MAX_ID else session.epoch + 1
+        session.used_at = now
+        del self._sessions[request.session_id]
+        if session.entries:
+            self._sessions[request.session_id] = session
+        else:
+            self.of_clients -= not session.replica
+            session.session_id = NO_SESSION
+        return session
+
+    def _keep(self, session: FetchSession, now: float) -> None:
+        """Give the session an id if there is room for it, or something less worth keeping."""
+        if not session.replica:
+            if self.of_clients >= self._slots and not self._evict(session, now):
+                return
+            self.of_clients += 1
+        session.created_at = session.used_at = now
+        session.epoch = INITIAL_EPOCH + 1
+        while session.session_id == NO_SESSION or session.session_id in self._sessions:
+            session.session_id = self._random.randint(1, _MAX_ID)
+        self._sessions[session.session_id] = session
+
+    def _evict(self, newcomer: FetchSession, now: float) -> bool:
+        """KIP-227: first what was idle for long; else the smallest that had its time, if it is smaller than the newcomer."""
+        others = [session for session in self if not session.replica]
+        if not others:
+            return False
+        loser = others[0]
+        if now - loser.used_at <= EVICTION_S:
+            had_their_time = [each for each in others if now - each.created_at > EVICTION_S]
+            if not had_their_time:
+                return False
+            loser = min(had_their_time, key=lambda each: len(each.entries))
+            if len(loser.entries) >= len(newcomer.entries):
+                return False
+        self.end(loser.session_id)
+        self.evicted += 1
+        return True

@@ -1,0 +1,49 @@
+"""A response's place in the order of its connection.
+
+Ordering law: responses leave a connection in the order of its requests, however they become ready. Only Produce
+requests overlap; any other open request holds back the ones behind it, as Kafka's brokers do for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from raftlog.base.disk import Buffer
+
+if TYPE_CHECKING:
+    from raftlog.broker.connection import Connection
+
+
+class Slot:
+    """One response that is not ready yet, or waits for the ones before it."""
+
+    __slots__ = ("buffers", "connection")
+
+    overlaps = False
+    """Whether requests behind this one may be handled while it is open."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.buffers: Sequence[Buffer] | None = None
+
+    def answer(self, buffers: Sequence[Buffer]) -> None:
+        """Give the whole response frame, once; empty if there is none after all."""
+        assert self.buffers is None, "a response slot is answered once"
+        self.buffers = buffers
+        self.connection.answered(self)
+
+    def abandoned(self) -> None:
+        """The connection is gone: stop waiting, nobody reads the answer."""
+
+
+class ReadySlot(Slot):
+    """A response that was ready at once but is not the first in line."""
+
+    __slots__ = ()
+
+    overlaps = True
+
+    def __init__(self, connection: Connection, buffers: Sequence[Buffer]) -> None:
+        self.connection = connection
+        self.buffers = buffers

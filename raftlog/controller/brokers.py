@@ -1,0 +1,211 @@
+"""Brokers come and go: registration, heartbeat, fencing, controlled shutdown, unregistering (KIP-631).
+
+Each changes how the brokers stand, and settles in the same batch every partition that this concerns. Batches are
+bounded: a decision that needs more replies MORE, and is decided again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlog.base.errors import (
+    BrokerIdNotRegistered,
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    InvalidRegistration,
+    PolicyViolation,
+    StaleBrokerEpoch,
+)
+from raftlog.base.machine import Decision
+from raftlog.base.types import NO_BROKER
+from raftlog.controller.decisions import MORE, SWEEP, Event
+from raftlog.controller.settling import Settlement, UncleanRule, settle_all
+from raftlog.controller.standing import Standing
+from raftlog.metadata.image import BrokerState, MetadataImage
+from raftlog.metadata.records import BrokerChanged, BrokerRegistered, BrokerUnregistered, Record
+from raftlog.metadata.requests import (
+    BrokerRegistration,
+    Done,
+    Heartbeat,
+    HeartbeatReply,
+    RegisterBroker,
+    UnregisterBroker,
+)
+
+
+def decide_register(
+    image: MetadataImage,
+    request: RegisterBroker,
+    *,
+    in_session: bool,
+    standing: Standing,
+    unclean: UncleanRule,
+) -> Decision:
+    """Register a broker, fenced; a new incarnation leaves its ISRs and leaderships in the same batch.
+
+    `in_session`: the incarnation that the image knows is heard of at this moment.
+    """
+    existing = image.brokers.get(request.broker_id)
+    _check_registration(image, request)
+    if existing is not None and _is_same(existing, request):
+        return Decision(reply=BrokerRegistration(existing.broker_epoch))
+    if existing is not None and existing.incarnation_id != request.incarnation_id and in_session:
+        raise DuplicateBrokerRegistration(f"broker {request.broker_id} runs already, as another process")
+    disk_lost = existing is not None and not set(existing.directory_ids) <= set(request.directory_ids)
+    settlement = settle_all(
+        image,
+        standing.without({request.broker_id}),
+        unclean,
+        wiped=request.broker_id if disk_lost else NO_BROKER,
+    )
+    if not settlement.complete:
+        return Decision(settlement.records, MORE, settlement.events)
+    record = BrokerRegistered(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        endpoints=request.endpoints,
+        rack=request.rack,
+        directory_ids=request.directory_ids,
+    )
+    broker_epoch = image.offset + len(settlement.records)
+    fields = {"broker_id": request.broker_id, "broker_epoch": broker_epoch, "disk_lost": disk_lost}
+    return Decision(
+        (*settlement.records, record),
+        BrokerRegistration(broker_epoch),
+        (*settlement.events, Event("info", "broker_registered", fields)),
+    )
+
+
+def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
+    if request.cluster_id and request.cluster_id != image.cluster_id:
+        raise InconsistentClusterId(
+            f"broker {request.broker_id} belongs to cluster {request.cluster_id}, this is {image.cluster_id}"
+        )
+    if request.broker_id < 0 or not request.endpoints:
+        raise InvalidRegistration("a broker needs an id from 0 and at least one endpoint")
+
+
+def _is_same(broker: BrokerState, request: RegisterBroker) -> bool:
+    return (
+        broker.incarnation_id == request.incarnation_id
+        and broker.endpoints == request.endpoints
+        and broker.rack == request.rack
+        and broker.directory_ids == request.directory_ids
+    )
+
+
+def current_broker(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerState:
+    """Return a broker. Raises BrokerIdNotRegistered or, for another incarnation, StaleBrokerEpoch."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise BrokerIdNotRegistered(f"broker {broker_id} is not registered")
+    if broker.broker_epoch != broker_epoch:
+        raise StaleBrokerEpoch(f"broker {broker_id} has epoch {broker.broker_epoch}, not {broker_epoch}")
+    return broker
+
+
+def decide_heartbeat(
+    image: MetadataImage, request: Heartbeat, standing: Standing, unclean: UncleanRule
+) -> Decision:
+    """Keep, fence or unfence a broker, or begin its controlled shutdown.
+
+    A broker with a failed log directory is fenced: which partitions lay there only the broker knows.
+    """
+    broker = current_broker(image, request.broker_id, request.broker_epoch)
+    caught_up = request.metadata_offset > broker.broker_epoch
+    want_fence = request.want_fence or bool(request.failed_directory_ids)
+    if broker.fenced:
+        if request.want_shutdown:
+            return Decision(reply=HeartbeatReply(caught_up, True, True))
+        if want_fence or not caught_up:
+            return Decision(reply=HeartbeatReply(caught_up, True, False))
+        return _unfence(image, broker, standing, unclean)
+    if want_fence:
+        decision = decide_fence(image, {broker.broker_id: "it asked"}, standing, unclean)
+        return decision._replace(
+            reply=decision.reply or HeartbeatReply(caught_up, True, request.want_shutdown)
+        )
+    if request.want_shutdown:
+        return _shut_down(image, broker, standing, unclean, caught_up=caught_up)
+    return Decision(reply=HeartbeatReply(caught_up, False, False))
+
+
+def _unfence(image: MetadataImage, broker: BrokerState, standing: Standing, unclean: UncleanRule) -> Decision:
+    broker_id = broker.broker_id
+    record = BrokerChanged(broker_id, broker.broker_epoch, fenced=False, in_controlled_shutdown=False)
+    settlement = settle_all(image, standing.with_alive(broker_id), unclean)
+    event = Event("info", "broker_unfenced", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch})
+    # A leader must not be fenced: unfence first, settle what does not fit afterwards.
+    more = () if settlement.complete else (SWEEP,)
+    return Decision(
+        (record, *settlement.records),
+        HeartbeatReply(True, False, False),
+        (event, *settlement.events, *more),
+    )
+
+
+def decide_fence(
+    image: MetadataImage, reasons: Mapping[int, str], standing: Standing, unclean: UncleanRule
+) -> Decision:
+    """Fence brokers: they lead nothing, and leave every ISR that has a member alive."""
+    brokers = [image.brokers[broker_id] for broker_id in reasons if broker_id in image.brokers]
+    brokers = [broker for broker in brokers if not broker.fenced]
+    if not brokers:
+        return Decision()
+    settlement = settle_all(image, standing.without(reasons.keys()), unclean)
+    if not settlement.complete:
+        return Decision(settlement.records, MORE, settlement.events)
+    fencing = tuple(BrokerChanged(each.broker_id, each.broker_epoch, fenced=True) for each in brokers)
+    events = tuple(
+        Event("warning", "broker_fenced", {"broker_id": each.broker_id, "reason": reasons[each.broker_id]})
+        for each in brokers
+    )
+    return Decision((*settlement.records, *fencing), None, (*events, *settlement.events))
+
+
+def _shut_down(
+    image: MetadataImage, broker: BrokerState, standing: Standing, unclean: UncleanRule, *, caught_up: bool
+) -> Decision:
+    settlement = settle_all(image, standing.with_leaving(broker.broker_id), unclean)
+    records: tuple[Record, ...] = settlement.records
+    events = settlement.events
+    if not broker.in_controlled_shutdown:
+        records = (
+            BrokerChanged(broker.broker_id, broker.broker_epoch, in_controlled_shutdown=True),
+            *records,
+        )
+        fields = {"broker_id": broker.broker_id, "partitions_moved": len(settlement.records)}
+        events = (Event("info", "controlled_shutdown_began", fields), *events)
+    may_stop = settlement.complete and not _waits_for_doubtful(image, broker.broker_id, standing)
+    return Decision(records, HeartbeatReply(caught_up, False, may_stop), events)
+
+
+def _waits_for_doubtful(image: MetadataImage, broker_id: int, standing: Standing) -> bool:
+    """Say whether the broker leads a partition that a broker in doubt could lead once it is heard of."""
+    doubtful = standing.doubtful - {broker_id}
+    if not doubtful:
+        return False
+    return any(
+        state.leader == broker_id
+        and not doubtful.isdisjoint(state.isr)
+        and standing.alive.isdisjoint(set(state.isr) - {broker_id})
+        for topic in image.topics.values()
+        for state in topic.partitions
+    )
+
+
+def decide_unregister(
+    image: MetadataImage, request: UnregisterBroker, standing: Standing, unclean: UncleanRule
+) -> Decision:
+    """Forget a broker that is stopped; should it come back, its disk is not trusted any more."""
+    broker = image.brokers.get(request.broker_id)
+    if broker is None:
+        raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
+    if not broker.fenced:
+        raise PolicyViolation(f"broker {request.broker_id} is running; stop it first")
+    settlement: Settlement = settle_all(image, standing, unclean, wiped=broker.broker_id)
+    if not settlement.complete:
+        return Decision(settlement.records, MORE, settlement.events)
+    record = BrokerUnregistered(broker.broker_id, broker.broker_epoch)
+    event = Event("info", "broker_unregistered", {"broker_id": broker.broker_id})
+    return Decision((*settlement.records, record), Done(), (*settlement.events, event))

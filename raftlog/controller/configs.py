@@ -1,0 +1,155 @@
+"""Dynamic configs of topics and brokers: set, delete, append, subtract, replace (KIP-226, KIP-339)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from raftlog.base.config import (
+    NodeConfig,
+    Setting,
+    TopicConfig,
+    settings_of,
+    topic_config,
+    validate_broker_configs,
+    validate_topic_configs,
+)
+from raftlog.base.errors import (
+    BrokerIdNotRegistered,
+    InvalidConfig,
+    InvalidRequest,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.machine import Decision
+from raftlog.controller.decisions import SWEEP, Event
+from raftlog.controller.settling import UNCLEAN_KEY
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.records import ConfigChanged
+from raftlog.metadata.requests import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigOp,
+    ConfigResult,
+    ConfigResults,
+)
+
+
+def decide_alter_configs(image: MetadataImage, request: AlterConfigs, config: NodeConfig) -> Decision:
+    """Alter configs, each resource wholly or not at all; with `validate_only`, say what would happen."""
+    times = Counter((each.resource_type, each.resource_name) for each in request.alterations)
+    records: list[ConfigChanged] = []
+    results: dict[tuple[str, str], ConfigResult] = {}
+    for alteration in request.alterations:
+        resource = (alteration.resource_type, alteration.resource_name)
+        try:
+            if times[resource] > 1:
+                raise InvalidRequest("the resource is named more than once in this request")
+            _check_resource(image, alteration)
+            records += _altered(image, alteration, config, replace=request.replace)
+        except KafkaError as error:
+            results[resource] = ConfigResult(*resource, error.code, error.message)
+            continue
+        results[resource] = ConfigResult(*resource)
+    reply = ConfigResults(tuple(results.values()))
+    if request.validate_only:
+        return Decision(reply=reply)
+    return Decision(tuple(records), reply, _effects(records))
+
+
+def _effects(records: list[ConfigChanged]) -> tuple[object, ...]:
+    events = [
+        Event(
+            "info",
+            "config_changed",
+            {"resource": f"{each.resource_type}:{each.resource_name}", "key": each.key, "value": each.value},
+        )
+        for each in records
+    ]
+    # Whoever allows unclean elections wants them for what is offline at this moment.
+    allows = any(each.key == UNCLEAN_KEY for each in records)
+    return (*events, SWEEP) if allows else tuple(events)
+
+
+def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
+    name = alteration.resource_name
+    if alteration.resource_type == "topic":
+        if name not in image.topics:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+    elif alteration.resource_type != "broker":
+        raise InvalidRequest(f"{alteration.resource_type!r} has no configs; topic and broker have")
+    elif name and not (name.isdecimal() and int(name) in image.brokers):
+        raise BrokerIdNotRegistered(f"no broker is registered with id {name!r}")
+
+
+def _altered(
+    image: MetadataImage, alteration: ConfigAlteration, config: NodeConfig, *, replace: bool
+) -> list[ConfigChanged]:
+    if any(count > 1 for count in Counter(op.key for op in alteration.ops).values()):
+        raise InvalidRequest("a config is named more than once")
+    before = image.configs.get((alteration.resource_type, alteration.resource_name), {})
+    after = {} if replace else dict(before)
+    for op in alteration.ops:
+        value = _value_after(image, alteration, op, config)
+        if value is None:
+            after.pop(op.key, None)
+        else:
+            after[op.key] = value
+    if alteration.resource_type == "topic":
+        validate_topic_configs(after, topic=alteration.resource_name)
+    else:
+        validate_broker_configs(after, cluster_wide=not alteration.resource_name)
+    resource = (alteration.resource_type, alteration.resource_name)
+    return [
+        ConfigChanged(*resource, key, after.get(key))
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+    ]
+
+
+def _value_after(
+    image: MetadataImage, alteration: ConfigAlteration, op: ConfigOp, config: NodeConfig
+) -> str | None:
+    if op.op == DELETE:
+        return None
+    if op.op == SET:
+        if op.value is None:
+            raise InvalidConfig(f"{op.key}: to set it needs a value")
+        return op.value
+    if op.op not in (APPEND, SUBTRACT):
+        raise InvalidRequest(f"config operation {op.op} is unknown")
+    items = _current_list(image, alteration, op.key, config)
+    named = [item.strip() for item in (op.value or "").split(",") if item.strip()]
+    if op.op == APPEND:
+        return ",".join([*items, *(item for item in named if item not in items)])
+    return ",".join(item for item in items if item not in named)
+
+
+def _current_list(
+    image: MetadataImage, alteration: ConfigAlteration, key: str, config: NodeConfig
+) -> list[str]:
+    """Return a list config as it holds at this moment, set or by default."""
+    table = settings_of(TopicConfig if alteration.resource_type == "topic" else NodeConfig)
+    attribute, row = table.get(key, (key, None))
+    if row is None or row.kind != "list":
+        raise InvalidConfig(f"{key}: only lists can be appended to or subtracted from")
+    own = image.configs.get((alteration.resource_type, alteration.resource_name), {}).get(key)
+    if own is not None:
+        return list(row.parse(own))
+    return list(_default_list(image, alteration, attribute, row, config))
+
+
+def _default_list(
+    image: MetadataImage, alteration: ConfigAlteration, attribute: str, row: Setting, config: NodeConfig
+) -> tuple[str, ...]:
+    cluster_wide = image.config("broker", "")
+    if alteration.resource_type == "topic":
+        items: tuple[str, ...] = getattr(topic_config(config, cluster_wide, {}), attribute)
+    elif row.name in cluster_wide:
+        items = row.parse(cluster_wide[row.name])
+    else:
+        items = getattr(config, attribute)
+    return items

@@ -1,0 +1,365 @@
+"""The controller: takes requests and events, has them decided on the tail, and answers once that is committed.
+
+It is `idle`, `electing` (it appended ControllerElected and waits for it) or `active`. Only what is committed decides
+who is active: the batch that comes back with its own epoch makes it active, one with a later epoch ends that. Knows
+nothing of how a batch becomes durable, of connections, or of clocks: `now` is loop seconds and comes with every call.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+import structlog
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, NotController
+from raftlog.base.machine import Decision, Runner
+from raftlog.controller import brokers, configs, elections, partitions, producer_ids, topics
+from raftlog.controller.decisions import MORE, SWEEP, Event
+from raftlog.controller.settling import UncleanRule, settle_all, unclean_rule
+from raftlog.controller.soft import ProbeResult, SoftState
+from raftlog.controller.standing import Standing, standing_of
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from raftlog.metadata.records import Batch, ClusterNamed, ControllerElected, Record
+from raftlog.metadata.replay import apply_records
+from raftlog.metadata.requests import (
+    AllocateProducerIds,
+    AlterConfigs,
+    AlterPartition,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    ErrorReply,
+    Heartbeat,
+    RegisterBroker,
+    Reply,
+    Request,
+    UnregisterBroker,
+)
+
+TICK_S: Final = 0.25
+"""Longest time between two ticks of an active controller."""
+STALL_S: Final = 0.25
+"""A tick that comes this much too late was held up by our own loop: all deadlines shift."""
+MIN_TICK_S: Final = 0.01
+"""Shortest time between two ticks, when something that is due cannot be done yet."""
+
+Answer = Callable[[Reply], None]
+
+
+class Controller:
+    """One node's controller. `append` hands a batch to the quorum, or raises KafkaError and has appended nothing;
+    `probe` has the node find out whether a broker's port answers, and tell `probed`.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        config: NodeConfig,
+        random: Random,
+        *,
+        append: Callable[[Batch], None],
+        probe: Callable[[int], None],
+    ) -> None:
+        self._node_id = node_id
+        self._config = config
+        self._random = random
+        self._append_batch = append
+        self._probe = probe
+        self._log = structlog.get_logger("raftlog.controller").bind(node_id=node_id)
+        self._term = -1
+        self._phase = "idle"
+        self._announced = False
+        self._runner: Runner[MetadataImage] = Runner(
+            EMPTY_IMAGE, apply_records, self._append, perform=self._perform
+        )
+        self._runner.stand_down()
+        self._soft = SoftState(0.0)
+        self._connected: set[int] = set()
+        self._fencing: set[int] = set()
+        self._seen_at = self._ticked_at = 0.0
+        self._rebalance_at = 0.0
+
+    # --- leadership
+
+    @property
+    def active(self) -> bool:
+        """True from the commit of our election to the end of our leadership."""
+        return self._phase == "active"
+
+    def lead(self, term: int, image: MetadataImage, now: float) -> None:
+        """The quorum says that we lead `term`; `image` is everything committed so far."""
+        if term == self._term and self._phase != "idle":
+            return
+        assert term > image.controller_epoch, "a term has one leader, and it leads once"
+        self.stand_down()
+        self._term = term
+        self._phase = "electing"
+        self._announced = False
+        self._seen_at = now
+        self._announce(image.offset)
+
+    def _announce(self, base_offset: int = 0) -> None:
+        batch = Batch(self._term, base_offset, (ControllerElected(self._node_id, self._term),))
+        self._announced = True
+        try:
+            self._append_batch(batch)
+        except KafkaError:
+            self._announced = False  # the next tick tries again
+
+    def stand_down(self) -> None:
+        """We lead no more: what waits for commit is answered with NOT_CONTROLLER."""
+        if self._phase == "active":
+            self._log.info("controller_stood_down", controller_epoch=self._term)
+        self._phase = "idle"
+        self._fencing.clear()
+        self._runner.stand_down(NotController("this node is not the active controller"))
+
+    def committed(self, image: MetadataImage, now: float) -> None:
+        """Every batch that was applied leads here, with the image after it."""
+        if self._phase == "idle":
+            return
+        if image.controller_epoch > self._term:
+            self.stand_down()
+        elif self._phase == "active":
+            self._runner.committed(image.offset)
+        elif image.controller_epoch == self._term:
+            self._become_active(image, now)
+
+    def _become_active(self, image: MetadataImage, now: float) -> None:
+        assert image.controller_id == self._node_id, "one controller per epoch"
+        self._phase = "active"
+        self._seen_at = now
+        self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
+        self._runner.reset(image, image.offset)
+        self._soft = SoftState(self._config.broker_session_timeout_ms / 1000)
+        self._soft.expect(self._unfenced(), {*self._connected, self._node_id}, now)
+        self._log.info("controller_became_active", controller_epoch=self._term)
+        if not image.cluster_id:
+            self._decide(self._name_cluster)
+        self._sweep()
+
+    def _name_cluster(self, image: MetadataImage) -> Decision:
+        random_id = topics.random_uuid(self._random).bytes
+        cluster_id = self._config.cluster_id or base64.urlsafe_b64encode(random_id).decode().rstrip("=")
+        return Decision(
+            (ClusterNamed(cluster_id),), effects=(Event("info", "cluster_named", {"cluster_id": cluster_id}),)
+        )
+
+    # --- the one way to decide
+
+    def _append(self, records: tuple[Record, ...]) -> int:
+        base_offset = self._runner.end_offset
+        self._append_batch(Batch(self._term, base_offset, records))
+        return base_offset + len(records)
+
+    def _decide(
+        self,
+        decide: Callable[[MetadataImage], Decision],
+        answer: Callable[[Any], None] = lambda outcome: None,
+    ) -> None:
+        """Decide, in as many batches as it takes."""
+
+        def next_or_answer(outcome: Any) -> None:
+            if outcome is MORE:
+                self._decide(decide, answer)
+            else:
+                answer(outcome)
+
+        self._runner.handle(decide, next_or_answer)
+
+    def _perform(self, effect: Any) -> None:
+        if effect is SWEEP:
+            self._sweep()
+        else:
+            getattr(self._log, effect.level)(effect.name, **effect.fields)
+
+    def _standing(self, image: MetadataImage) -> Standing:
+        return standing_of(image, self._soft.doubtful())
+
+    def _unclean(self, image: MetadataImage) -> UncleanRule:
+        return unclean_rule(image, self._config)
+
+    def _sweep(self) -> None:
+        """Settle every partition anew."""
+
+        def decide(image: MetadataImage) -> Decision:
+            settlement = settle_all(image, self._standing(image), self._unclean(image))
+            reply = None if settlement.complete else MORE
+            return Decision(settlement.records, reply, settlement.events)
+
+        self._decide(decide)
+
+    def _unfenced(self) -> list[int]:
+        return [each.broker_id for each in self._runner.tail.brokers.values() if not each.fenced]
+
+    # --- requests
+
+    def submit(self, request: Request, answer: Answer, now: float, *, peer: int | None = None) -> None:
+        """Decide a request and answer once that is committed; never raises KafkaError.
+
+        `peer` is the broker that the connection proved to be, None where a client asks through a broker.
+        """
+        if not self.active:
+            answer(ErrorReply(NotController.code, "this node is not the active controller"))
+            return
+        self._watch_own_stalls(now)
+
+        def answer_on_the_wire(outcome: Any) -> None:
+            if isinstance(outcome, KafkaError):
+                answer(ErrorReply(outcome.code, outcome.message))
+            else:
+                answer(outcome)
+
+        asked_for = getattr(request, "broker_id", None)
+        if peer is not None and asked_for not in (None, peer) and not isinstance(request, UnregisterBroker):
+            answer_on_the_wire(ClusterAuthorizationFailed(f"broker {peer} cannot speak for {asked_for}"))
+            return
+        match request:
+            case Heartbeat():
+                self._heartbeat(request, answer_on_the_wire, now)
+            case RegisterBroker():
+                self._register(request, answer_on_the_wire, now)
+            case _:
+                self._decide(lambda image: self._decision(image, request), answer_on_the_wire)
+
+    def _decision(self, image: MetadataImage, request: Request) -> Decision:
+        match request:
+            case AlterPartition():
+                return partitions.decide_alter_partition(image, request)
+            case CreateTopics():
+                return topics.decide_create_topics(image, request, config=self._config, random=self._random)
+            case DeleteTopics():
+                return topics.decide_delete_topics(image, request, self._config)
+            case CreatePartitions():
+                return topics.decide_create_partitions(image, request, self._random)
+            case AlterConfigs():
+                return configs.decide_alter_configs(image, request, self._config)
+            case ElectLeaders():
+                return elections.decide_elect_leaders(image, request, self._standing(image))
+            case AllocateProducerIds():
+                return producer_ids.decide_allocate_producer_ids(image, request)
+            case UnregisterBroker():
+                return brokers.decide_unregister(image, request, self._standing(image), self._unclean(image))
+            case _:
+                raise InvalidRequest(f"{type(request).__name__} is not the controller's to answer")
+
+    def _heartbeat(self, request: Heartbeat, answer: Callable[[Any], None], now: float) -> None:
+        broker = self._runner.tail.brokers.get(request.broker_id)
+        if broker is not None and broker.broker_epoch == request.broker_epoch:
+            self._cleared(self._soft.heard(request.broker_id, now))
+        self._decide(
+            lambda image: brokers.decide_heartbeat(
+                image, request, self._standing(image), self._unclean(image)
+            ),
+            answer,
+        )
+
+    def _register(self, request: RegisterBroker, answer: Callable[[Any], None], now: float) -> None:
+        broker_id = request.broker_id
+        in_session = self._soft.in_session(broker_id, now)
+
+        def decide(image: MetadataImage) -> Decision:
+            return brokers.decide_register(
+                image,
+                request,
+                in_session=in_session,
+                standing=self._standing(image),
+                unclean=self._unclean(image),
+            )
+
+        before = self._runner.tail.brokers.get(broker_id)
+        self._decide(decide, answer)
+        if self.active and self._runner.tail.brokers.get(broker_id) is not before:
+            self._soft.registered(broker_id, now)
+
+    # --- liveness
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `tick` wants to be called at the latest; None while idle."""
+        if self._phase == "idle":
+            return None
+        deadline = self._seen_at + TICK_S
+        if self._phase == "active":
+            deadline = min(deadline, self._soft.next_deadline(self._unfenced()))
+        return max(deadline, self._ticked_at + MIN_TICK_S)
+
+    def tick(self, now: float) -> None:
+        """Probe and fence whom it is time for; O(brokers) unless something is due."""
+        self._ticked_at = now
+        if not self.active:
+            self._seen_at = now
+            if self._phase == "electing" and not self._announced:
+                self._announce()
+            return
+        self._watch_own_stalls(now)
+        self._probe_due(now)
+        self._fence_condemned(now)
+        if now >= self._rebalance_at:
+            self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
+            if self._config.auto_leader_rebalance_enable:
+                self._decide(lambda image: elections.decide_rebalance(image, self._standing(image)))
+
+    def _watch_own_stalls(self, now: float) -> None:
+        late = now - self._seen_at - TICK_S
+        if late > STALL_S:
+            self._soft.shift(late)
+            self._log.warning("controller_stalled", seconds=round(late, 3))
+        self._seen_at = max(self._seen_at, now)
+
+    def _probe_due(self, now: float) -> None:
+        due = self._soft.take_due_probes(now)
+        for broker_id in set(due).intersection(self._unfenced()):
+            self._probe(broker_id)
+
+    def _fence_condemned(self, now: float) -> None:
+        reasons = {}
+        for broker_id in self._unfenced():
+            reason = self._soft.verdict(broker_id, now)
+            if reason is not None and broker_id not in self._fencing:
+                reasons[broker_id] = reason
+        if not reasons:
+            return
+        self._fencing |= reasons.keys()
+
+        def fenced(outcome: Any) -> None:
+            self._fencing -= reasons.keys()
+
+        self._decide(
+            lambda image: brokers.decide_fence(image, reasons, self._standing(image), self._unclean(image)),
+            fenced,
+        )
+
+    def _cleared(self, doubt: bool) -> None:
+        """A doubt was cleared: settle what stood still because of it."""
+        if doubt and any(
+            broker.fenced or broker.in_controlled_shutdown for broker in self._runner.tail.brokers.values()
+        ):
+            self._sweep()
+
+    def peer_connected(self, broker_id: int, now: float) -> None:
+        """A broker's heartbeat connection came."""
+        self._connected.add(broker_id)
+        if self.active:
+            self._watch_own_stalls(now)
+            self._cleared(self._soft.connected(broker_id))
+
+    def peer_lost(self, broker_id: int, now: float) -> None:
+        """A broker's heartbeat connection dropped: it is suspect, and probed at once."""
+        self._connected.discard(broker_id)
+        if self.active:
+            self._watch_own_stalls(now)
+            self._soft.lost(broker_id, now)
+            self._probe_due(now)
+
+    def probed(self, broker_id: int, result: ProbeResult, now: float) -> None:
+        """What became of a probe: refused, alive, or silent for 300 ms."""
+        if self.active:
+            self._watch_own_stalls(now)
+            self._cleared(self._soft.probed(broker_id, result))
+            self._fence_condemned(now)

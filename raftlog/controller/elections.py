@@ -1,0 +1,128 @@
+"""Leader elections that somebody asks for: preferred and unclean (KIP-460), and the periodic rebalance (KIP-183)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from raftlog.base.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidRequest,
+    KafkaError,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.machine import Decision
+from raftlog.base.types import NO_BROKER
+from raftlog.controller.decisions import MAX_PARTITION_RECORDS, Event
+from raftlog.controller.settling import settle
+from raftlog.controller.standing import Standing
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+from raftlog.metadata.records import PartitionChanged
+from raftlog.metadata.requests import PREFERRED, UNCLEAN, ElectionResult, ElectionResults, ElectLeaders
+
+MAX_REBALANCED: Final = 1_000
+"""Leaderships that one rebalance moves; the next interval moves more."""
+
+
+def decide_elect_leaders(image: MetadataImage, request: ElectLeaders, standing: Standing) -> Decision:
+    """Elect preferred or unclean leaders; asked for all partitions, tell only of those that needed it."""
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        raise InvalidRequest(f"election type {request.election_type} is unknown")
+    records: list[PartitionChanged] = []
+    results: list[ElectionResult] = []
+    for topic, partition in _asked_for(image, request):
+        error: KafkaError | None = None
+        try:
+            if len(records) == MAX_PARTITION_RECORDS:
+                break
+            records.append(
+                _elected(image, topic, partition, unclean=request.election_type == UNCLEAN, standing=standing)
+            )
+        except ElectionNotNeeded as not_needed:
+            if request.partitions is None:
+                continue
+            error = not_needed
+        except KafkaError as failed:
+            error = failed
+        results.append(_result(topic, partition, error))
+    return Decision(tuple(records), ElectionResults(tuple(results)), _events(image, request, records))
+
+
+def _asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[str, int]]:
+    if request.partitions is not None:
+        yield from dict.fromkeys(request.partitions)
+        return
+    for topic in image.topics.values():
+        for index in range(len(topic.partitions)):
+            yield topic.name, index
+
+
+def _result(topic: str, partition: int, error: KafkaError | None) -> ElectionResult:
+    if error is None:
+        return ElectionResult(topic, partition)
+    return ElectionResult(topic, partition, error.code, error.message)
+
+
+def _elected(
+    image: MetadataImage, topic_name: str, partition: int, *, unclean: bool, standing: Standing
+) -> PartitionChanged:
+    topic, state = image.topics.get(topic_name), image.partition(topic_name, partition)
+    if topic is None or state is None:
+        raise UnknownTopicOrPartition()
+    if unclean:
+        return _elected_uncleanly(topic, partition, state, standing)
+    preferred = state.replicas[0]
+    if state.leader == preferred:
+        raise ElectionNotNeeded()
+    if not _preferred_can_lead(state, standing):
+        raise PreferredLeaderNotAvailable()
+    return PartitionChanged(topic.topic_id, partition, leader=preferred)
+
+
+def _preferred_can_lead(state: PartitionState, standing: Standing) -> bool:
+    return state.replicas[0] in state.isr and state.replicas[0] in standing.alive and not state.isr_lost
+
+
+def _elected_uncleanly(
+    topic: TopicState, partition: int, state: PartitionState, standing: Standing
+) -> PartitionChanged:
+    if state.leader != NO_BROKER:
+        raise ElectionNotNeeded()
+    change = settle(topic.topic_id, partition, state, standing=standing, unclean=True)
+    if change is None or change.leader < 0:
+        raise EligibleLeadersNotAvailable()
+    return change
+
+
+def _events(
+    image: MetadataImage, request: ElectLeaders, records: list[PartitionChanged]
+) -> tuple[Event, ...]:
+    if not records:
+        return ()
+    named = [f"{image.topic_names[each.topic_id]}-{each.partition}" for each in records[:10]]
+    fields = {"count": len(records), "partitions": named}
+    if request.election_type == UNCLEAN:
+        return (Event("error", "unclean_leader_election_asked_for", fields),)
+    return (Event("info", "preferred_leaders_elected", fields),)
+
+
+def decide_rebalance(image: MetadataImage, standing: Standing) -> Decision:
+    """Give leadership back to preferred leaders that can take it, at most MAX_REBALANCED at a time."""
+    records: list[PartitionChanged] = []
+    for topic_id, index, state in _imbalanced(image):
+        if len(records) == MAX_REBALANCED:
+            break
+        if _preferred_can_lead(state, standing):
+            records.append(PartitionChanged(topic_id, index, leader=state.replicas[0]))
+    events = (Event("info", "leaders_rebalanced", {"count": len(records)}),) if records else ()
+    return Decision(tuple(records), None, events)
+
+
+def _imbalanced(image: MetadataImage) -> Iterator[tuple[UUID, int, PartitionState]]:
+    for topic in image.topics.values():
+        for index, state in enumerate(topic.partitions):
+            if state.leader not in (state.replicas[0], NO_BROKER):
+                yield topic.topic_id, index, state

@@ -1,0 +1,96 @@
+"""ISR changes that partition leaders ask for (KIP-497), fenced by epochs of leader, partition and brokers (KIP-903)."""
+
+from __future__ import annotations
+
+from raftlog.base.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    KafkaError,
+    NotController,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.machine import Decision
+from raftlog.controller.brokers import current_broker
+from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.metadata.records import PartitionChanged
+from raftlog.metadata.requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChanged
+
+
+def decide_alter_partition(image: MetadataImage, request: AlterPartition) -> Decision:
+    """Answer every ISR change of one leader on its own; those accepted leave in one batch."""
+    current_broker(image, request.broker_id, request.broker_epoch)
+    records: list[PartitionChanged] = []
+    results: list[IsrChanged] = []
+    seen = set()
+    for change in request.changes:
+        try:
+            if (change.topic_id, change.partition) in seen:
+                raise InvalidRequest("one change per partition in a request")
+            seen.add((change.topic_id, change.partition))
+            state = _accepted(image, change, request.broker_id)
+        except KafkaError as error:
+            results.append(IsrChanged(change.topic_id, change.partition, error.code))
+            continue
+        isr = _in_order(state, change)
+        changed = isr != state.isr
+        if changed:
+            records.append(PartitionChanged(change.topic_id, change.partition, isr=isr))
+        results.append(_accepted_result(change, state, isr, state.partition_epoch + changed))
+    return Decision(tuple(records), AlterPartitionReply(tuple(results)))
+
+
+def _accepted(image: MetadataImage, change: IsrChange, broker_id: int) -> PartitionState:
+    topic = image.topic_by_id(change.topic_id)
+    if topic is None:
+        raise UnknownTopicId()
+    if not 0 <= change.partition < len(topic.partitions):
+        raise UnknownTopicOrPartition()
+    state = topic.partitions[change.partition]
+    if change.leader_epoch > state.leader_epoch or change.partition_epoch > state.partition_epoch:
+        # The leader knows more than this controller's tail, so another controller is active.
+        raise NotController()
+    if change.leader_epoch < state.leader_epoch:
+        raise FencedLeaderEpoch()
+    if broker_id != state.leader:
+        raise InvalidRequest("only the leader changes the isr")
+    if change.partition_epoch < state.partition_epoch:
+        raise InvalidUpdateVersion()
+    _check_isr(image, state, change)
+    return state
+
+
+def _check_isr(image: MetadataImage, state: PartitionState, change: IsrChange) -> None:
+    members = [member.broker_id for member in change.isr]
+    if len(set(members)) != len(members) or not set(members) <= set(state.replicas):
+        raise InvalidRequest(f"isr {members} is not a set of the replicas {list(state.replicas)}")
+    if state.leader not in members:
+        raise InvalidRequest("the leader is always in sync")
+    for member in change.isr:
+        broker = image.brokers.get(member.broker_id)
+        if broker is None or member.broker_epoch not in (-1, broker.broker_epoch):
+            raise IneligibleReplica()
+        # Who is in the isr already may stay: only coming in needs a broker that is in service (KIP-841).
+        if member.broker_id not in state.isr and (broker.fenced or broker.in_controlled_shutdown):
+            raise IneligibleReplica()
+
+
+def _in_order(state: PartitionState, change: IsrChange) -> tuple[int, ...]:
+    wanted = {member.broker_id for member in change.isr}
+    return state.isr if wanted == set(state.isr) else tuple(r for r in state.replicas if r in wanted)
+
+
+def _accepted_result(
+    change: IsrChange, state: PartitionState, isr: tuple[int, ...], partition_epoch: int
+) -> IsrChanged:
+    return IsrChanged(
+        topic_id=change.topic_id,
+        partition=change.partition,
+        error_code=0,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=isr,
+        partition_epoch=partition_epoch,
+    )

@@ -1,0 +1,142 @@
+"""What the active controller remembers of brokers beside the image: when it heard of them, and whom it doubts.
+
+Soft: it is no part of the replicated state, dies with the leadership, and a new controller begins with a fresh one, in
+which every unfenced broker must come within CONNECT_WITHIN_S or is probed. Deadlines are loop seconds; a stall of the
+controller's own loop shifts them all, so that nobody is fenced for the controller's pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+CONNECT_WITHIN_S: Final = 0.2
+"""So long a new controller waits for each unfenced broker before it probes it."""
+
+ProbeResult = Literal["refused", "alive", "silent"]
+
+
+class Contact:
+    """What is known of one broker. `lost`: its connection dropped and nothing was heard of it since."""
+
+    __slots__ = ("condemned", "doubtful", "heard", "lost", "probe_at", "session_ends_at")
+
+    def __init__(self, session_ends_at: float) -> None:
+        self.session_ends_at = session_ends_at
+        self.heard = False
+        self.lost = False
+        self.doubtful = False
+        self.probe_at: float | None = None
+        self.condemned: str | None = None
+
+
+class SoftState:
+    """The contacts of the brokers that the image knows."""
+
+    def __init__(self, session_s: float) -> None:
+        self._session_s = session_s
+        self._contacts: dict[int, Contact] = {}
+
+    def expect(self, broker_ids: Iterable[int], connected: Iterable[int], now: float) -> None:
+        """Begin as a new controller: `broker_ids` are unfenced; who is not `connected` yet is doubtful."""
+        present = set(connected)
+        for broker_id in broker_ids:
+            contact = self._contacts[broker_id] = Contact(now + self._session_s)
+            if broker_id not in present:
+                contact.doubtful = True
+                contact.probe_at = now + CONNECT_WITHIN_S
+
+    def registered(self, broker_id: int, now: float) -> None:
+        """A new incarnation: nothing that was known of the last one holds."""
+        self._contacts[broker_id] = Contact(now + self._session_s)
+
+    def heard(self, broker_id: int, now: float) -> bool:
+        """A heartbeat of the current incarnation came. Returns whether this clears a doubt."""
+        contact = self._contacts.get(broker_id)
+        if contact is None:
+            contact = self._contacts[broker_id] = Contact(0.0)
+        doubtful = contact.doubtful
+        contact.session_ends_at = now + self._session_s
+        contact.heard = True
+        contact.lost = contact.doubtful = False
+        contact.probe_at = contact.condemned = None
+        return doubtful
+
+    def connected(self, broker_id: int) -> bool:
+        """A connection came. Returns whether this clears a doubt; after a loss only a heartbeat does."""
+        contact = self._contacts.get(broker_id)
+        if contact is None or contact.lost or not contact.doubtful:
+            return False
+        contact.doubtful = False
+        contact.probe_at = None
+        return True
+
+    def lost(self, broker_id: int, now: float) -> None:
+        """A connection dropped: probe at once."""
+        contact = self._contacts.get(broker_id)
+        if contact is not None:
+            contact.lost = contact.doubtful = True
+            contact.probe_at = now
+
+    def probed(self, broker_id: int, result: ProbeResult) -> bool:
+        """A probe was answered. Returns whether this clears a doubt.
+
+        Refused means dead. Silent means dead only after a lost connection; else the session decides.
+        """
+        contact = self._contacts.get(broker_id)
+        if contact is None or not contact.doubtful:
+            return False
+        if result == "alive":
+            contact.doubtful = False
+            return True
+        if result == "refused":
+            contact.condemned = "connection refused"
+        elif contact.lost:
+            contact.condemned = "connection lost, then silence"
+        return False
+
+    def in_session(self, broker_id: int, now: float) -> bool:
+        """Say whether the current incarnation of a broker is heard of at this moment."""
+        contact = self._contacts.get(broker_id)
+        return contact is not None and contact.heard and not contact.lost and now < contact.session_ends_at
+
+    def doubtful(self) -> set[int]:
+        return {broker_id for broker_id, contact in self._contacts.items() if contact.doubtful}
+
+    def take_due_probes(self, now: float) -> list[int]:
+        """Return the brokers to probe now; each is returned once per doubt."""
+        due = [
+            broker_id
+            for broker_id, contact in self._contacts.items()
+            if contact.probe_at is not None and contact.probe_at <= now
+        ]
+        for broker_id in due:
+            self._contacts[broker_id].probe_at = None
+        return due
+
+    def verdict(self, broker_id: int, now: float) -> str | None:
+        """Return why an unfenced broker must be fenced now, or None."""
+        contact = self._contacts.get(broker_id)
+        if contact is None:
+            return None
+        if contact.condemned is None and now >= contact.session_ends_at:
+            return "session expired"
+        return contact.condemned
+
+    def next_deadline(self, unfenced: Iterable[int]) -> float:
+        """Return when the next probe is due or session of an unfenced broker ends; infinity if never."""
+        deadline = float("inf")
+        for broker_id in unfenced:
+            contact = self._contacts.get(broker_id)
+            if contact is not None:
+                deadline = min(deadline, contact.session_ends_at)
+                if contact.probe_at is not None:
+                    deadline = min(deadline, contact.probe_at)
+        return deadline
+
+    def shift(self, seconds: float) -> None:
+        """Put all deadlines off by the length of a stall of our own."""
+        for contact in self._contacts.values():
+            contact.session_ends_at += seconds
+            if contact.probe_at is not None:
+                contact.probe_at += seconds

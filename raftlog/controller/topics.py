@@ -1,0 +1,298 @@
+"""Topics: create, delete, grow. Every topic of a request succeeds or fails on its own, with Kafka's codes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from raftlog.base.config import NodeConfig, validate_topic_configs
+from raftlog.base.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    PolicyViolation,
+    TopicAlreadyExists,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.machine import Decision
+from raftlog.base.types import NO_BROKER
+from raftlog.controller.decisions import MAX_PARTITION_RECORDS, Event
+from raftlog.controller.placement import Placement
+from raftlog.metadata.image import MetadataImage, TopicState
+from raftlog.metadata.records import ConfigChanged, PartitionCreated, Record, TopicCreated, TopicDeleted
+from raftlog.metadata.requests import (
+    CreatePartitions,
+    CreateTopics,
+    CreateTopicsReply,
+    DeleteTopics,
+    NewPartitions,
+    NewTopic,
+    TopicCreation,
+    TopicRef,
+    TopicResult,
+    TopicResults,
+)
+
+MAX_NAME_LENGTH: Final = 249
+"""Characters of a topic's name: with `-` and a partition number it must be a folder's name."""
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopic, with the rule, for a name that no topic can have."""
+    if not name:
+        raise InvalidTopic("the empty string is not a topic name")
+    if name in (".", ".."):
+        raise InvalidTopic(f"{name!r} is not a topic name: it cannot be . or ..")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopic(f"a topic name has at most {MAX_NAME_LENGTH} characters, this one {len(name)}")
+    if not _LEGAL_NAME.fullmatch(name):
+        raise InvalidTopic(
+            f"{name!r} is not a topic name: only ASCII letters, digits, '.', '_' and '-' are allowed"
+        )
+
+
+class _Room:
+    """How many partitions may still be created in this batch."""
+
+    def __init__(self) -> None:
+        self._left = MAX_PARTITION_RECORDS
+
+    def check(self, partitions: int) -> None:
+        if partitions > self._left:
+            raise PolicyViolation(
+                f"one request creates at most {MAX_PARTITION_RECORDS} partitions; {partitions} are too many"
+            )
+
+    def take(self, partitions: int) -> None:
+        self._left -= partitions
+
+
+class _Plan(NamedTuple):
+    """A topic as it will be created."""
+
+    records: tuple[Record, ...]
+    created: TopicCreation
+
+
+def decide_create_topics(
+    image: MetadataImage, request: CreateTopics, *, config: NodeConfig, random: Random
+) -> Decision:
+    """Create topics; with `validate_only`, say what would happen."""
+    placement, room = Placement(image, random), _Room()
+    times = Counter(topic.name for topic in request.topics)
+    records: list[Record] = []
+    results: dict[str, TopicCreation] = {}
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise InvalidRequest("the topic is named more than once in this request")
+            plan = _plan(image, topic, config=config, placement=placement, room=room, random=random)
+        except KafkaError as error:
+            results[topic.name] = TopicCreation(topic.name, error.code, error.message)
+            continue
+        results[topic.name] = plan.created
+        records += plan.records
+    reply = CreateTopicsReply(tuple(results.values()))
+    if request.validate_only:
+        return Decision(reply=reply)
+    return Decision(tuple(records), reply, tuple(_created_events(reply)))
+
+
+def _created_events(reply: CreateTopicsReply) -> list[Event]:
+    return [
+        Event("info", "topic_created", {"topic": each.name, "partitions": each.num_partitions})
+        for each in reply.results
+        if not each.error_code
+    ]
+
+
+def _plan(
+    image: MetadataImage,
+    topic: NewTopic,
+    *,
+    config: NodeConfig,
+    placement: Placement,
+    room: _Room,
+    random: Random,
+) -> _Plan:
+    check_topic_name(topic.name)
+    if topic.name in image.topics:
+        raise TopicAlreadyExists(f"topic {topic.name} exists already")
+    configs = {key: value for key, value in topic.configs.items() if value is not None}
+    validate_topic_configs(configs, topic=topic.name)
+    if topic.assignments:
+        assignments = _manual(image, topic, room)
+    else:
+        assignments = _automatic(topic, config, placement, room)
+    topic_id = random_uuid(random)
+    partitions = _partition_records(image, topic_id, assignments)
+    room.take(len(partitions))
+    records: tuple[Record, ...] = (
+        TopicCreated(topic.name, topic_id),
+        *(ConfigChanged("topic", topic.name, key, value) for key, value in sorted(configs.items())),
+        *partitions,
+    )
+    created = TopicCreation(
+        topic.name,
+        topic_id=topic_id,
+        num_partitions=len(assignments),
+        replication_factor=len(assignments[0]),
+    )
+    return _Plan(records, created)
+
+
+def random_uuid(random: Random) -> UUID:
+    """Return a random (version 4) id, never one whose Base64 form begins with a dash: tools take that for a flag."""
+    while True:
+        candidate = UUID(int=random.getrandbits(128), version=4)
+        if candidate.int >> 122 != 62:
+            return candidate
+
+
+def _automatic(
+    topic: NewTopic, config: NodeConfig, placement: Placement, room: _Room
+) -> list[tuple[int, ...]]:
+    partitions = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+    factor = topic.replication_factor
+    factor = config.default_replication_factor if factor == -1 else factor
+    if partitions <= 0:
+        raise InvalidPartitions(f"a topic has at least 1 partition, not {partitions}")
+    if factor <= 0:
+        raise InvalidReplicationFactor(f"a replication factor is at least 1, not {factor}")
+    room.check(partitions)
+    return placement.place(partitions, factor)
+
+
+def _manual(image: MetadataImage, topic: NewTopic, room: _Room) -> list[tuple[int, ...]]:
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        raise InvalidRequest("with assignments, the number of partitions and the replication factor are -1")
+    if sorted(topic.assignments) != list(range(len(topic.assignments))):
+        raise InvalidReplicaAssignment("partitions are numbered from 0 without gaps")
+    room.check(len(topic.assignments))
+    assignments = [topic.assignments[index] for index in range(len(topic.assignments))]
+    _check_assignments(image, assignments, len(assignments[0]))
+    return assignments
+
+
+def _check_assignments(image: MetadataImage, assignments: list[tuple[int, ...]], factor: int) -> None:
+    for replicas in assignments:
+        if not replicas or len(set(replicas)) != len(replicas):
+            raise InvalidReplicaAssignment(f"{list(replicas)} is empty or names a broker twice")
+        if len(replicas) != factor:
+            raise InvalidReplicaAssignment(
+                f"{list(replicas)} has {len(replicas)} replicas, other partitions have {factor}"
+            )
+        unknown = [broker_id for broker_id in replicas if broker_id not in image.brokers]
+        if unknown:
+            raise InvalidReplicaAssignment(f"no broker is registered with id {unknown[0]}")
+        if not _in_service(image, replicas):
+            raise InvalidReplicaAssignment(f"none of the brokers {list(replicas)} is in service")
+
+
+def _in_service(image: MetadataImage, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    brokers = image.brokers
+    return tuple(
+        each for each in replicas if not brokers[each].fenced and not brokers[each].in_controlled_shutdown
+    )
+
+
+def _partition_records(
+    image: MetadataImage, topic_id: UUID, assignments: list[tuple[int, ...]], first: int = 0
+) -> list[PartitionCreated]:
+    in_service: dict[tuple[int, ...], tuple[int, ...]] = {}
+    records = []
+    for index, replicas in enumerate(assignments, first):
+        isr = in_service.get(replicas)
+        if isr is None:
+            isr = in_service[replicas] = _in_service(image, replicas)
+        leader = isr[0] if isr else NO_BROKER
+        records.append(PartitionCreated(topic_id, index, replicas, isr, leader))
+    return records
+
+
+def find_topic(image: MetadataImage, topic: TopicRef) -> TopicState:
+    """Return a topic by name or id. Raises UnknownTopicOrPartition or UnknownTopicId."""
+    if topic.topic_id is not None:
+        by_id = image.topic_by_id(topic.topic_id)
+        if by_id is None:
+            raise UnknownTopicId(f"no topic has the id {topic.topic_id}")
+        return by_id
+    by_name = image.topics.get(topic.name or "")
+    if by_name is None:
+        raise UnknownTopicOrPartition(f"there is no topic {topic.name!r}")
+    return by_name
+
+
+def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: NodeConfig) -> Decision:
+    """Delete topics with their configs."""
+    if not config.delete_topic_enable:
+        raise TopicDeletionDisabled()
+    results: list[TopicResult] = []
+    deleted: dict[UUID, str] = {}
+    for ref in request.topics:
+        try:
+            topic = find_topic(image, ref)
+            if topic.topic_id in deleted:
+                raise InvalidRequest("the topic is named more than once in this request")
+        except KafkaError as error:
+            results.append(TopicResult(ref.name, ref.topic_id, error.code, error.message))
+            continue
+        deleted[topic.topic_id] = topic.name
+        results.append(TopicResult(topic.name, topic.topic_id))
+    events = tuple(Event("info", "topic_deleted", {"topic": name}) for name in deleted.values())
+    records = tuple(TopicDeleted(topic_id) for topic_id in deleted)
+    return Decision(records, TopicResults(tuple(results)), events)
+
+
+def decide_create_partitions(image: MetadataImage, request: CreatePartitions, random: Random) -> Decision:
+    """Grow topics; with `validate_only`, say what would happen."""
+    placement, room = Placement(image, random), _Room()
+    times: Mapping[str, int] = Counter(topic.name for topic in request.topics)
+    records: list[Record] = []
+    results: dict[str, TopicResult] = {}
+    for wanted in request.topics:
+        try:
+            if times[wanted.name] > 1:
+                raise InvalidRequest("the topic is named more than once in this request")
+            topic = find_topic(image, TopicRef(name=wanted.name))
+            records += _grown(image, topic, wanted, placement=placement, room=room)
+        except KafkaError as error:
+            results[wanted.name] = TopicResult(wanted.name, None, error.code, error.message)
+            continue
+        results[wanted.name] = TopicResult(wanted.name, topic.topic_id)
+    reply = TopicResults(tuple(results.values()))
+    return Decision(() if request.validate_only else tuple(records), reply)
+
+
+def _grown(
+    image: MetadataImage, topic: TopicState, wanted: NewPartitions, *, placement: Placement, room: _Room
+) -> list[PartitionCreated]:
+    present = len(topic.partitions)
+    added = wanted.total - present
+    if added == 0:
+        raise InvalidPartitions(f"topic {topic.name} has {present} partitions already")
+    if added < 0:
+        raise InvalidPartitions(f"topic {topic.name} has {present} partitions; {wanted.total} would be fewer")
+    room.check(added)
+    factor = len(topic.partitions[0].replicas)
+    if wanted.assignments is None:
+        assignments = placement.place(added, factor, topic)
+    elif len(wanted.assignments) != added:
+        raise InvalidReplicaAssignment(
+            f"{added} partitions are added, but {len(wanted.assignments)} assignments are given"
+        )
+    else:
+        assignments = list(wanted.assignments)
+        _check_assignments(image, assignments, factor)
+    room.take(added)
+    return _partition_records(image, topic.topic_id, assignments, present)

@@ -1,0 +1,242 @@
+"""What each metadata record means: the only interpreter, the same on every node.
+
+A batch is applied whole or, when its fence does not match the image, skipped whole. The fence: a batch carries the
+epoch of the controller that decided it and the offset at which it was decided, and both must be the image's. A
+controller's own `ControllerElected` comes alone and is fenced by its epoch only, because a new controller cannot know
+how much of its predecessor's tail lies before it in the journal; whatever of that tail comes after it is skipped.
+
+Knows nothing of who decides: records that contradict the image (an unknown broker, a partition out of line) are a
+broken invariant of ours, and raise AssertionError or LookupError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState
+from raftlog.metadata.records import (
+    UNCHANGED_LEADER,
+    Batch,
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    ClusterNamed,
+    ConfigChanged,
+    ControllerElected,
+    PartitionChanged,
+    PartitionCreated,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def apply(image: MetadataImage, record: Record) -> MetadataImage:
+    """Return the image after one record."""
+    return apply_records(image, (record,))
+
+
+def apply_records(image: MetadataImage, records: tuple[Record, ...]) -> MetadataImage:
+    """Return the image after `records`, unfenced; unchanged parts are shared with `image`."""
+    builder = _Builder(image)
+    for record in records:
+        _MEANING[type(record)](builder, record)
+        builder.offset += 1
+    return builder.build()
+
+
+def apply_batch(image: MetadataImage, batch: Batch) -> MetadataImage | None:
+    """Return the image after a batch, or None when its fence does not match and it is skipped."""
+    return apply_records(image, batch.records) if matches(image, batch) else None
+
+
+def matches(image: MetadataImage, batch: Batch) -> bool:
+    """Say whether a batch's fence (controller epoch, base offset) is that of the image."""
+    if batch.records and isinstance(batch.records[0], ControllerElected):
+        elected = batch.records[0]
+        return (
+            len(batch.records) == 1
+            and elected.controller_epoch == batch.controller_epoch
+            and batch.controller_epoch > image.controller_epoch
+        )
+    return batch.controller_epoch == image.controller_epoch and batch.base_offset == image.offset
+
+
+class _Part(Generic[Key, Value]):
+    """One mapping of the image; copied when it is first written to."""
+
+    __slots__ = ("_copy", "now")
+
+    def __init__(self, shared: Mapping[Key, Value]) -> None:
+        self.now = shared
+        self._copy: dict[Key, Value] | None = None
+
+    def writable(self) -> dict[Key, Value]:
+        if self._copy is None:
+            self.now = self._copy = dict(self.now)
+        return self._copy
+
+
+class _Builder:
+    """An image in the making; copies a part when it is first written to."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.offset = image.offset
+        self.controller_id = image.controller_id
+        self.controller_epoch = image.controller_epoch
+        self.cluster_id = image.cluster_id
+        self.next_producer_id = image.next_producer_id
+        self.brokers = _Part(image.brokers)
+        self.topics = _Part(image.topics)
+        self.topic_names = _Part(image.topic_names)
+        self.configs = _Part(image.configs)
+        self.partitions: dict[UUID, list[PartitionState]] = {}
+
+    def build(self) -> MetadataImage:
+        for topic_id, partitions in self.partitions.items():
+            name = self.topic_names.now[topic_id]
+            self.topics.writable()[name] = TopicState(name, topic_id, tuple(partitions))
+        return MetadataImage(
+            offset=self.offset,
+            controller_epoch=self.controller_epoch,
+            controller_id=self.controller_id,
+            cluster_id=self.cluster_id,
+            brokers=self.brokers.now,
+            topics=self.topics.now,
+            topic_names=self.topic_names.now,
+            configs=self.configs.now,
+            next_producer_id=self.next_producer_id,
+        )
+
+    def partitions_of(self, topic_id: UUID) -> list[PartitionState]:
+        """The writable partitions of a topic."""
+        partitions = self.partitions.get(topic_id)
+        if partitions is None:
+            topic = self.topics.now[self.topic_names.now[topic_id]]
+            partitions = self.partitions[topic_id] = list(topic.partitions)
+        return partitions
+
+    def set_broker(self, broker: BrokerState) -> None:
+        self.brokers.writable()[broker.broker_id] = broker
+
+    def cluster_named(self, record: ClusterNamed) -> None:
+        assert not self.cluster_id, "a cluster is named once"
+        self.cluster_id = record.cluster_id
+
+    def controller_elected(self, record: ControllerElected) -> None:
+        assert record.controller_epoch > self.controller_epoch, "controller epochs only grow"
+        self.controller_id = record.controller_id
+        self.controller_epoch = record.controller_epoch
+
+    def broker_registered(self, record: BrokerRegistered) -> None:
+        self.set_broker(
+            BrokerState(
+                broker_id=record.broker_id,
+                broker_epoch=self.offset,
+                incarnation_id=record.incarnation_id,
+                endpoints=record.endpoints,
+                rack=record.rack,
+                directory_ids=record.directory_ids,
+            )
+        )
+
+    def broker_changed(self, record: BrokerChanged) -> None:
+        broker = self.brokers.now[record.broker_id]
+        assert broker.broker_epoch == record.broker_epoch, "a change of another incarnation"
+        fenced = broker.fenced if record.fenced is None else record.fenced
+        shutting_down = record.in_controlled_shutdown
+        if shutting_down is None:
+            shutting_down = broker.in_controlled_shutdown
+        self.set_broker(replace(broker, fenced=fenced, in_controlled_shutdown=shutting_down))
+
+    def broker_unregistered(self, record: BrokerUnregistered) -> None:
+        assert self.brokers.now[record.broker_id].broker_epoch == record.broker_epoch, "another incarnation"
+        del self.brokers.writable()[record.broker_id]
+
+    def topic_created(self, record: TopicCreated) -> None:
+        assert record.name not in self.topics.now, "a topic is created once"
+        assert record.topic_id not in self.topic_names.now, "a topic id is given once"
+        self.topics.writable()[record.name] = TopicState(record.name, record.topic_id, ())
+        self.topic_names.writable()[record.topic_id] = record.name
+
+    def partition_created(self, record: PartitionCreated) -> None:
+        partitions = self.partitions_of(record.topic_id)
+        assert record.partition == len(partitions), "partitions are numbered without gaps"
+        state = PartitionState(replicas=record.replicas, isr=record.isr, leader=record.leader)
+        partitions.append(_checked(state))
+
+    def partition_changed(self, record: PartitionChanged) -> None:
+        partitions = self.partitions_of(record.topic_id)
+        partitions[record.partition] = _checked(_changed(partitions[record.partition], record))
+
+    def topic_deleted(self, record: TopicDeleted) -> None:
+        name = self.topic_names.writable().pop(record.topic_id)
+        del self.topics.writable()[name]
+        self.partitions.pop(record.topic_id, None)
+        if ("topic", name) in self.configs.now:
+            del self.configs.writable()["topic", name]
+
+    def config_changed(self, record: ConfigChanged) -> None:
+        resource = (record.resource_type, record.resource_name)
+        values = dict(self.configs.now.get(resource, {}))
+        if record.value is None:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if values:
+            self.configs.writable()[resource] = values
+        else:
+            self.configs.writable().pop(resource, None)
+
+    def producer_ids_allocated(self, record: ProducerIdsAllocated) -> None:
+        assert record.next_producer_id > self.next_producer_id, "producer ids are given once"
+        self.next_producer_id = record.next_producer_id
+
+
+def _changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
+    elected = record.leader != UNCHANGED_LEADER
+    return PartitionState(
+        replicas=state.replicas if record.replicas is None else record.replicas,
+        isr=state.isr if record.isr is None else record.isr,
+        leader=record.leader if elected else state.leader,
+        leader_epoch=state.leader_epoch + elected,
+        partition_epoch=state.partition_epoch + 1,
+        adding_replicas=(state.adding_replicas if record.adding_replicas is None else record.adding_replicas),
+        removing_replicas=(
+            state.removing_replicas if record.removing_replicas is None else record.removing_replicas
+        ),
+        isr_lost=state.isr_lost if record.isr_lost is None else record.isr_lost,
+    )
+
+
+def _checked(state: PartitionState) -> PartitionState:
+    assert set(state.isr) <= set(state.replicas), f"isr {state.isr} ⊄ replicas {state.replicas}"
+    assert state.isr, "the last in-sync replica is never forgotten"
+    assert state.leader == NO_BROKER or state.leader in state.isr, f"leader {state.leader} ∉ isr {state.isr}"
+    assert not (state.isr_lost and state.leader != NO_BROKER), "a lost isr has no leader"
+    return state
+
+
+_MEANING: dict[type[Any], Callable[[_Builder, Any], None]] = {
+    ClusterNamed: _Builder.cluster_named,
+    ControllerElected: _Builder.controller_elected,
+    BrokerRegistered: _Builder.broker_registered,
+    BrokerChanged: _Builder.broker_changed,
+    BrokerUnregistered: _Builder.broker_unregistered,
+    TopicCreated: _Builder.topic_created,
+    PartitionCreated: _Builder.partition_created,
+    PartitionChanged: _Builder.partition_changed,
+    TopicDeleted: _Builder.topic_deleted,
+    ConfigChanged: _Builder.config_changed,
+    ProducerIdsAllocated: _Builder.producer_ids_allocated,
+}

@@ -1,0 +1,400 @@
+"""A disk in memory that forgets: what was not synced may be gone, torn or reordered after a crash, by seed.
+
+Contents survive a crash as of the last `File.sync`, plus a seeded part of the later writes: a torn prefix or any
+subset of their sectors. Names survive as of the last `sync_dir` of their folder, plus a prefix of the later
+changes. It can also fill up, fail, lie about syncs, and rot.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from raftlog.base.disk import Buffer
+
+SECTOR_BYTES = 512
+"""A sector is written whole or not at all."""
+
+_Change = tuple[int, bytes | None]
+"""(position, data written there), or (size, None) for a truncation."""
+
+
+def _apply(content: bytearray, change: _Change) -> None:
+    position, written = change
+    if written is None:
+        if position < len(content):
+            del content[position:]
+        else:
+            content.extend(bytes(position - len(content)))
+        return
+    if position > len(content):
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(written)] = written
+
+
+class _Inode:
+    """A file's contents: as programs see them, and as the platter has them."""
+
+    __slots__ = ("content", "durable", "unsynced")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = bytearray()
+        self.unsynced: list[_Change] = []
+
+    def change(self, change: _Change) -> None:
+        _apply(self.content, change)
+        self.unsynced.append(change)
+
+    def sync(self) -> None:
+        for change in self.unsynced:
+            _apply(self.durable, change)
+        self.unsynced.clear()
+
+    def drop_unsynced(self) -> None:
+        """A failed fsync marks the pages clean: programs still read them, the platter never gets them."""
+        self.unsynced.clear()
+
+    def crash(self, chance: random.Random) -> None:
+        for change in (
+            _torn_prefix(self.unsynced, chance)
+            if chance.random() < 0.5
+            else _scrambled(self.unsynced, chance)
+        ):
+            _apply(self.durable, change)
+        self.unsynced.clear()
+        self.content = bytearray(self.durable)
+
+
+def _torn_prefix(changes: list[_Change], chance: random.Random) -> Iterator[_Change]:
+    kept = chance.randint(0, len(changes))
+    yield from changes[:kept]
+    if kept < len(changes):
+        position, written = changes[kept]
+        if written:
+            yield position, written[: chance.randrange(len(written))]
+
+
+def _scrambled(changes: list[_Change], chance: random.Random) -> Iterator[_Change]:
+    for position, written in changes:
+        if written is None:
+            if chance.random() < 0.5:
+                yield position, None
+            continue
+        start = 0
+        while start < len(written):
+            end = start + SECTOR_BYTES - (position + start) % SECTOR_BYTES
+            if chance.random() < 0.5:
+                yield position + start, written[start:end]
+            start = end
+
+
+class _Folder:
+    """Names: as programs see them, as the platter has them, and the changes between, each applied whole."""
+
+    __slots__ = ("durable", "names", "unsynced")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _Inode | _Folder] = {}
+        self.durable: dict[str, _Inode | _Folder] = {}
+        self.unsynced: list[dict[str, _Inode | _Folder | None]] = []
+
+    def change(self, change: dict[str, _Inode | _Folder | None]) -> None:
+        _rename(self.names, change)
+        self.unsynced.append(change)
+
+    def sync(self) -> None:
+        self.durable = dict(self.names)
+        self.unsynced.clear()
+
+    def crash(self, chance: random.Random) -> None:
+        for change in self.unsynced[: chance.randint(0, len(self.unsynced))]:
+            _rename(self.durable, change)
+        self.unsynced.clear()
+        self.names = dict(self.durable)
+        for name in sorted(self.names):
+            self.names[name].crash(chance)
+
+
+def _rename(names: dict[str, _Inode | _Folder], change: dict[str, _Inode | _Folder | None]) -> None:
+    for name, node in change.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
+
+
+class SimFile:
+    """A `File` on a `SimDisk`. After a crash of its disk every call raises EBADF."""
+
+    __slots__ = ("_disk", "_generation", "_inode", "path")
+
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+        self._generation = disk.generation
+
+    def pread(self, size: int, position: int) -> bytes:
+        self._check("read")
+        return bytes(self._inode.content[position : position + size])
+
+    def pread_cached(self, size: int, position: int) -> bytes | None:
+        return None if self._disk.is_cold() else self.pread(size, position)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        self._check("write")
+        written = b"".join(buffers)
+        growth = max(0, position + len(written) - len(self._inode.content))
+        room = self._disk.room_bytes()
+        if growth > room:
+            fits = max(0, len(written) - (growth - room))
+            if fits:
+                self._inode.change((position, written[:fits]))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        if written:
+            self._inode.change((position, written))
+        return len(written)
+
+    def truncate(self, size: int) -> None:
+        self._check("write")
+        self._inode.change((size, None))
+
+    def size(self) -> int:
+        self._check("read")
+        return len(self._inode.content)
+
+    def sync(self) -> None:
+        try:
+            self._check("sync")
+        except OSError:
+            self._inode.drop_unsynced()
+            raise
+        self._disk.syncs += 1
+        if not self._disk.lies:
+            self._inode.sync()
+
+    def close(self) -> None:
+        self._generation = -1
+
+    def _check(self, operation: str) -> None:
+        if self._generation != self._disk.generation:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+        self._disk.check(operation, self.path)
+
+
+class SimDisk:
+    """A `Disk` in memory. `crash` is a power loss; open files of before are dead after it.
+
+    `folders` exist durably from the start. `capacity_bytes` limits the sum of file sizes. `lies`: syncs
+    report success and do nothing. `cold_read_rate`: the share of `pread_cached` calls that answer None.
+    """
+
+    def __init__(
+        self,
+        chance: random.Random | int = 0,
+        *,
+        folders: Sequence[str] = ("/data",),
+        capacity_bytes: int = 1 << 40,
+    ) -> None:
+        self._chance = random.Random(chance) if isinstance(chance, int) else chance
+        self._root = _Folder()
+        self._faults: list[tuple[str, Callable[[str], bool], int]] = []
+        self.capacity_bytes = capacity_bytes
+        self.cold_read_rate = 0.0
+        self.lies = False
+        self.generation = 0
+        self.syncs = 0
+        for folder in folders:
+            self.mkdir(folder)
+        self._sync_all(self._root)
+
+    # -- the port -----------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        self.check("open", path)
+        folder, name = self._parent(path)
+        node = folder.names.get(name)
+        if node is None and create:
+            node = _Inode()
+            folder.change({name: node})
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(node, _Folder):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return SimFile(self, path, node)
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def listdir(self, path: str) -> list[str]:
+        self.check("open", path)
+        return sorted(self._folder(path).names)
+
+    def mkdir(self, path: str) -> None:
+        self.check("name", path)
+        folder = self._root
+        for name in _parts(path):
+            node = folder.names.get(name)
+            if node is None:
+                node = _Folder()
+                folder.change({name: node})
+            if isinstance(node, _Inode):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            folder = node
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename within one folder; between folders it is refused with EXDEV, as no caller may need it."""
+        self.check("name", source)
+        folder, old = self._parent(source)
+        target_folder, new = self._parent(target)
+        if folder is not target_folder:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)
+        node = folder.names.get(old)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        there = folder.names.get(new)
+        if isinstance(there, _Folder) and there.names:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+        if old != new:
+            folder.change({old: None, new: node})
+
+    def remove(self, path: str) -> None:
+        self.check("name", path)
+        folder, name = self._parent(path)
+        node = folder.names.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(node, _Folder):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        folder.change({name: None})
+
+    def rmtree(self, path: str) -> None:
+        self.check("name", path)
+        self._empty(self._folder(path))
+        folder, name = self._parent(path)
+        folder.change({name: None})
+
+    def sync_dir(self, path: str) -> None:
+        folder = self._folder(path)
+        try:
+            self.check("sync", path)
+        except OSError:
+            folder.unsynced.clear()
+            raise
+        self.syncs += 1
+        if not self.lies:
+            folder.sync()
+
+    def read_file(self, path: str) -> bytes:
+        file = self.open(path)
+        return file.pread(file.size(), 0)
+
+    def write_file(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        temporary = self.open(path + ".tmp", create=True)
+        temporary.truncate(0)
+        temporary.pwritev([data], 0)
+        if sync:
+            temporary.sync()
+        temporary.close()
+        self.rename(path + ".tmp", path)
+        if sync:
+            self.sync_dir(posixpath.dirname(path))
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        return self.capacity_bytes, self.room_bytes()
+
+    # -- the faults ---------------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """Power loss: keep what was synced and a seeded part of the rest."""
+        self.generation += 1
+        self._root.crash(self._chance)
+
+    def release(self) -> None:
+        """End of a process without power loss: its open files are closed, the page cache stays."""
+        self.generation += 1
+
+    def fail(self, operation: str, *, under: str = "/", error: int = errno.EIO) -> None:
+        """Until `mend`, fail each "open", "read", "write", "sync", "name" or "any" operation under a path."""
+        prefix = under.rstrip("/") + "/"
+        self._faults.append((operation, lambda path: (path + "/").startswith(prefix), error))
+
+    def mend(self) -> None:
+        """Undo `fail`. Unsynced writes that a failed sync dropped stay lost."""
+        self._faults.clear()
+
+    def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
+        """Rot: one bit of a file changes, in memory and on the platter."""
+        node = self._find(path)
+        assert isinstance(node, _Inode), path
+        node.content[position] ^= 1 << bit
+        if position < len(node.durable):
+            node.durable[position] ^= 1 << bit
+
+    def check(self, operation: str, path: str) -> None:
+        """Raise the fault that was set for this operation here, if any."""
+        for failing, covers, error in self._faults:
+            if failing in (operation, "any") and covers(path):
+                raise OSError(error, os.strerror(error), path)
+
+    def is_cold(self) -> bool:
+        return self.cold_read_rate > 0 and self._chance.random() < self.cold_read_rate
+
+    def room_bytes(self) -> int:
+        if self.capacity_bytes >= 1 << 40:
+            return self.capacity_bytes
+        return max(0, self.capacity_bytes - _used_bytes(self._root))
+
+    # -- names --------------------------------------------------------------------------------------
+
+    def _find(self, path: str) -> _Inode | _Folder | None:
+        node: _Inode | _Folder | None = self._root
+        for name in _parts(path):
+            if not isinstance(node, _Folder):
+                return None
+            node = node.names.get(name)
+        return node
+
+    def _folder(self, path: str) -> _Folder:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(node, _Inode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Folder, str]:
+        parent, name = posixpath.split(path.rstrip("/"))
+        assert name, f"{path!r} names no file"
+        return self._folder(parent), name
+
+    def _empty(self, folder: _Folder) -> None:
+        for name in sorted(folder.names):
+            node = folder.names[name]
+            if isinstance(node, _Folder):
+                self._empty(node)
+            folder.change({name: None})
+
+    def _sync_all(self, folder: _Folder) -> None:
+        folder.sync()
+        for node in folder.names.values():
+            if isinstance(node, _Folder):
+                self._sync_all(node)
+            else:
+                node.sync()
+
+
+def _parts(path: str) -> list[str]:
+    assert path.startswith("/"), f"{path!r} is not absolute"
+    return [part for part in posixpath.normpath(path).split("/") if part]
+
+
+def _used_bytes(folder: _Folder) -> int:
+    return sum(
+        _used_bytes(node) if isinstance(node, _Folder) else len(node.content)
+        for node in folder.names.values()
+    )

@@ -1,0 +1,58 @@
+"""The environment of a node on a simulated host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from raftlog.base.env import Env
+from raftlog.proof.simulator.hosts import Host
+
+T = TypeVar("T")
+
+OFFLOAD_S = (0.00005, 0.002)
+"""Shortest and longest virtual time an offloaded call (a sync, a cold read) takes."""
+
+
+class SimOffload:
+    """`Offload` on the loop: the call runs at a seeded moment of its delay, the answer comes at its end."""
+
+    def __init__(self, host: Host) -> None:
+        self._loop = host.loop
+        self._host = host
+        self._random = host.loop.stream(f"offload/{host.name}/{host.process.number}")
+
+    def __call__(self, call: Callable[[], T], /) -> asyncio.Future[T]:
+        assert self._loop.process().host is self._host, "a host used another host's environment"
+        future: asyncio.Future[T] = self._loop.create_future()
+        shortest, longest = OFFLOAD_S
+        delay = self._random.uniform(shortest, longest)
+        self._loop.call_later(
+            delay * self._random.random(), self._run, call, future, self._loop.time() + delay
+        )
+        return future
+
+    def _run(self, call: Callable[[], T], future: asyncio.Future[T], done_at: float) -> None:
+        answer: Callable[[], None]
+        try:
+            result = call()
+        except Exception as error:  # belongs to the caller, as with a thread pool
+            failure = error
+            answer = lambda: None if future.cancelled() else future.set_exception(failure)  # noqa: E731
+        else:
+            answer = lambda: None if future.cancelled() else future.set_result(result)  # noqa: E731
+        self._loop.call_at(done_at, answer)
+
+
+class SimEnv(Env):
+    """The ports of one life of a host. Make a new one after every crash."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(
+            disk=host.disk,
+            wall_clock_ms=host.wall_clock_ms,
+            random=host.random(),
+            offload=SimOffload(host),
+            threads=False,
+        )

@@ -1,0 +1,143 @@
+"""Hosts of the simulated world and the processes that run on them.
+
+Which process code belongs to travels in a context variable, as asyncio copies contexts into callbacks and
+tasks: node code need not know that it shares its loop. A crash is kill -9: nothing of the process runs again,
+no `finally` either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+import weakref
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from raftlog.proof.simulator.disk import SimDisk
+
+if TYPE_CHECKING:
+    from raftlog.proof.simulator.loop import SimLoop
+
+T = TypeVar("T")
+
+WALL_EPOCH_MS = 1_767_225_600_000
+"""Wall time at loop second 0 (2026-01-01 UTC)."""
+
+current_process: contextvars.ContextVar[Process] = contextvars.ContextVar("current_process")
+
+
+class Process:
+    """One life of a host, from its start to its crash."""
+
+    __slots__ = ("_graves", "alive", "context", "host", "number", "paused", "ready", "tasks")
+
+    def __init__(self, host: Host, number: int) -> None:
+        self.host = host
+        self.number = number
+        self.alive = True
+        self.paused = False
+        self.ready: deque[asyncio.Handle] = deque()
+        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self._graves: list[asyncio.Task[Any]] = []
+        self.context = contextvars.Context()
+        self.context.run(current_process.set, self)
+
+    def kill(self) -> None:
+        """Run nothing of this process any more.
+
+        Its tasks stay referenced, lest collecting them runs their `finally`.
+        """
+        assert self.alive
+        self.alive = False
+        self.ready.clear()
+        self._graves = sorted((each for each in self.tasks if not each.done()), key=hash)
+        for task in self._graves:
+            asyncio._unregister_task(task)
+
+    def bury(self) -> None:
+        """Close what a kill left behind; only at the end of a simulation, when nothing it does can matter."""
+        for task in self._graves:
+            # asyncio's own switch for tasks abandoned on purpose
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine = task.get_coro()
+            assert coroutine is not None
+            try:
+                self.context.copy().run(coroutine.close)
+            except Exception:  # noqa: S110 - dying words of a killed process
+                pass
+        self._graves = []
+
+
+class Host:
+    """A machine with a name, an address, a disk that outlives its processes, and a wall clock of its own."""
+
+    def __init__(self, loop: SimLoop, name: str, index: int) -> None:
+        self.loop = loop
+        self.name = name
+        self.index = index
+        self.address = f"10.0.{index // 250}.{index % 250 + 1}"
+        self.disk = SimDisk(loop.stream(f"disk/{name}"))
+        self.clock_offset_ms = 0
+        self.silent = False
+        self.process = Process(self, 0)
+
+    @property
+    def alive(self) -> bool:
+        return self.process.alive
+
+    def start(self, program: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine here, in the running process or, after a crash, in a new one.
+
+        A task whose process crashes never ends: do not await it across a crash.
+        """
+        if not self.process.alive:
+            self.process = Process(self, self.process.number + 1)
+            self.silent = False
+            self.loop.network.host_started(self)
+            self.note(f"started {self.process.number}")
+        return self.process.context.copy().run(self.loop.create_task, program)
+
+    def call(self, function: Callable[..., object], *args: object) -> None:
+        """Run a function in this host's process at its next turn."""
+        self.loop.call_soon(function, *args, context=self.process.context.copy())
+
+    def crash(self, *, power_loss: bool = True, silent: bool = False) -> None:
+        """Kill -9. `power_loss`: the disk forgets what was not synced. `silent`: peers get no reset."""
+        if not self.process.alive:
+            return
+        self.note(f"crashed {power_loss=} {silent=}")
+        process = self.process
+        process.kill()
+        self.silent = silent
+        self.loop.network.process_died(process, silent=silent)
+        self.loop.remember(process)
+        if power_loss:
+            self.disk.crash()
+        else:
+            self.disk.release()
+
+    def pause(self) -> None:
+        """SIGSTOP: the kernel still accepts connections and bytes, the process does nothing."""
+        self.process.paused = True
+        self.note("paused")
+
+    def resume(self) -> None:
+        self.process.paused = False
+        self.note("resumed")
+
+    def wall_clock_ms(self) -> int:
+        """Wall time in ms, `clock_offset_ms` off."""
+        return WALL_EPOCH_MS + int(self.loop.time() * 1000) + self.clock_offset_ms
+
+    def random(self) -> random.Random:
+        """Return this process's own stream of chance: the same for the same seed, host and life."""
+        return self.loop.stream(f"host/{self.name}/{self.process.number}")
+
+    def note(self, event: str) -> None:
+        """Add an event of this host to the trace."""
+        self.loop.trace.note(self.loop.time(), self.name, event)
+
+    def __repr__(self) -> str:
+        return f"<Host {self.name}>"

@@ -1,0 +1,198 @@
+"""The APIs of Apache Kafka 4.3 (= kio 0.6.5): keys, names, version ranges, and which of them raftlog serves.
+
+A key that is not in `APIS` is unknown to the schema. What is not in `BUILT` is not advertised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+NEVER_FLEXIBLE: Final = 32767
+"""`flexible_from` of an API without flexible versions."""
+
+
+class ApiKey(IntEnum):
+    """The APIs that raftlog serves, by their number on the wire."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    DESCRIBE_QUORUM = 55
+    DESCRIBE_CLUSTER = 60
+    UNREGISTER_BROKER = 64
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class Api(NamedTuple):
+    """One API. Versions are inclusive; from `flexible_from` on fields are compact and tagged (KIP-482)."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int
+
+    def handles(self, version: int) -> bool:
+        return self.min_version <= version <= self.max_version
+
+    def is_flexible(self, version: int) -> bool:
+        return version >= self.flexible_from
+
+
+_TABLE = """
+0 produce 3 13 9
+1 fetch 4 18 12
+2 list_offsets 1 11 6
+3 metadata 0 13 9
+8 offset_commit 2 10 8
+9 offset_fetch 1 10 6
+10 find_coordinator 0 6 3
+11 join_group 0 9 6
+12 heartbeat 0 4 4
+13 leave_group 0 5 4
+14 sync_group 0 5 4
+15 describe_groups 0 6 5
+16 list_groups 0 5 3
+17 sasl_handshake 0 1 32767
+18 api_versions 0 4 3
+19 create_topics 2 7 5
+20 delete_topics 1 6 4
+21 delete_records 0 2 2
+22 init_producer_id 0 6 2
+23 offset_for_leader_epoch 2 4 4
+24 add_partitions_to_txn 0 5 3
+25 add_offsets_to_txn 0 4 3
+26 end_txn 0 5 3
+27 write_txn_markers 1 2 1
+28 txn_offset_commit 0 5 3
+29 describe_acls 1 3 2
+30 create_acls 1 3 2
+31 delete_acls 1 3 2
+32 describe_configs 1 4 4
+33 alter_configs 0 2 2
+34 alter_replica_log_dirs 1 2 2
+35 describe_log_dirs 1 5 2
+36 sasl_authenticate 0 2 2
+37 create_partitions 0 3 2
+38 create_delegation_token 1 3 2
+39 renew_delegation_token 1 2 2
+40 expire_delegation_token 1 2 2
+41 describe_delegation_token 1 3 2
+42 delete_groups 0 2 2
+43 elect_leaders 0 2 2
+44 incremental_alter_configs 0 1 1
+45 alter_partition_reassignments 0 1 0
+46 list_partition_reassignments 0 0 0
+47 offset_delete 0 0 32767
+48 describe_client_quotas 0 1 1
+49 alter_client_quotas 0 1 1
+50 describe_user_scram_credentials 0 0 0
+51 alter_user_scram_credentials 0 0 0
+52 vote 0 2 0
+53 begin_quorum_epoch 0 1 1
+54 end_quorum_epoch 0 1 1
+55 describe_quorum 0 2 0
+56 alter_partition 2 3 2
+57 update_features 0 2 0
+58 envelope 0 0 0
+59 fetch_snapshot 0 1 0
+60 describe_cluster 0 2 0
+61 describe_producers 0 0 0
+62 broker_registration 0 4 0
+63 broker_heartbeat 0 2 0
+64 unregister_broker 0 0 0
+65 describe_transactions 0 0 0
+66 list_transactions 0 2 0
+67 allocate_producer_ids 0 0 0
+68 consumer_group_heartbeat 0 1 0
+69 consumer_group_describe 0 1 0
+70 controller_registration 0 0 0
+71 get_telemetry_subscriptions 0 0 0
+72 push_telemetry 0 0 0
+73 assign_replicas_to_dirs 0 0 0
+74 list_config_resources 0 1 0
+75 describe_topic_partitions 0 0 0
+76 share_group_heartbeat 1 1 1
+77 share_group_describe 1 1 1
+78 share_fetch 1 2 1
+79 share_acknowledge 1 2 1
+80 add_raft_voter 0 1 0
+81 remove_raft_voter 0 0 0
+82 update_raft_voter 0 0 0
+83 initialize_share_group_state 0 0 0
+84 read_share_group_state 0 0 0
+85 write_share_group_state 0 1 0
+86 delete_share_group_state 0 0 0
+87 read_share_group_state_summary 0 1 0
+88 streams_group_heartbeat 0 0 0
+89 streams_group_describe 0 0 0
+90 describe_share_group_offsets 0 1 0
+91 alter_share_group_offsets 0 0 0
+92 delete_share_group_offsets 0 0 0
+"""
+
+
+def _parse(line: str) -> Api:
+    key, name, low, high, flexible = line.split()
+    return Api(int(key), name, int(low), int(high), int(flexible))
+
+
+APIS: Final[dict[int, Api]] = {api.key: api for api in map(_parse, _TABLE.strip().splitlines())}
+"""Every API that the schema knows, by key, with the versions that kio can express."""
+
+BUILT: Final = frozenset(int(key) for key in ApiKey)
+"""Keys of the APIs that raftlog serves."""
+
+PRODUCE_ADVERTISED_FROM: Final = 0
+"""Older librdkafka drops compression and record batches unless Produce v0 is listed (KAFKA-18659)."""
+
+
+class VersionRange(NamedTuple):
+    """What ApiVersions says of one API."""
+
+    api_key: int
+    min_version: int
+    max_version: int
+
+
+def advertised(keys: Iterable[int] = BUILT) -> tuple[VersionRange, ...]:
+    """Return the version ranges to advertise for the served APIs, by key."""
+    return tuple(
+        VersionRange(
+            key,
+            PRODUCE_ADVERTISED_FROM if key == ApiKey.PRODUCE else APIS[key].min_version,
+            APIS[key].max_version,
+        )
+        for key in sorted(keys)
+    )
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Say whether a version uses compact and tagged fields; an unknown API does not."""
+    api = APIS.get(api_key)
+    return api is not None and version >= api.flexible_from

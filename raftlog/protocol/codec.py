@@ -1,0 +1,172 @@
+"""Request frames → header and message; response message → frame. Every API, every version; ints in, ints out.
+
+The two hot APIs have codecs of their own in `produce` and `fetch`. Frames come in without their length prefix
+and go out with it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final, NamedTuple
+
+from raftlog.base.errors import InvalidRequest, UnsupportedVersion
+from raftlog.protocol.apis import APIS, ApiKey, is_flexible
+from raftlog.protocol.reader import Cursor, read_message
+from raftlog.protocol.schema import KioType, message_type
+from raftlog.protocol.shapes import build
+from raftlog.protocol.writer import entity_writer, write_varint
+
+_HEADER = Struct(">hhih")
+_CORRELATION = Struct(">ii")
+_LENGTH = Struct(">i")
+_SMALLEST_HEADER_BYTES: Final = _HEADER.size
+
+
+class RequestHeader(NamedTuple):
+    """The header of a request, versions 1 and 2 (KIP-482)."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+class EncodedBody(bytes):
+    """A response body that is bytes already, given where a message is expected."""
+
+
+def decode_header(frame: memoryview) -> tuple[RequestHeader, int]:
+    """Return a request's header and where its body starts. Raises InvalidRequest when the header is cut off.
+
+    An unknown API is taken to have header version 1, which all versions start with.
+    """
+    try:
+        api_key, version, correlation_id, size = _HEADER.unpack_from(frame)
+        position = _SMALLEST_HEADER_BYTES
+        client_id = None
+        if size >= 0:
+            position += size
+            if position > len(frame):
+                raise InvalidRequest("the client id is cut off")
+            client_id = str(frame[_SMALLEST_HEADER_BYTES:position], "utf-8")
+        if is_flexible(api_key, version):
+            position = skip_tagged(frame, position) if frame[position] else position + 1
+    except (struct_error, IndexError):
+        raise InvalidRequest("the request header is cut off") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest("the client id is not UTF-8") from None
+    return RequestHeader(api_key, version, correlation_id, client_id), position
+
+
+def skip_tagged(frame: memoryview, position: int) -> int:
+    """Return the position behind the tagged fields at `position`."""
+    cursor = Cursor(frame, position)
+    for _ in range(cursor.varint()):
+        cursor.varint()
+        cursor.take(cursor.varint())
+    return cursor.position
+
+
+def request_type(api_key: int, version: int) -> KioType:
+    """Return kio's class of a request. Raises UnsupportedVersion if there is none."""
+    _require(api_key, version)
+    return message_type(api_key, version, "request")
+
+
+def response_type(api_key: int, version: int) -> KioType:
+    """Return kio's class of a response. Raises UnsupportedVersion if there is none."""
+    _require(api_key, version)
+    return message_type(api_key, version, "response")
+
+
+def _require(api_key: int, version: int) -> None:
+    api = APIS.get(api_key)
+    if api is None:
+        raise UnsupportedVersion(f"API key {api_key} is unknown")
+    if not api.handles(version):
+        raise UnsupportedVersion(
+            f"{api.name} version {version} is not in {api.min_version}..{api.max_version}"
+        )
+
+
+def decode_request(api_key: int, version: int, buffer: memoryview, position: int) -> Any:
+    """Decode the body that runs from `position` to the end of the frame.
+
+    Durations are ints of milliseconds. Raises InvalidRequest for malformed bytes, UnsupportedVersion for a
+    version without schema.
+    """
+    return read_message(request_type(api_key, version), buffer, position)
+
+
+def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
+    """Return the correlation id and message of a response frame (without its length prefix)."""
+    entity = response_type(api_key, version)
+    position = _LENGTH.size
+    if _has_tagged_response_header(api_key, version):
+        position = skip_tagged(frame, position)
+    return _LENGTH.unpack_from(frame)[0], read_message(entity, frame, position)
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:
+    """Return the whole frame of a response, its length in front. `message` may be an EncodedBody."""
+    out = response_head(api_key, version, correlation_id)
+    if isinstance(message, EncodedBody):
+        out += message
+    else:
+        entity_writer(response_type(api_key, version))(out, message)
+    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
+    return bytes(out)
+
+
+def response_head(api_key: int, version: int, correlation_id: int) -> bytearray:
+    """Return a length still to be filled in, and the response header."""
+    out = bytearray(_CORRELATION.pack(0, correlation_id))
+    if _has_tagged_response_header(api_key, version):
+        out.append(0)
+    return out
+
+
+def _has_tagged_response_header(api_key: int, version: int) -> bool:
+    """ApiVersions keeps header version 0, since who asks may not know ours (KIP-511)."""
+    return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version)
+
+
+def encode_body(api_key: int, version: int, message: Any) -> EncodedBody:
+    """Return a response's body alone, to be kept and sent many times."""
+    out = bytearray()
+    entity_writer(response_type(api_key, version))(out, message)
+    return EncodedBody(out)
+
+
+def encode_request(header: RequestHeader, message: Any) -> bytes:
+    """Return the whole frame of a request, its length in front."""
+    client_id = None if header.client_id is None else header.client_id.encode()
+    out = bytearray(_LENGTH.size)
+    out += _HEADER.pack(*header[:3], -1 if client_id is None else len(client_id))
+    out += client_id or b""
+    if is_flexible(header.api_key, header.api_version):
+        write_varint(out, 0)
+    entity_writer(request_type(header.api_key, header.api_version))(out, message)
+    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
+    return bytes(out)
+
+
+def error_response(api_key: int, version: int, error_code: int, message: str | None = None) -> Any | None:
+    """Return a response that says nothing but an error of the whole request, or None if the API has no place.
+
+    A version without schema is answered in the nearest one that has.
+    """
+    api = APIS[api_key]
+    version = min(max(version, api.min_version), api.max_version)
+    names = {each.name for each in _fields(response_type(api_key, version))}
+    if "error_code" not in names:
+        return None
+    fields: dict[str, Any] = {"error_code": error_code}
+    if "error_message" in names:
+        fields["error_message"] = message
+    return build(api_key, version, **fields)
+
+
+def _fields(entity: KioType) -> Any:
+    return entity.__dataclass_fields__.values()

@@ -1,0 +1,373 @@
+"""Fetch by hand, versions 4 to 18, equal to kio byte by byte. The client's end is in `fetch_client`.
+
+Records are never copied: a response is a list of buffers, only small ones are merged into what goes before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from raftlog.base.disk import Buffer
+from raftlog.base.errors import InvalidRequest
+from raftlog.base.types import EpochEnd
+from raftlog.protocol.codec import response_head, skip_tagged
+from raftlog.protocol.wire import (
+    Endpoint,
+    check_elements,
+    cut_off,
+    read_compact_length,
+    read_compact_string,
+    read_count,
+    read_legacy_string,
+    read_uuid,
+    read_varint,
+    write_compact_string,
+    write_endpoints,
+    write_leader,
+    write_legacy_string,
+    write_tag,
+)
+from raftlog.protocol.writer import write_varint
+
+API_KEY: Final = 1
+FIRST_FLEXIBLE_VERSION: Final = 12
+FIRST_TOPIC_ID_VERSION: Final = 13
+FIRST_REPLICA_STATE_VERSION: Final = 15
+FIRST_ENDPOINTS_VERSION: Final = 16
+
+MERGE_BELOW_BYTES: Final = 2048
+"""Records smaller than this are copied behind the head: cheaper than one more buffer for the socket."""
+
+_i16 = Struct(">h")
+_i32 = Struct(">i")
+_HEAD = Struct(">iii")
+_LIMITS = Struct(">ib")
+_SESSION = Struct(">ii")
+_FLEXIBLE_HEAD = Struct(">iiibii")
+_PARTITION_V4 = Struct(">iqi")
+_PARTITION_V5 = Struct(">iqqi")
+_PARTITION_V9 = Struct(">iiqqi")
+_PARTITION_V12 = Struct(">iiqiqi")
+_RESULT_V4 = Struct(">ihqq")
+_RESULT_V5 = Struct(">ihqqq")
+_ABORTED = Struct(">qq")
+_EPOCH_END = Struct(">iq")
+_REPLICA_STATE = Struct(">iq")
+_RESPONSE_HEAD = Struct(">ihi")
+_LENGTH_BYTES: Final = 4
+
+TopicKey = str | UUID
+"""A topic by name, or by id from version 13 on."""
+
+
+class FetchPartition(NamedTuple):
+    """What a client wants of one partition; -1 where the version or client says nothing."""
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    partition_max_bytes: int
+
+
+class FetchRequest:
+    """`topics`: [(name or id, [FetchPartition])]; `forgotten`: [(name or id, (partition, ...))] (KIP-227)."""
+
+    __slots__ = (
+        "cluster_id",
+        "forgotten",
+        "isolation_level",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "rack_id",
+        "replica_epoch",
+        "replica_id",
+        "session_epoch",
+        "session_id",
+        "topics",
+    )
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.replica_id = -1
+        self.replica_epoch = -1
+        self.max_wait_ms = 0
+        self.min_bytes = 0
+        self.max_bytes = 0x7FFFFFFF
+        self.isolation_level = 0
+        self.session_id = 0
+        self.session_epoch = -1
+        self.topics: list[tuple[TopicKey, list[FetchPartition]]] = []
+        self.forgotten: list[tuple[TopicKey, tuple[int, ...]]] = []
+        self.rack_id = ""
+
+
+class Fetched(NamedTuple):
+    """What one partition answers. `records` None is null; `leader`: (broker id, leader epoch), KIP-951."""
+
+    partition: int
+    error_code: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    records: Buffer | None = b""
+    aborted: Sequence[tuple[int, int]] | None = None
+    """(producer id, first offset) of aborted transactions; None unless isolation is read_committed."""
+    preferred_read_replica: int = -1
+    diverging_epoch: EpochEnd | None = None
+    leader: tuple[int, int] | None = None
+
+
+def decode_fetch(buffer: memoryview, position: int, version: int) -> FetchRequest:
+    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie."""
+    try:
+        if version >= FIRST_FLEXIBLE_VERSION:
+            return _decode_flexible(buffer, position, version)
+        return _decode_legacy(buffer, position, version)
+    except (IndexError, struct_error, UnicodeDecodeError):
+        raise cut_off("FetchRequest") from None
+
+
+def _decode_legacy(buffer: memoryview, position: int, version: int) -> FetchRequest:
+    request = FetchRequest()
+    request.replica_id, request.max_wait_ms, request.min_bytes = _HEAD.unpack_from(buffer, position)
+    request.max_bytes, request.isolation_level = _LIMITS.unpack_from(buffer, position + 12)
+    position += 17
+    if version >= 7:
+        request.session_id, request.session_epoch = _SESSION.unpack_from(buffer, position)
+        position += 8
+    layout = _PARTITION_V9 if version >= 9 else _PARTITION_V5 if version >= 5 else _PARTITION_V4
+    count, position = read_count(buffer, position)
+    elements = count
+    for _ in range(count):
+        topic, position = read_legacy_string(buffer, position)
+        partition_count, position = read_count(buffer, position)
+        elements += partition_count
+        check_elements(elements, len(buffer))
+        partitions = []
+        for _ in range(partition_count):
+            partitions.append(_partition(layout.unpack_from(buffer, position), version))
+            position += layout.size
+        request.topics.append((_required(topic), partitions))
+    if version >= 7:
+        position = _read_forgotten_legacy(buffer, position, request)
+    if version >= 11:
+        rack_id, position = read_legacy_string(buffer, position)
+        request.rack_id = rack_id or ""
+    return request
+
+
+def _partition(found: tuple[int, ...], version: int) -> FetchPartition:
+    if version >= 9:
+        partition, leader_epoch, offset, start, max_bytes = found
+        return FetchPartition(partition, leader_epoch, offset, -1, start, max_bytes)
+    if version >= 5:
+        partition, offset, start, max_bytes = found
+        return FetchPartition(partition, -1, offset, -1, start, max_bytes)
+    partition, offset, max_bytes = found
+    return FetchPartition(partition, -1, offset, -1, -1, max_bytes)
+
+
+def _read_forgotten_legacy(buffer: memoryview, position: int, request: FetchRequest) -> int:
+    count, position = read_count(buffer, position)
+    for _ in range(count):
+        topic, position = read_legacy_string(buffer, position)
+        partition_count, position = read_count(buffer, position)
+        partitions, position = _int32s(buffer, position, partition_count)
+        request.forgotten.append((_required(topic), partitions))
+    return position
+
+
+def _int32s(buffer: memoryview, position: int, count: int) -> tuple[tuple[int, ...], int]:
+    end = position + 4 * count
+    if count < 0 or end > len(buffer):
+        raise cut_off("a list of partitions")
+    check_elements(count, len(buffer))
+    return Struct(f">{count}i").unpack_from(buffer, position), end
+
+
+def _required(topic: TopicKey | None) -> TopicKey:
+    if topic is None:
+        raise InvalidRequest("a topic name is null")
+    return topic
+
+
+def _decode_flexible(buffer: memoryview, position: int, version: int) -> FetchRequest:
+    request = FetchRequest()
+    if version < FIRST_REPLICA_STATE_VERSION:
+        request.replica_id = _i32.unpack_from(buffer, position)[0]
+        position += 4
+    (
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.session_id,
+        request.session_epoch,
+    ) = _FLEXIBLE_HEAD.unpack_from(buffer, position)
+    count, position = read_compact_length(buffer, position + _FLEXIBLE_HEAD.size)
+    elements = count
+    read_topic = read_uuid if version >= FIRST_TOPIC_ID_VERSION else read_compact_string
+    unpack, make = _PARTITION_V12.unpack_from, FetchPartition._make
+    for _ in range(count):
+        topic, position = read_topic(buffer, position)
+        partition_count, position = read_compact_length(buffer, position)
+        elements += partition_count
+        check_elements(elements, len(buffer))
+        partitions = []
+        for _ in range(partition_count):
+            partitions.append(make(unpack(buffer, position)))
+            position += 32
+            position = skip_tagged(buffer, position) if buffer[position] else position + 1
+        request.topics.append((_required(topic), partitions))
+        position = skip_tagged(buffer, position) if buffer[position] else position + 1
+    count, position = read_compact_length(buffer, position)
+    for _ in range(count):
+        topic, position = read_topic(buffer, position)
+        partition_count, position = read_compact_length(buffer, position)
+        forgotten, position = _int32s(buffer, position, partition_count)
+        request.forgotten.append((_required(topic), forgotten))
+        position = skip_tagged(buffer, position)
+    rack_id, position = read_compact_string(buffer, position)
+    request.rack_id = rack_id or ""
+    if buffer[position]:
+        _read_request_tags(buffer, position, request)
+    return request
+
+
+def _read_request_tags(buffer: memoryview, position: int, request: FetchRequest) -> None:
+    count, position = read_varint(buffer, position)
+    for _ in range(count):
+        tag, position = read_varint(buffer, position)
+        size, position = read_varint(buffer, position)
+        end = position + size
+        if end > len(buffer):
+            raise cut_off("FetchRequest")
+        if tag == 0:
+            request.cluster_id, _ = read_compact_string(buffer, position)
+        elif tag == 1:
+            request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(buffer, position)
+        position = end
+
+
+def encode_fetch_response(
+    version: int,
+    correlation_id: int,
+    topics: Sequence[tuple[TopicKey, Sequence[Fetched]]],
+    *,
+    error_code: int = 0,
+    session_id: int = 0,
+    endpoints: Iterable[Endpoint] = (),
+) -> list[Buffer]:
+    """Return the whole frame as buffers to be written in order. Throttle time is always 0.
+
+    Records of MERGE_BELOW_BYTES and more are listed as given; they must not change until written.
+    """
+    out = response_head(API_KEY, version, correlation_id)
+    buffers: list[Buffer] = []
+    if version >= 7:
+        out += _RESPONSE_HEAD.pack(0, error_code, session_id)
+    else:
+        out += _i32.pack(0)
+    if version >= FIRST_FLEXIBLE_VERSION:
+        out = _write_flexible(out, buffers, version, topics)
+        write_endpoints(out, endpoints if version >= FIRST_ENDPOINTS_VERSION else ())
+    else:
+        out = _write_legacy(out, buffers, version, topics)
+    buffers.append(out)
+    first = buffers[0]
+    assert isinstance(first, bytearray)
+    _i32.pack_into(first, 0, sum(map(len, buffers)) - _LENGTH_BYTES)
+    return buffers
+
+
+def _write_flexible(
+    out: bytearray, buffers: list[Buffer], version: int, topics: Sequence[tuple[TopicKey, Sequence[Fetched]]]
+) -> bytearray:
+    """Returns the buffer that what follows goes to; full ones are in `buffers`."""
+    pack = _RESULT_V5.pack
+    write_varint(out, len(topics) + 1)
+    for topic, results in topics:
+        if isinstance(topic, UUID):
+            out += topic.bytes
+        else:
+            write_compact_string(out, topic)
+        write_varint(out, len(results) + 1)
+        for each in results:
+            index, error, committed, stable, start, records, aborted, preferred, diverging, leader = each
+            out += pack(index, error, committed, stable, start)
+            if aborted is None:
+                out.append(0)
+            else:
+                _write_aborted_flexible(out, aborted)
+            out += _i32.pack(preferred)
+            if records is None:
+                out.append(0)
+            else:
+                size = len(records)
+                write_varint(out, size + 1)
+                if size < MERGE_BELOW_BYTES:
+                    out += records
+                else:
+                    buffers += (out, records)
+                    out = bytearray()
+            if diverging is None and leader is None:
+                out.append(0)
+            else:
+                _write_result_tags(out, diverging, leader)
+        out.append(0)
+    return out
+
+
+def _write_aborted_flexible(out: bytearray, aborted: Sequence[tuple[int, int]]) -> None:
+    write_varint(out, len(aborted) + 1)
+    for transaction in aborted:
+        out += _ABORTED.pack(*transaction)
+        out.append(0)
+
+
+def _write_result_tags(out: bytearray, diverging: EpochEnd | None, leader: tuple[int, int] | None) -> None:
+    out.append((diverging is not None) + (leader is not None))
+    if diverging is not None:
+        write_tag(out, 0, _EPOCH_END.pack(*diverging) + b"\x00")
+    if leader is not None:
+        write_tag(out, 1, write_leader(leader))
+
+
+def _write_legacy(
+    out: bytearray, buffers: list[Buffer], version: int, topics: Sequence[tuple[TopicKey, Sequence[Fetched]]]
+) -> bytearray:
+    """Returns the buffer that what follows goes to; full ones are in `buffers`."""
+    layout, width = (_RESULT_V5, 5) if version >= 5 else (_RESULT_V4, 4)
+    out += _i32.pack(len(topics))
+    for topic, results in topics:
+        assert isinstance(topic, str)
+        write_legacy_string(out, topic)
+        out += _i32.pack(len(results))
+        for each in results:
+            out += layout.pack(*each[:width])
+            records, aborted = each[5], each[6]
+            if aborted is None:
+                out += b"\xff\xff\xff\xff"
+            else:
+                out += _i32.pack(len(aborted))
+                for transaction in aborted:
+                    out += _ABORTED.pack(*transaction)
+            if version >= 11:
+                out += _i32.pack(each[7])
+            if records is None:
+                out += b"\xff\xff\xff\xff"
+                continue
+            out += _i32.pack(len(records))
+            if len(records) < MERGE_BELOW_BYTES:
+                out += records
+            else:
+                buffers += (out, records)
+                out = bytearray()
+    return out

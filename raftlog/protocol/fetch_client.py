@@ -1,0 +1,189 @@
+"""The client's end of Fetch, for followers: versions 13 to 18.
+
+What is decoded are slices of the received frame, never copies of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple
+from uuid import UUID
+
+from raftlog.base.types import EpochEnd
+from raftlog.protocol.codec import skip_tagged
+from raftlog.protocol.fetch import (
+    API_KEY,
+    FIRST_REPLICA_STATE_VERSION,
+    FIRST_TOPIC_ID_VERSION,
+    Fetched,
+    FetchPartition,
+    FetchRequest,
+)
+from raftlog.protocol.wire import (
+    cut_off,
+    read_compact_length,
+    read_uuid,
+    read_varint,
+    write_compact_string,
+    write_tag,
+)
+from raftlog.protocol.writer import write_varint
+
+_i32 = Struct(">i")
+_HEADER = Struct(">ihhih")
+_BODY_HEAD = Struct(">iiibii")
+_PARTITION = Struct(">iiqiqi")
+_REPLICA_STATE = Struct(">iq")
+_RESPONSE_HEAD = Struct(">ihi")
+_RESULT = Struct(">ihqqq")
+_ABORTED = Struct(">qq")
+_EPOCH_END = Struct(">iq")
+_LEADER = Struct(">ii")
+_LENGTH_BYTES = 4
+
+
+class FetchResponse(NamedTuple):
+    """`topics`: [(topic id, [Fetched])], whose records are slices of the frame."""
+
+    correlation_id: int
+    error_code: int
+    session_id: int
+    topics: list[tuple[UUID, list[Fetched]]]
+
+
+def encode_fetch_request(
+    version: int, correlation_id: int, request: FetchRequest, *, client_id: str = "raftlog"
+) -> bytes:
+    """Return the whole frame of a request whose topics are ids. `version` is 13 or more."""
+    assert version >= FIRST_TOPIC_ID_VERSION
+    name = client_id.encode()
+    out = bytearray(_HEADER.pack(0, API_KEY, version, correlation_id, len(name)))
+    out += name
+    out.append(0)
+    if version < FIRST_REPLICA_STATE_VERSION:
+        out += _i32.pack(request.replica_id)
+    out += _BODY_HEAD.pack(
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.session_id,
+        request.session_epoch,
+    )
+    _write_topics(out, request.topics)
+    _write_forgotten(out, request.forgotten)
+    write_compact_string(out, request.rack_id)
+    _write_tags(out, version, request)
+    _i32.pack_into(out, 0, len(out) - _LENGTH_BYTES)
+    return bytes(out)
+
+
+def _write_topics(out: bytearray, topics: Sequence[tuple[str | UUID, Sequence[FetchPartition]]]) -> None:
+    pack = _PARTITION.pack
+    write_varint(out, len(topics) + 1)
+    for topic, partitions in topics:
+        assert isinstance(topic, UUID)
+        out += topic.bytes
+        write_varint(out, len(partitions) + 1)
+        for partition in partitions:
+            out += pack(*partition)
+            out.append(0)
+        out.append(0)
+
+
+def _write_forgotten(out: bytearray, forgotten: Sequence[tuple[str | UUID, Sequence[int]]]) -> None:
+    write_varint(out, len(forgotten) + 1)
+    for topic, partitions in forgotten:
+        assert isinstance(topic, UUID)
+        out += topic.bytes
+        write_varint(out, len(partitions) + 1)
+        out += Struct(f">{len(partitions)}i").pack(*partitions)
+        out.append(0)
+
+
+def _write_tags(out: bytearray, version: int, request: FetchRequest) -> None:
+    tags = []
+    if request.cluster_id is not None:
+        data = bytearray()
+        write_compact_string(data, request.cluster_id)
+        tags.append((0, bytes(data)))
+    if version >= FIRST_REPLICA_STATE_VERSION and (request.replica_id, request.replica_epoch) != (-1, -1):
+        tags.append((1, _REPLICA_STATE.pack(request.replica_id, request.replica_epoch) + b"\x00"))
+    out.append(len(tags))
+    for tag, encoded in tags:
+        write_tag(out, tag, encoded)
+
+
+def decode_fetch_response(frame: memoryview) -> FetchResponse:
+    """Decode a response frame (without its length prefix) of version 13 or more.
+
+    Raises InvalidRequest when the bytes lie: the peer is broken and its connection should close.
+    """
+    try:
+        return _decode(frame)
+    except (IndexError, struct_error):
+        raise cut_off("FetchResponse") from None
+
+
+def _decode(frame: memoryview) -> FetchResponse:
+    correlation_id = _i32.unpack_from(frame)[0]
+    position = skip_tagged(frame, 4)
+    _, error_code, session_id = _RESPONSE_HEAD.unpack_from(frame, position)
+    count, position = read_compact_length(frame, position + _RESPONSE_HEAD.size)
+    topics = []
+    for _ in range(count):
+        topic_id, position = read_uuid(frame, position)
+        partition_count, position = read_compact_length(frame, position)
+        results = []
+        for _ in range(partition_count):
+            result, position = _read_result(frame, position)
+            results.append(result)
+        topics.append((topic_id, results))
+        position = skip_tagged(frame, position) if frame[position] else position + 1
+    skip_tagged(frame, position)
+    return FetchResponse(correlation_id, error_code, session_id, topics)
+
+
+def _read_result(frame: memoryview, position: int) -> tuple[Fetched, int]:
+    partition, error_code, high_watermark, stable, start = _RESULT.unpack_from(frame, position)
+    count, position = read_compact_length(frame, position + _RESULT.size)
+    aborted = None
+    if count >= 0:
+        aborted = []
+        for _ in range(count):
+            aborted.append(_ABORTED.unpack_from(frame, position))
+            position = skip_tagged(frame, position + _ABORTED.size)
+    preferred = _i32.unpack_from(frame, position)[0]
+    length, position = read_compact_length(frame, position + 4)
+    records = None
+    if length >= 0:
+        records = frame[position : position + length]
+        position += length
+    diverging = leader = None
+    if frame[position]:
+        diverging, leader, position = _read_result_tags(frame, position)
+    else:
+        position += 1
+    result = Fetched(
+        partition, error_code, high_watermark, stable, start, records, aborted, preferred, diverging, leader
+    )
+    return result, position
+
+
+def _read_result_tags(
+    frame: memoryview, position: int
+) -> tuple[EpochEnd | None, tuple[int, int] | None, int]:
+    diverging = leader = None
+    count, position = read_varint(frame, position)
+    for _ in range(count):
+        tag, position = read_varint(frame, position)
+        size, position = read_varint(frame, position)
+        if tag == 0:
+            diverging = EpochEnd(*_EPOCH_END.unpack_from(frame, position))
+        elif tag == 1:
+            leader_id, epoch = _LEADER.unpack_from(frame, position)
+            leader = (leader_id, epoch)
+        position += size
+    return diverging, leader, position

@@ -1,0 +1,53 @@
+"""Where one frame ends: a big-endian i32 length, then that many bytes.
+
+Knows nothing of what is inside. A length that cannot be one means that framing is lost: the connection
+must close.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from raftlog.base.disk import Buffer
+
+PREFIX_BYTES: Final = 4
+"""Bytes of the length in front of every frame."""
+
+_LENGTH = Struct(">i")
+_SMALLEST_FOREIGN_LENGTH: Final = 0x16000000
+"""A TLS record starts with 0x16; as a length that is 369 MB and more, as are the letters of HTTP."""
+
+_HTTP_STARTS: Final = frozenset(
+    {b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"PRI "}
+)
+
+
+class FramingLost(Exception):
+    """The bytes are no Kafka frames; the message is a reason for the log."""
+
+
+def frame_length(buffer: Buffer, position: int, max_bytes: int) -> int:
+    """Return the length of the frame whose four-byte prefix is at `position`.
+
+    `max_bytes` is socket.request.max.bytes. Raises FramingLost for a length that is not in 1..max_bytes.
+    """
+    length: int = _LENGTH.unpack_from(buffer, position)[0]
+    if 0 < length <= max_bytes and length < _SMALLEST_FOREIGN_LENGTH:
+        return length
+    foreign = _foreign_protocol(bytes(buffer[position : position + PREFIX_BYTES]))
+    if foreign is not None:
+        raise FramingLost(foreign)
+    if length <= 0:
+        raise FramingLost(f"frame length {length} is not positive")
+    if length > max_bytes:
+        raise FramingLost(f"frame length {length} is over socket.request.max.bytes={max_bytes}")
+    return length
+
+
+def _foreign_protocol(start: bytes) -> str | None:
+    if start in _HTTP_STARTS:
+        return "an HTTP request arrived on a Kafka listener"
+    if start[:2] == b"\x16\x03" and start[2] <= 4:
+        return "a TLS hello arrived on a PLAINTEXT listener: set security.protocol=PLAINTEXT in the client"
+    return None

@@ -1,0 +1,157 @@
+"""Kafka's primitive types for the hand-written codecs: positions in, positions out, no objects in between.
+
+Readers raise IndexError or struct.error beyond the end of the buffer; a slice is checked before it is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from raftlog.base.errors import InvalidRequest
+from raftlog.protocol.writer import write_varint
+
+_i16 = Struct(">h")
+_i32 = Struct(">i")
+_LEADER = Struct(">ii")
+_LONGEST_VARINT_SHIFT: Final = 28
+_UUIDS_MAX: Final = 4096
+
+ELEMENTS_FREE: Final = 1 << 16
+BYTES_PER_ELEMENT: Final = 24
+"""Topics and partitions a request may name: some for free, further ones only as its size grows; the objects
+of tinier ones would take many times the memory of the bytes that declare them."""
+
+_uuids: dict[bytes, UUID] = {}
+
+
+class Endpoint(NamedTuple):
+    """A broker that a response points at (KIP-951)."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def cut_off(what: str) -> InvalidRequest:
+    return InvalidRequest(f"{what} is cut off or malformed")
+
+
+def check_elements(count: int, size: int) -> None:
+    """Raise InvalidRequest when a request of `size` bytes names more topics and partitions than it may."""
+    if count > ELEMENTS_FREE + size // BYTES_PER_ELEMENT:
+        raise InvalidRequest("the request has more elements than its size allows")
+
+
+def read_varint(buffer: memoryview, position: int) -> tuple[int, int]:
+    """Return an unsigned varint of at most five bytes and the position behind it."""
+    value = shift = 0
+    while True:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > _LONGEST_VARINT_SHIFT:
+            raise InvalidRequest("a varint is longer than five bytes")
+
+
+def read_compact_length(buffer: memoryview, position: int) -> tuple[int, int]:
+    """Return a compact length or count (-1 is null) and the position behind it."""
+    first = buffer[position]
+    if first < 0x80:
+        return first - 1, position + 1
+    value, position = read_varint(buffer, position)
+    return value - 1, position
+
+
+def read_compact_string(buffer: memoryview, position: int) -> tuple[str | None, int]:
+    length, position = read_compact_length(buffer, position)
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(buffer):
+        raise cut_off("a string")
+    return str(buffer[position:end], "utf-8"), end
+
+
+def read_legacy_string(buffer: memoryview, position: int) -> tuple[str | None, int]:
+    length = _i16.unpack_from(buffer, position)[0]
+    position += 2
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(buffer):
+        raise cut_off("a string")
+    return str(buffer[position:end], "utf-8"), end
+
+
+def read_count(buffer: memoryview, position: int) -> tuple[int, int]:
+    """Return a legacy array's count (negative for null) and the position behind it."""
+    count: int = _i32.unpack_from(buffer, position)[0]
+    return count, position + 4
+
+
+def read_uuid(buffer: memoryview, position: int) -> tuple[UUID, int]:
+    """Return a uuid, the same object each time for the last few thousand different ones."""
+    end = position + 16
+    raw = bytes(buffer[position:end])
+    found = _uuids.get(raw)
+    if found is None:
+        if len(raw) != 16:
+            raise cut_off("a uuid")
+        if len(_uuids) >= _UUIDS_MAX:
+            _uuids.clear()
+        found = _uuids[raw] = UUID(bytes=raw)
+    return found, end
+
+
+def write_compact_string(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out.append(0)
+        return
+    data = value.encode()
+    write_varint(out, len(data) + 1)
+    out += data
+
+
+def write_legacy_string(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out += b"\xff\xff"
+        return
+    data = value.encode()
+    out += _i16.pack(len(data))
+    out += data
+
+
+def write_tag(out: bytearray, tag: int, data: bytes | bytearray) -> None:
+    write_varint(out, tag)
+    write_varint(out, len(data))
+    out += data
+
+
+def write_leader(leader: tuple[int, int]) -> bytes:
+    """Return a LeaderIdAndEpoch struct."""
+    return _LEADER.pack(*leader) + b"\x00"
+
+
+def write_endpoints(out: bytearray, endpoints: Iterable[Endpoint]) -> None:
+    """Append the tagged fields of a response whose only one is NodeEndpoints, tag 0."""
+    found = list(endpoints)
+    if not found:
+        out.append(0)
+        return
+    data = bytearray()
+    write_varint(data, len(found) + 1)
+    for node_id, host, port, rack in found:
+        data += _i32.pack(node_id)
+        write_compact_string(data, host)
+        data += _i32.pack(port)
+        write_compact_string(data, rack)
+        data.append(0)
+    out.append(1)
+    write_tag(out, 0, data)

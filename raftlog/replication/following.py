@@ -1,0 +1,121 @@
+"""A follower: appends what its leader sent, and cuts its log where the leader's epochs say that they parted.
+
+Laws: truncation is by leader epoch only, never to the high watermark (KIP-101, KIP-279, KIP-595); what was asked in one
+leader epoch is dropped when the answer comes in another; batches of a later epoch than the fetch's are refused, since
+the leader may have changed its log between reading and answering (KAFKA-18723).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from raftlog.base.errors import NotLeaderOrFollower
+from raftlog.base.types import EpochEnd
+from raftlog.metadata.image import PartitionState
+from raftlog.replication.role import Role
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
+_BATCH_START = struct.Struct(">qii")
+_BATCH_LENGTH_FROM = 12
+"""A batch's length field counts what follows it."""
+
+
+class FetchPosition(NamedTuple):
+    """Where to fetch next. `offset` proves to the leader that all before it is flushed; `last_epoch` -1: an empty log."""
+
+    offset: int
+    last_epoch: int
+    log_start_offset: int
+
+
+class Following(Role):
+    """This replica follows `leader` (NO_BROKER: nobody leads) in `leader_epoch`."""
+
+    __slots__ = ("leader",)
+
+    def __init__(self, partition: Partition, state: PartitionState) -> None:
+        super().__init__(partition)
+        self.leader = state.leader
+        self.leader_epoch = state.leader_epoch
+
+    def fetch_position(self) -> FetchPosition:
+        log = self.partition.log
+        return FetchPosition(log.log_end_offset, log.latest_epoch, log.log_start_offset)
+
+    def append_fetched(
+        self, records: memoryview, *, leader_epoch: int, high_watermark: int, log_start_offset: int
+    ) -> None:
+        """Take one partition's part of a fetch answer. NotLeaderOrFollower if it was asked in another leader epoch."""
+        self._require(leader_epoch)
+        partition = self.partition
+        log = partition.log
+        if records:
+            log.append_as_follower(up_to_epoch(records, leader_epoch))
+            partition.host.log_appended(partition)
+        known = min(high_watermark, log.log_end_offset)
+        if known > partition.high_watermark:
+            partition.high_watermark = known
+        if log_start_offset > log.log_start_offset:
+            self._advance_log_start(min(log_start_offset, partition.high_watermark))
+
+    def _advance_log_start(self, offset: int) -> None:
+        log = self.partition.log
+        if offset > log.log_start_offset:
+            log.advance_log_start(offset)
+
+    def truncate_to(self, diverging: EpochEnd, *, leader_epoch: int) -> int:
+        """Cut the log where it left the leader's; returns the new log end, from which to fetch again.
+
+        An epoch that this log does not have is cut down to the end of the one before it, and the next fetch asks on.
+        """
+        self._require(leader_epoch)
+        log = self.partition.log
+        target = min(diverging.end_offset, log.log_end_offset)
+        own = log.epoch_end(diverging.epoch)
+        if own.epoch >= 0:
+            target = min(own.end_offset, log.log_end_offset)
+            if own.epoch == diverging.epoch:
+                target = min(target, diverging.end_offset)
+        self._truncate(max(target, log.log_start_offset))
+        return log.log_end_offset
+
+    def _truncate(self, offset: int) -> None:
+        partition = self.partition
+        before = partition.log.log_end_offset
+        partition.log.truncate_to(offset)
+        partition.host.happened("log_truncated", partition, log_end_offset=offset, before=before)
+        if partition.high_watermark > offset:
+            # only an unclean election, or a disk that lost what it had synced, brings a follower here
+            partition.host.happened(
+                "committed_records_truncated", partition, high_watermark=partition.high_watermark
+            )
+            partition.high_watermark = offset
+
+    def restart_at(self, offset: int, *, leader_epoch: int) -> None:
+        """Drop everything and continue at the leader's log start: what lies between is gone from the leader."""
+        self._require(leader_epoch)
+        partition = self.partition
+        before = partition.log.log_end_offset
+        partition.log.truncate_fully_and_start_at(offset)
+        partition.high_watermark = offset
+        partition.host.happened("log_restarted", partition, log_start_offset=offset, before=before)
+
+    def _require(self, leader_epoch: int) -> None:
+        if leader_epoch != self.leader_epoch:
+            raise NotLeaderOrFollower()
+
+
+def up_to_epoch(records: memoryview, leader_epoch: int) -> memoryview:
+    """Return the whole batches before the first one of a later epoch (KAFKA-18723); a cut-off last batch stays out."""
+    position = 0
+    size = len(records)
+    while position + _BATCH_START.size <= size:
+        _, length, epoch = _BATCH_START.unpack_from(records, position)
+        end = position + _BATCH_LENGTH_FROM + length
+        if epoch > leader_epoch or length <= 0 or end > size:
+            break
+        position = end
+    return records[:position]

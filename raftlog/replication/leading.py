@@ -1,0 +1,414 @@
+"""The leader of a partition: appends, counts who has flushed what, and commits.
+
+Laws, in order of weight:
+- the high watermark is the least flushed end offset over the *maximal* ISR, the leader's own included; it never moves
+  back, and it stands still while the committed ISR is smaller than min.insync.replicas (KIP-966);
+- a follower counts only with fetches of this leader epoch; it joins the ISR only at or past the high watermark and the
+  start of this epoch, unfenced, with the broker epoch that it fetched with (KIP-497, KIP-841, KIP-903);
+- one ISR change is under way at a time; until its answer is known the ISR counts as the union (see `isr`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from raftlog.base.errors import (
+    KafkaError,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+)
+from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP, UNKNOWN_EPOCH_END, EpochEnd
+from raftlog.metadata.image import PartitionState
+from raftlog.metadata.requests import IsrChange, IsrMember
+from raftlog.records.header import validate_produced
+from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
+from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
+from raftlog.replication.progress import NEVER, Progress
+from raftlog.replication.role import Role
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+    from raftlog.storage.log import Appended
+
+ALL_ACKS = -1
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+"""Special timestamps of ListOffsets."""
+
+
+class Leading(Role):
+    """This replica leads in `leader_epoch`. `epoch_start_offset` is the log end when it took over."""
+
+    __slots__ = (
+        "_counted",
+        "_outside",
+        "_waiters",
+        "below_min_isr",
+        "epoch_start_offset",
+        "flushed_end_offset",
+        "host",
+        "isr",
+        "log",
+        "progress",
+        "replicas",
+    )
+
+    def __init__(self, partition: Partition, state: PartitionState) -> None:
+        super().__init__(partition)
+        self.host = partition.host
+        self.log = partition.log
+        self.leader_epoch = state.leader_epoch
+        self.epoch_start_offset = self.log.log_end_offset
+        self.flushed_end_offset = partition.durable_end_offset
+        self.replicas: tuple[int, ...] = ()
+        self.progress: dict[int, Progress] = {}
+        self.isr: Isr = CommittedIsr(state.isr)
+        self.below_min_isr = False
+        self._counted: tuple[Progress, ...] = ()
+        self._outside: tuple[Progress, ...] = ()
+        self._waiters: deque[tuple[int, CommitWaiter]] = deque()
+
+    def begin(self, state: PartitionState) -> None:
+        """Take over: the epoch starts at the log end, and what this replica has flushed counts from now on."""
+        self._take_replicas(state, caught_up_at=self.host.now())
+        self._set_isr(CommittedIsr(state.isr))
+        if self.flushed_end_offset < self.log.log_end_offset:
+            self.host.log_appended(self.partition)
+        self.advance()
+
+    # -- producing ----------------------------------------------------------------------------------------------
+
+    def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> Appended:
+        if acks == ALL_ACKS and self.below_min_isr:
+            raise NotEnoughReplicas()
+        log = self.log
+        end_before = log.log_end_offset
+        header = validate_produced(records, log.config.max_message_bytes)
+        appended = log.append_as_leader(header, records, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        if not appended.duplicate:
+            self._note_appended(end_before)
+        return appended
+
+    def _note_appended(self, end_before: int) -> None:
+        """Who had everything until now was caught up until now, however long ago it fetched."""
+        host = self.host
+        now = host.now()
+        for progress in self.progress.values():
+            if progress.end_offset == end_before:
+                progress.caught_up_at = now
+        host.log_appended(self.partition)
+        if not host.flush_before_commit:
+            self.note_flushed(self.log.log_end_offset)
+        self.partition.log_end_moved()
+
+    def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
+        if end_offset <= self.partition.high_watermark:
+            waiter.committed(self.partition)
+        elif self.below_min_isr:
+            waiter.failed(self.partition, NotEnoughReplicasAfterAppend())
+        elif self._waiters and end_offset < self._waiters[-1][0]:
+            # a duplicate: it waits for its original, which lies before what was appended since
+            self._waiters = deque(sorted([*self._waiters, (end_offset, waiter)], key=lambda entry: entry[0]))
+        else:
+            self._waiters.append((end_offset, waiter))
+
+    def _fail_waiters(self, error: type[KafkaError]) -> None:
+        waiters, self._waiters = self._waiters, deque()
+        for _, waiter in waiters:
+            waiter.failed(self.partition, error())
+
+    # -- the high watermark -------------------------------------------------------------------------------------
+
+    def note_flushed(self, end_offset: int) -> None:
+        self.flushed_end_offset = end_offset
+        self.advance()
+
+    def advance(self) -> None:
+        """Move the high watermark as far as the maximal ISR has flushed, and answer who waited for it."""
+        if self.below_min_isr:
+            return
+        partition = self.partition
+        high_watermark = self.flushed_end_offset
+        for progress in self._counted:
+            if progress.end_offset < high_watermark:
+                high_watermark = progress.end_offset
+        for progress in self._outside:
+            if progress.end_offset < high_watermark and self._is_about_to_join(progress):
+                high_watermark = progress.end_offset
+        if high_watermark <= partition.high_watermark:
+            return
+        assert high_watermark <= self.log.log_end_offset
+        partition.high_watermark = high_watermark
+        partition.high_watermark_moved()
+        while self._waiters and self._waiters[0][0] <= partition.high_watermark:
+            self._waiters.popleft()[1].committed(partition)
+
+    def _is_about_to_join(self, progress: Progress) -> bool:
+        """A follower that keeps up, but always a fetch behind, would never reach a high watermark that runs ahead of it."""
+        host = self.host
+        return host.now() - progress.caught_up_at <= host.replica_lag_time_max and self._is_eligible(progress)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def read_as_consumer(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        last_fetched_epoch: int,
+        read_committed: bool,
+        cached: bool,
+    ) -> PartitionRead:
+        log = self.log
+        partition = self.partition
+        refused = self._refuse_position(offset, last_fetched_epoch)
+        if refused is not None:
+            return refused
+        high_watermark = partition.high_watermark
+        stable = partition.last_stable_offset
+        end = stable if read_committed else high_watermark
+        records: bytes | None = b""
+        aborted: tuple[tuple[int, int], ...] | None = None
+        if offset < end:
+            records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
+        if read_committed:
+            aborted = tuple(log.aborted_transactions(offset, end)) if offset < end else ()
+        return PartitionRead(0, high_watermark, stable, log.log_start_offset, records, None, aborted)
+
+    def read_as_replica(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        last_fetched_epoch: int,
+        replica: ReplicaId,
+        cached: bool,
+    ) -> PartitionRead:
+        log = self.log
+        progress = self._progress_of(replica)
+        refused = self._refuse_position(offset, last_fetched_epoch)
+        if refused is not None:
+            return refused
+        end = log.log_end_offset
+        self._note_fetch(progress, offset, replica.broker_epoch)
+        records: bytes | None = b""
+        if offset < end:
+            records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
+        partition = self.partition
+        return PartitionRead(
+            0, partition.high_watermark, partition.last_stable_offset, log.log_start_offset, records
+        )
+
+    def _refuse_position(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
+        """OFFSET_OUT_OF_RANGE, or the point where the reader's log left this one (KIP-320, KIP-595), or None: go on."""
+        log = self.log
+        start = log.log_start_offset
+        error = 0
+        diverging = None
+        if last_fetched_epoch >= 0 and offset >= start:
+            diverging = self._divergence(offset, last_fetched_epoch)
+        if diverging is None:
+            if start <= offset <= log.log_end_offset:
+                return None
+            error = OffsetOutOfRange.code
+        partition = self.partition
+        return PartitionRead(
+            error, partition.high_watermark, partition.last_stable_offset, start, b"", diverging
+        )
+
+    def _divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+        log = self.log
+        if last_fetched_epoch == self.leader_epoch and offset <= log.log_end_offset:
+            return None
+        end = self.epoch_end(last_fetched_epoch)
+        if end.epoch < 0:
+            return None
+        return end if end.epoch < last_fetched_epoch or end.end_offset < offset else None
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, read_committed: bool, replica: bool
+    ) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch). OffsetNotAvailable while the high watermark lies before this epoch (KIP-207)."""
+        log = self.log
+        partition = self.partition
+        if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+            start = log.log_start_offset
+            return start, NO_TIMESTAMP, log.epoch_at(start)
+        if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            return None
+        if replica:
+            end = log.log_end_offset
+        else:
+            end = partition.last_stable_offset if read_committed else partition.high_watermark
+        settled = replica or partition.high_watermark >= self.epoch_start_offset
+        if timestamp_ms == LATEST:
+            if not settled:
+                raise OffsetNotAvailable()
+            return end, NO_TIMESTAMP, self.leader_epoch
+        found = self._find_timestamp(timestamp_ms)
+        if found is not None and found[0] < end:
+            return found
+        if not settled:
+            raise OffsetNotAvailable()
+        return None
+
+    def _find_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        log = self.log
+        if timestamp_ms != MAX_TIMESTAMP:
+            return log.offset_for_timestamp(timestamp_ms)
+        offset, timestamp = log.max_timestamp()
+        return None if offset == NO_OFFSET else (offset, timestamp, log.epoch_at(offset))
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd:
+        """The log learns of an epoch with its first batch; until then this leader's own one is empty, at the log end."""
+        log = self.log
+        latest = log.latest_epoch
+        if leader_epoch <= latest:
+            return log.epoch_end(leader_epoch)
+        if leader_epoch > self.leader_epoch:
+            return UNKNOWN_EPOCH_END
+        known = leader_epoch if leader_epoch == self.leader_epoch or latest < 0 else latest
+        return EpochEnd(known, log.log_end_offset)
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log start up to `offset` (-1: the high watermark); OffsetOutOfRange past the high watermark."""
+        high_watermark = self.partition.high_watermark
+        target = high_watermark if offset == NO_OFFSET else offset
+        if not 0 <= target <= high_watermark:
+            raise OffsetOutOfRange()
+        if target > self.log.log_start_offset:
+            self.log.advance_log_start(target)
+            self.host.happened("records_deleted", self.partition, log_start_offset=target)
+        return self.log.log_start_offset
+
+    # -- followers and the ISR ----------------------------------------------------------------------------------
+
+    def _progress_of(self, replica: ReplicaId) -> Progress:
+        progress = self.progress.get(replica.broker_id)
+        if progress is None or replica.broker_epoch < progress.broker_epoch:
+            raise NotLeaderOrFollower()  # no replica of this partition, or an earlier life of one
+        return progress
+
+    def _note_fetch(self, progress: Progress, offset: int, broker_epoch: int) -> None:
+        """A fetch at `offset` proves that everything before it is on the follower's disk."""
+        progress.note_fetch(
+            offset, broker_epoch, leader_end_offset=self.log.log_end_offset, now=self.host.now()
+        )
+        if self._outside:
+            self._consider_joining(progress)
+        self.advance()
+
+    def _consider_joining(self, progress: Progress) -> None:
+        if type(self.isr) is not CommittedIsr or progress.broker_id in self.isr.committed:
+            return
+        if progress.end_offset < self.partition.high_watermark or progress.end_offset < self.epoch_start_offset:
+            return
+        if self._is_eligible(progress):
+            self._propose(PendingExpand(self.isr.committed, progress.broker_id))
+
+    def _is_eligible(self, progress: Progress) -> bool:
+        """KIP-841: neither fenced nor shutting down. KIP-903: still the incarnation that fetched."""
+        broker = self.host.brokers().get(progress.broker_id)
+        return (
+            broker is not None
+            and not broker.fenced
+            and not broker.in_controlled_shutdown
+            and broker.broker_epoch == progress.broker_epoch
+        )
+
+    def _propose(self, isr: PendingExpand | PendingShrink) -> None:
+        # counted over the union from here on: the controller may act before we hear of it
+        self._set_isr(isr)
+        self.host.isr_change_due(self.partition)
+
+    def shrink_laggards(self) -> None:
+        """Propose to drop the ISR members that were not caught up for replica.lag.time.max.ms."""
+        if type(self.isr) is not CommittedIsr or len(self.isr.committed) == 1:
+            return
+        end = self.log.log_end_offset
+        oldest = self.host.now() - self.host.replica_lag_time_max
+        leaving = frozenset(
+            progress.broker_id
+            for progress in self._counted
+            if progress.end_offset != end and progress.caught_up_at < oldest
+        )
+        if leaving:
+            self._propose(PendingShrink(self.isr.committed, leaving))
+
+    def isr_proposal(self) -> IsrChange | None:
+        """The change that is under way, as the controller wants it; None if there is none."""
+        if type(self.isr) is CommittedIsr:
+            return None
+        partition = self.partition
+        members = tuple(IsrMember(member, self._broker_epoch(member)) for member in self.isr.proposed)
+        return IsrChange(
+            partition.topic_id, partition.index, self.leader_epoch, partition.partition_epoch, members
+        )
+
+    def _broker_epoch(self, member: int) -> int:
+        """-1 for a member that has not fetched yet: the controller then leaves its epoch unchecked (KIP-903)."""
+        if member == self.host.broker_id:
+            return self.host.broker_epoch()
+        progress = self.progress.get(member)
+        return -1 if progress is None else progress.broker_epoch
+
+    def withdraw(self) -> None:
+        """The controller refused the change for sure: back to what is committed."""
+        self._set_isr(CommittedIsr(self.isr.committed))
+        self.advance()
+
+    def commit_isr(self, isr: tuple[int, ...]) -> None:
+        """The metadata log holds this ISR. Below min.insync.replicas, producers that wait are told at once."""
+        before = self.isr.committed
+        self._set_isr(CommittedIsr(isr))
+        if len(isr) != len(before):
+            event = "isr_shrunk" if len(isr) < len(before) else "isr_expanded"
+            self.host.happened(event, self.partition, isr=isr, before=before)
+        self.reconsider()
+
+    def reconsider(self) -> None:
+        self._set_isr(self.isr)
+        self.advance()
+        if self.below_min_isr and self._waiters:
+            self._fail_waiters(NotEnoughReplicasAfterAppend)
+        for progress in self._outside:
+            self._consider_joining(progress)
+
+    def _set_isr(self, isr: Isr) -> None:
+        self.isr = isr
+        maximal = isr.maximal
+        me = self.host.broker_id
+        self._counted = tuple(self._follower(member) for member in maximal if member != me)
+        self._outside = tuple(
+            progress for member, progress in self.progress.items() if member not in maximal
+        )
+        wanted = min(self.log.config.min_insync_replicas, len(self.replicas))
+        self.below_min_isr = len(isr.committed) < wanted
+
+    def _follower(self, member: int) -> Progress:
+        # isr ⊆ replicas, so every member is known
+        return self.progress[member]
+
+    def _take_replicas(self, state: PartitionState, *, caught_up_at: float) -> None:
+        """ISR members start with a full lag window, the others must earn theirs."""
+        me = self.host.broker_id
+        self.replicas = state.replicas
+        known = self.progress
+        self.progress = {
+            member: known.get(member) or Progress(member, caught_up_at if member in state.isr else NEVER)
+            for member in state.replicas
+            if member != me
+        }
+
+    def update(self, state: PartitionState) -> None:
+        if state.replicas != self.replicas:
+            self._take_replicas(state, caught_up_at=self.host.now())
+        self.commit_isr(state.isr)
+
+    def resign(self, error: type[KafkaError]) -> None:
+        self._fail_waiters(error)

@@ -1,0 +1,35 @@
+"""How far one follower has come, as its leader knows it from the follower's fetches in this leader epoch."""
+
+from __future__ import annotations
+
+from raftlog.base.types import NO_EPOCH, NO_OFFSET
+
+NEVER = float("-inf")
+
+
+class Progress:
+    """One follower. `end_offset` is what it proved to have flushed: the offset of its last fetch, -1 before the first.
+
+    A follower is caught up at the moment of a fetch that starts at the log end, or (it chases a busy leader) that
+    starts at what was the log end when it fetched before.
+    """
+
+    __slots__ = ("broker_epoch", "broker_id", "caught_up_at", "end_offset", "fetched_at", "leader_end_offset")
+
+    def __init__(self, broker_id: int, caught_up_at: float) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = NO_EPOCH
+        self.end_offset = NO_OFFSET
+        self.caught_up_at = caught_up_at
+        self.fetched_at = NEVER
+        self.leader_end_offset = NO_OFFSET
+
+    def note_fetch(self, fetch_offset: int, broker_epoch: int, *, leader_end_offset: int, now: float) -> None:
+        if fetch_offset >= leader_end_offset:
+            self.caught_up_at = now
+        elif 0 <= self.leader_end_offset <= fetch_offset and self.fetched_at > self.caught_up_at:
+            self.caught_up_at = self.fetched_at
+        self.broker_epoch = broker_epoch
+        self.end_offset = fetch_offset
+        self.fetched_at = now
+        self.leader_end_offset = leader_end_offset

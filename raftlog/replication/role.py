@@ -1,0 +1,87 @@
+"""What every role of a replica answers when it is asked for something that only a leader gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
+from raftlog.base.types import NO_EPOCH, EpochEnd
+from raftlog.metadata.image import PartitionState
+from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+    from raftlog.storage.log import Appended
+
+
+class Role:
+    """A role that leads nothing: each request is refused with the role's error."""
+
+    __slots__ = ("error", "leader_epoch", "partition")
+
+    def __init__(self, partition: Partition, error: type[KafkaError] = NotLeaderOrFollower) -> None:
+        self.partition = partition
+        self.error = error
+        self.leader_epoch = NO_EPOCH
+
+    def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> Appended:
+        raise self.error()
+
+    def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
+        waiter.failed(self.partition, self.error())
+
+    def read_as_consumer(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        last_fetched_epoch: int,
+        read_committed: bool,
+        cached: bool,
+    ) -> PartitionRead:
+        raise self.error()
+
+    def read_as_replica(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        last_fetched_epoch: int,
+        replica: ReplicaId,
+        cached: bool,
+    ) -> PartitionRead:
+        raise self.error()
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, read_committed: bool, replica: bool
+    ) -> tuple[int, int, int] | None:
+        raise self.error()
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd:
+        raise self.error()
+
+    def delete_records(self, offset: int) -> int:
+        raise self.error()
+
+    def note_flushed(self, end_offset: int) -> None:
+        """A sync ended: nothing depends on it but a leader's high watermark."""
+
+    def resign(self, error: type[KafkaError]) -> None:
+        """Leave this role; whoever waits on it is told why."""
+
+    def update(self, state: PartitionState) -> None:
+        """Take over a newer partition state of the same leader epoch."""
+
+    def reconsider(self) -> None:
+        """Something outside changed (brokers, config, time): look again at the ISR and the high watermark."""
+
+
+class Offline(Role):
+    """The replica's disk failed, or the replica was removed: nothing is read from or written to it any more."""
+
+    __slots__ = ()
+
+    def __init__(self, partition: Partition, error: type[KafkaError] = KafkaStorageError) -> None:
+        super().__init__(partition, error)

@@ -1,0 +1,116 @@
+"""Claims about the syntax of config files."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.base.config_files import (
+    environment_name,
+    parse_file,
+    parse_override,
+    parse_properties,
+    parse_toml,
+)
+
+
+def test_toml_tables_dotted_keys_and_quoted_keys_mean_the_same():
+    """People write TOML in all three ways."""
+    text = """
+    "num.partitions" = 3
+    auto.create.topics.enable = false
+    log.dirs = ["/a", "/b"]
+    "log.dir.failure.timeout.ms" = 5
+    [log.retention]
+    ms = -1
+    """
+    assert parse_toml(text) == {
+        "num.partitions": "3",
+        "auto.create.topics.enable": "false",
+        "log.dirs": "/a,/b",
+        "log.dir.failure.timeout.ms": "5",
+        "log.retention.ms": "-1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("num.partitions = x\n", "not TOML: .*line 1"),
+        ('num.partitions = 1\n"num.partitions" = 2', "set twice"),
+        ("num.partitions = 2020-01-01", "is a date"),
+        ("listeners = [[1]]", "is a list"),
+    ],
+)
+def test_broken_toml_is_said_with_its_place(text, rule):
+    """A corrupt config file is a clear error."""
+    with pytest.raises(ValueError, match=rule):
+        parse_toml(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a=1", {"a": "1"}),
+        ("a = 1", {"a": "1"}),
+        ("a:1", {"a": "1"}),
+        ("a 1", {"a": "1"}),
+        ("  a\t=\t1 2 ", {"a": "1 2 "}),
+        ("# a=1\n! b=2\n\n  # c=3\nd=4", {"d": "4"}),
+        ("a=1,\\\n   2,\\\n\t3", {"a": "1,2,3"}),
+        ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
+        ("a=1,\\\n#2", {"a": "1,#2"}),
+        ("a\\=b\\ c=x\\ty\\u0041", {"a=b c": "x\tyA"}),
+        ("a=b=c:d", {"a": "b=c:d"}),
+        ("a", {"a": ""}),
+        ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("a=1\\", {"a": "1"}),
+        ("dir=C\\:\\\\x", {"dir": "C:\\x"}),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(text, values):
+    """Each rule of java.util.Properties.load."""
+    assert parse_properties(text) == values
+
+
+def test_a_broken_unicode_escape_is_said():
+    r"""Java throws "Malformed \uxxxx encoding"."""
+    with pytest.raises(ValueError, match="hexadecimal"):
+        parse_properties("a=\\u00g0")
+
+
+def _escaped(text: str) -> str:
+    out = "".join(f"\\u{ord(c):04x}" if not c.isalnum() or ord(c) > 126 else c for c in text)
+    return out or ""
+
+
+_BMP = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))
+
+
+@given(st.dictionaries(_BMP.filter(bool), _BMP))
+def test_properties_that_were_escaped_come_back(values):
+    """Store and load are inverse for any text, as with java.util.Properties."""
+    text = "\n".join(f"{_escaped(name)}={_escaped(value)}" for name, value in values.items())
+    assert parse_properties(text) == values
+
+
+def test_a_files_suffix_chooses_its_syntax():
+    """server.properties and node.toml both just work."""
+    assert (
+        parse_file("a.b = 1", name="X.TOML") == parse_file("a.b=1", name="server.properties") == {"a.b": "1"}
+    )
+
+
+def test_environment_names_are_the_dotted_names_in_capitals():
+    """RAFTLOG_NODE_ID and its like."""
+    assert environment_name("node.id") == "RAFTLOG_NODE_ID"
+    assert environment_name("raftlog.cluster.secret") == "RAFTLOG_CLUSTER_SECRET"
+
+
+def test_an_override_is_a_name_and_a_value():
+    """The value may hold further equal signs."""
+    assert parse_override("a.b = c=d ") == ("a.b", "c=d")
+    with pytest.raises(ValueError, match="must be name=value"):
+        parse_override("a.b")

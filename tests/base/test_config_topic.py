@@ -1,0 +1,158 @@
+"""Claims about topic configs: defaults, resolution, validation, descriptions."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.base.config import (
+    NodeConfig,
+    TopicConfig,
+    load_config,
+    settings_of,
+    topic_config,
+    validate_broker_configs,
+    validate_topic_configs,
+)
+from raftlog.base.config_describe import (
+    ConfigSource,
+    describe_broker,
+    describe_cluster_default,
+    describe_topic,
+)
+from raftlog.base.errors import InvalidConfig
+
+
+def test_there_are_kafkas_35_topic_configs():
+    """Clients expect DescribeConfigs to list them all (TopicConfig.java of Kafka 4)."""
+    assert len(settings_of(TopicConfig)) == 35
+
+
+def test_an_untouched_topic_has_kafkas_documented_defaults():
+    """The numbers every introduction to Kafka prints."""
+    config = TopicConfig()
+    assert config.retention_ms == 604_800_000
+    assert config.segment_bytes == 1_073_741_824
+    assert config.max_message_bytes == 1_048_588
+    assert config.min_insync_replicas == 1
+    assert config.cleanup_policy == ("delete",)
+    assert config.message_timestamp_after_max_ms == 3_600_000
+    assert config.compression_type == "producer"
+
+
+def test_an_untouched_node_gives_its_topics_the_untouched_defaults():
+    """The broker's own defaults and the topic's agree, all 35."""
+    assert topic_config(NodeConfig(), {}, {}) == TopicConfig()
+    assert topic_config(load_config(), {}, {}) == TopicConfig()
+
+
+def test_a_topics_own_config_goes_before_the_brokers_dynamic_before_its_file():
+    """Precedence of KIP-226."""
+    node = load_config({"log.retention.ms": "1", "log.segment.bytes": "100", "message.max.bytes": "50"})
+    config = topic_config(node, {"log.retention.ms": "2", "log.segment.bytes": "200"}, {"retention.ms": "3"})
+    assert (config.retention_ms, config.segment_bytes, config.max_message_bytes) == (3, 200, 50)
+
+
+@pytest.mark.parametrize(
+    ("file", "retention_ms"),
+    [
+        ({"log.retention.hours": "1"}, 3_600_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "1"}, 60_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "1", "log.retention.ms": "1"}, 1),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_the_finest_unit_that_is_set_counts(file, retention_ms):
+    """Kafka: log.retention.ms before minutes before hours; -1 is for ever in each."""
+    assert topic_config(load_config(file), {}, {}).retention_ms == retention_ms
+
+
+def test_resolving_twice_gives_the_same_object():
+    """It is asked for on every reconcile of thousands of partitions."""
+    node = NodeConfig()
+    assert topic_config(node, {}, {"retention.ms": "5"}) is topic_config(node, {}, {"retention.ms": "5"})
+
+
+@pytest.mark.parametrize(
+    ("configs", "rule"),
+    [
+        ({"cleanup.policy": "compact"}, "cleanup.policy: raftlog does not compact topics yet"),
+        ({"cleanup.policy": "compact,delete"}, "does not compact"),
+        ({"cleanup.policy": "shred"}, "must be of compact, delete, but is 'shred'"),
+        ({"retention.ms": "a week"}, "retention.ms: must be a whole number, but is 'a week'"),
+        ({"retention.ms": "-2"}, "must be at least -1"),
+        ({"min.insync.replicas": "0"}, "must be at least 1"),
+        ({"retention.m": "1"}, "there is no such topic config; did you mean retention.ms?"),
+        ({"remote.storage.enable": "true"}, "no tiered storage"),
+        ({"min.cleanable.dirty.ratio": "nan"}, "must be at least 0"),
+        ({"segment.bytes": "1", "segment.ms": "0"}, "segment.bytes: .*; segment.ms: "),
+    ],
+)
+def test_a_bad_topic_config_is_refused_by_name_and_rule(configs, rule):
+    """INVALID_CONFIG carries the message to the client."""
+    with pytest.raises(InvalidConfig, match=rule):
+        validate_topic_configs(configs)
+
+
+def test_an_internal_topic_may_say_compact():
+    """__consumer_offsets carries it, uncleaned for now."""
+    validate_topic_configs({"cleanup.policy": "compact"}, topic="__consumer_offsets")
+
+
+def test_a_running_broker_takes_topic_defaults_and_nothing_else():
+    """KIP-226, as far as raftlog acts on changes."""
+    validate_broker_configs({"log.retention.ms": "5"}, cluster_wide=True)
+    for name, value in (
+        ("node.id", "2"),
+        ("log.retention.ms", "x"),
+        ("nonsense", "1"),
+        ("num.partitions", "2"),
+    ):
+        with pytest.raises(InvalidConfig, match=name):
+            validate_broker_configs({name: value}, cluster_wide=False)
+
+
+def test_a_described_topic_says_where_each_value_comes_from():
+    """Sources and synonyms of DescribeConfigs (KIP-226)."""
+    node = load_config({"log.segment.bytes": "2000"})
+    rows = {
+        row.name: row
+        for row in describe_topic(
+            node,
+            {"retention.ms": "3"},
+            cluster_dynamic={"message.max.bytes": "10"},
+            broker_dynamic={"log.index.interval.bytes": "9"},
+        )
+    }
+    assert len(rows) == 35
+    assert (rows["retention.ms"].value, rows["retention.ms"].source) == ("3", ConfigSource.DYNAMIC_TOPIC)
+    assert rows["max.message.bytes"][1:3] == ("10", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert rows["index.interval.bytes"][1:3] == ("9", ConfigSource.DYNAMIC_BROKER)
+    assert rows["segment.bytes"][1:3] == ("2000", ConfigSource.STATIC_BROKER)
+    assert rows["segment.ms"][1:3] == ("604800000", ConfigSource.DEFAULT)
+    assert [tuple(each) for each in rows["segment.bytes"].synonyms] == [
+        ("log.segment.bytes", "2000", ConfigSource.STATIC_BROKER),
+        ("log.segment.bytes", "1073741824", ConfigSource.DEFAULT),
+    ]
+    assert rows["retention.ms"].synonyms[-1].name == "log.retention.hours"
+
+
+def test_a_described_broker_hides_its_secret_and_shows_the_rest():
+    """Num.partitions missing has broken a client of another broker; a secret shown breaks the cluster."""
+    node = load_config({"raftlog.cluster.secret": "hush", "num.partitions": "6"})
+    rows = {row.name: row for row in describe_broker(node, cluster_dynamic={}, broker_dynamic={})}
+    assert rows["num.partitions"][1:4] == ("6", ConfigSource.STATIC_BROKER, True)
+    assert rows["raftlog.cluster.secret"].value is None and rows["raftlog.cluster.secret"].sensitive
+    assert "hush" not in str(rows)
+    assert rows["process.roles"].value == "broker,controller"
+    assert rows["log.retention.ms"].value is None and not rows["log.retention.ms"].read_only
+
+
+def test_a_change_of_a_running_broker_is_described_as_such():
+    """The newest value counts, and the file's value remains as a synonym."""
+    node = load_config({"log.retention.ms": "7"})
+    rows = {
+        r.name: r for r in describe_broker(node, cluster_dynamic={"log.retention.ms": "8"}, broker_dynamic={})
+    }
+    assert rows["log.retention.ms"][1:3] == ("8", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert [each.value for each in rows["log.retention.ms"].synonyms] == ["8", "7"]
+    assert [row.value for row in describe_cluster_default({"log.retention.ms": "8"})] == ["8"]

@@ -1,0 +1,60 @@
+"""Claims about the log."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from raftlog.base.log import configure_log, get_logger
+
+
+@pytest.fixture(autouse=True)
+def _fresh_structlog() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+def test_a_pipe_gets_one_json_object_per_event_with_the_node_bound():
+    """Machines read the log of a service."""
+    stream = io.StringIO()
+    configure_log(node_id=7, stream=stream)
+    get_logger("replication", topic="t").info("isr_shrunk", partition=3, isr=(1, 2))
+    event = json.loads(stream.getvalue())
+    assert event.pop("timestamp").endswith("Z")
+    assert event == {
+        "event": "isr_shrunk", "level": "info", "node_id": 7, "room": "replication",
+        "topic": "t", "partition": 3, "isr": [1, 2],
+    }  # fmt: skip
+
+
+def test_events_below_the_level_are_not_written():
+    """debug is for one who asks for it."""
+    stream = io.StringIO()
+    configure_log(level="warning", stream=stream)
+    get_logger().info("nothing_happened")
+    assert stream.getvalue() == ""
+
+
+def test_a_terminal_gets_lines_for_people():
+    """Console rendering when the stream is a terminal, or when asked for."""
+    stream = io.StringIO()
+    configure_log(format="console", stream=stream)
+    get_logger().info("node_started", port=9092)
+    assert "node_started" in stream.getvalue() and not stream.getvalue().startswith("{")
+
+
+def test_an_exception_leaves_its_traceback_in_the_event():
+    """An unexpected error in a handler is logged whole."""
+    stream = io.StringIO()
+    configure_log(stream=stream)
+    try:
+        raise RuntimeError("boom")
+    except RuntimeError:
+        get_logger().exception("request_failed", odd=object)
+    event = json.loads(stream.getvalue())
+    assert "RuntimeError: boom" in event["exception"]
+    assert event["level"] == "error"
