@@ -120,7 +120,7 @@ class Channel(asyncio.Protocol):
         self._send_key = self._receive_key = b""
         self._sent = self._received = 0
 
-    # -- for users ---------------------------------------------------------------------------------------------
+    # -- for users -----------------------------------------------------------------------
 
     def send(self, payload: bytes) -> None:
         """Queue one frame; silently nothing once closed."""
@@ -142,7 +142,7 @@ class Channel(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    # -- asyncio -----------------------------------------------------------------------------------------------
+    # -- asyncio -------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -188,7 +188,7 @@ class Channel(asyncio.Protocol):
         else:
             self._failed(reason)
 
-    # -- inside ------------------------------------------------------------------------------------------------
+    # -- inside --------------------------------------------------------------------------
 
     def _begin(self) -> None:
         raise NotImplementedError

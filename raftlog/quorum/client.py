@@ -8,7 +8,7 @@ requests to the controller are fenced by epochs, or harmless to repeat.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
 from raftlog.base.env import Env
@@ -57,7 +57,7 @@ class ControllerClient:
         self._hint: int | None = None
 
     async def submit(self, payload: bytes, timeout: float) -> bytes:  # noqa: ASYNC109 (a deadline over all tries)
-        """Return the controller's answer. Raises RequestTimedOut after `timeout` seconds, or the KafkaError answered."""
+        """Return the answer. Raises RequestTimedOut after `timeout` seconds, or the KafkaError that was answered."""
         try:
             async with asyncio.timeout(timeout):
                 return await self._try_until_answered(payload)
@@ -72,7 +72,7 @@ class ControllerClient:
             caller.close()
         self._callers.clear()
 
-    # -- inside ------------------------------------------------------------------------------------------------
+    # -- inside --------------------------------------------------------------------------
 
     async def _try_until_answered(self, payload: bytes) -> bytes:
         wait = RETRY_MIN_SECONDS

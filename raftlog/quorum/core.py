@@ -1,24 +1,23 @@
-"""PySyncObj's Raft core, held from outside: every touch of its private names is in this file.
+"""PySyncObj's Raft core, held from outside: every touch of its private names is in this file and `seams`.
 
 It decides terms, votes, replication and commit; it must not know sockets, files or the event loop. Messages go in by
 `deliver` and come out in `outbox`; nothing of the outbox may leave before what `journal` staged is durable, and `tick`
 may run only when nothing is staged, since it commits on the strength of this node's own log.
 
-What is filtered, and why, stands at each filter. The names relied upon are listed in `PRIVATE_NAMES` for the canary.
+What is filtered, and why, stands at each filter. The names relied upon are listed in `seams` for the canary.
 """
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import pysyncobj.syncobj as raft
-from pysyncobj import SyncObj, SyncObjConf
+from pysyncobj import SyncObj
 from pysyncobj.node import Node
-from pysyncobj.transport import Transport
 
+from raftlog.base.log import get_logger
 from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.messages import (
@@ -31,130 +30,30 @@ from raftlog.quorum.messages import (
     TimeoutNow,
     VoteGranted,
 )
+from raftlog.quorum.seams import (
+    REGULAR,
+    NoPoller,
+    Outbound,
+    SnapshotSender,
+    Voter,
+    clock,
+    configuration,
+)
 from raftlog.quorum.snapshot import Snapshot
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, Entry
 
-PRIVATE_NAMES: Final = {
-    "_SyncObj__raftState": int,
-    "_SyncObj__raftCurrentTerm": int,
-    "_SyncObj__raftCommitIndex": int,
-    "_SyncObj__raftLastApplied": int,
-    "_SyncObj__raftElectionDeadline": float,
-    "_SyncObj__raftNextIndex": dict,
-    "_SyncObj__raftMatchIndex": dict,
-    "_SyncObj__lastResponseTime": dict,
-    "_SyncObj__newAppendEntriesTime": (int, float),
-    "_SyncObj__needLoadDumpFile": bool,
-    "_SyncObj__transferInProgress": bool,
-    "_SyncObj__raftLeader": (Node, type(None)),
-    "_SyncObj__noopIDx": (int, type(None)),
-}
-"""Private attributes read or written here, and their types."""
+log = get_logger("quorum")
 
-PRIVATE_METHODS: Final = {
-    "_SyncObj__sendAppendEntries": (),
-    "_SyncObj__onMessageReceived": ("node", "message"),
-    "_SyncObj__onNodeConnected": ("node",),
-    "_SyncObj__onNodeDisconnected": ("node",),
-    "_SyncObj__doApplyCommand": ("command",),
-    "_SyncObj__deleteEntriesFrom": ("fromIDx",),
-    "_SyncObj__generateRaftTimeout": (),
-    "_SyncObj__tryLogCompaction": (),
-    "_checkCommandsToApply": (),
-}
-"""Private methods called or overridden here, and their parameters."""
-
-BATCH_BYTES: Final = 2 * MAX_COMMAND_BYTES
-"""An append_entries message holds at most this and one more command."""
-
-CHUNK_BYTES: Final = 1024 * 1024
-REGULAR: Final = b"\x00"
 _NEVER: Final = float("inf")
 _NOW: Final = -1.0
 
-logging.getLogger("pysyncobj").disabled = True  # what matters of it is checked and logged here
 
-
-class _Clock:
-    """The clock of whichever core is running: several share a process in simulations."""
-
-    now: Callable[[], float]
-
-
-_clock = _Clock()
-raft.monotonicTime = lambda: _clock.now()
+def _in_place(entry: Entry, index: int) -> bool:
+    return entry[1] == index and len(entry[0]) <= MAX_COMMAND_BYTES
 
 
 class Violation(Exception):
-    """Raft's promises are broken (or a peer lies): the process must stop rather than go on."""
-
-
-class Voter(Node):
-    """A voter by number. Its hash is the number, since sets of nodes are iterated."""
-
-    def __str__(self) -> str:
-        return f"voter {self.id}"
-
-
-class _Outbound(Transport):
-    """Where the core sends: our outbox."""
-
-    def __init__(self, send: Callable[[Node, dict[str, Any]], None]) -> None:
-        super().__init__(None, None, [])
-        self._send = send
-
-    def send(self, node: Node, message: dict[str, Any]) -> bool:
-        self._send(node, message)
-        return True
-
-
-class _NoPoller:
-    """The core polls at the end of a tick; there is nothing to poll."""
-
-    def poll(self, timeout: float) -> None:
-        pass
-
-
-class _SnapshotSender:
-    """What the core calls its serializer, reduced to cutting the newest snapshot into chunks."""
-
-    def __init__(self, read: Callable[[], tuple[int, bytes] | None]) -> None:
-        self._read = read
-        self._sending: dict[Node, tuple[int, bytes, int]] = {}
-
-    def getTransmissionData(self, node: Node) -> tuple[SnapshotChunk, bool, bool]:  # noqa: N802
-        """Return (chunk, is first, is last), never None: the core would spin on None."""
-        if node not in self._sending:
-            newest = self._read()
-            if newest is None:
-                raise Violation("the log was cut but there is no snapshot")
-            self._sending[node] = (*newest, 0)
-        index, data, start = self._sending[node]
-        end = min(start + CHUNK_BYTES, len(data))
-        is_last = end == len(data)
-        if is_last:
-            del self._sending[node]
-        else:
-            self._sending[node] = (index, data, end)
-        return SnapshotChunk(0, index, len(data), start, data[start:end]), start == 0, is_last
-
-    def cancelTransmisstion(self, node: Node) -> None:  # noqa: N802
-        self._sending.pop(node, None)
-
-
-def _configuration(timing: Timing) -> SyncObjConf:
-    return SyncObjConf(
-        autoTick=False,
-        raftMinTimeout=timing.election_min,
-        raftMaxTimeout=timing.election_max,
-        appendEntriesPeriod=timing.heartbeat,
-        leaderFallbackTimeout=timing.fallback,
-        connectionTimeout=max(3.5, timing.election_max),
-        appendEntriesUseBatch=True,
-        appendEntriesBatchSizeBytes=BATCH_BYTES,
-        dynamicMembershipChange=False,
-        useFork=False,
-    )
+    """Raft's promises are broken: this process must stop rather than go on."""
 
 
 class Core(SyncObj):  # type: ignore[misc]
@@ -183,26 +82,26 @@ class Core(SyncObj):  # type: ignore[misc]
         self._voters_heard: set[int] = set()
         self._sent = (0, 0)
         self._send_again = False
-        _clock.now = now
+        clock.now = now
         create_journal, raft.createJournal = raft.createJournal, lambda _path: journal
         try:
             super().__init__(
                 Voter(node_id),
                 list(self._nodes.values()),
-                _configuration(timing),
+                configuration(timing),
                 nodeClass=Voter,
-                transport=_Outbound(self._send),
+                transport=Outbound(self._send),
             )
         finally:
             raft.createJournal = create_journal
-        self._poller = _NoPoller()
-        self._SyncObj__serializer = _SnapshotSender(journal.files.read_newest)
+        self._poller = NoPoller()
+        self._SyncObj__serializer = SnapshotSender(journal.files.read_newest)
         self._SyncObj__needLoadDumpFile = False
         self._SyncObj__raftElectionDeadline = _NEVER
         if journal.snapshot is not None:
             self._stand_on(journal.snapshot)
 
-    # -- reading -----------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------
 
     @property
     def term(self) -> int:
@@ -210,11 +109,11 @@ class Core(SyncObj):  # type: ignore[misc]
 
     @property
     def commit_index(self) -> int:
-        return self._SyncObj__raftCommitIndex  # type: ignore[no-any-return]
+        return self._SyncObj__raftCommitIndex
 
     @property
     def applied_index(self) -> int:
-        return self._SyncObj__raftLastApplied  # type: ignore[no-any-return]
+        return self._SyncObj__raftLastApplied
 
     @property
     def is_leader(self) -> bool:
@@ -224,12 +123,17 @@ class Core(SyncObj):  # type: ignore[misc]
     @property
     def leads_all_committed(self) -> bool:
         """Whether it leads and has applied its term's no-op, and so everything ever committed before."""
-        return self.is_leader and self._SyncObj__raftLastApplied >= self._SyncObj__noopIDx
+        return self.is_leader and bool(self._SyncObj__raftLastApplied >= self._SyncObj__noopIDx)
 
     @property
     def leader_id(self) -> int | None:
         leader = self._SyncObj__raftLeader
         return None if leader is None else leader.id
+
+    @property
+    def last_term(self) -> int:
+        """The term of the log's last entry; a log is never empty."""
+        return self.journal[-1][2]  # type: ignore[no-any-return]
 
     def next_heartbeat_at(self) -> float:
         """Leaders only. A method, since PySyncObj's constructor reads every property."""
@@ -243,12 +147,12 @@ class Core(SyncObj):  # type: ignore[misc]
         """Leaders only: when the peer last answered."""
         return self._SyncObj__lastResponseTime.get(self._nodes[peer])  # type: ignore[no-any-return]
 
-    # -- driving -----------------------------------------------------------------------------------------------
+    # -- driving -------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Elect, commit, apply, send heartbeats, as due. Only when nothing is staged in the journal."""
         assert not self.journal.dirty
-        _clock.now = self._now
+        clock.now = self._now
         self.doTick(0)
         self._SyncObj__raftElectionDeadline = (
             _NEVER  # an election is begun by us or by TimeoutNow, never by time
@@ -299,34 +203,30 @@ class Core(SyncObj):  # type: ignore[misc]
         self.transferLeadership(None, lambda _result, reason: accepted.append(reason))
         return accepted == [0]
 
-    # -- inbound -----------------------------------------------------------------------------------------------
+    # -- inbound -------------------------------------------------------------------------
 
     def deliver(self, peer: int, message: Message) -> float | None:
         """Take one message; returns the core's new election deadline if the message moved it.
 
         Raises Violation.
         """
-        _clock.now = self._now
-        kind = type(message)
-        if kind is AppendEntries:
+        clock.now = self._now
+        if isinstance(message, AppendEntries):
             self._on_append_entries(peer, message)
-        elif kind is NextIndex:
+        elif isinstance(message, NextIndex):
             self._on_next_index(peer, message)
-        elif kind is RequestVote:
+        elif isinstance(message, RequestVote):
+            term, last_index, last_term = message.term, message.last_index, message.last_term
             self._pass(
-                peer,
-                type="request_vote",
-                term=message.term,
-                last_log_index=message.last_index,
-                last_log_term=message.last_term,
+                peer, type="request_vote", term=term, last_log_index=last_index, last_log_term=last_term
             )
-        elif kind is VoteGranted:
+        elif isinstance(message, VoteGranted):
             self._on_vote(peer, message.term)
-        elif kind is TimeoutNow:
+        elif isinstance(message, TimeoutNow):
             self._pass(peer, type="timeout_now", term=message.term)
-        elif kind is HigherTerm:
+        elif isinstance(message, HigherTerm):
             self.step_down(message.term)
-        elif kind is SnapshotChunk:
+        elif isinstance(message, SnapshotChunk):
             self._on_chunk(peer, message.term)
         deadline: float = self._SyncObj__raftElectionDeadline
         if deadline <= 0 or deadline == _NEVER:  # 0 is TimeoutNow's, _NOW ours: both are for the next tick
@@ -364,8 +264,13 @@ class Core(SyncObj):  # type: ignore[misc]
             return
         previous, previous_term, entries = message.prev_index, message.prev_term, message.entries
         end = previous + len(entries)
+        if not all(map(_in_place, entries, range(previous + 1, end + 1))):
+            log.warning(
+                "quorum_message_dropped", node_id=self.node_id, peer=peer, reason="entries out of place"
+            )
+            return
         if self.holds(previous, previous_term):
-            held = self._held(previous, entries)
+            held = self._held(entries)
             if held:
                 _, previous, previous_term = entries[held - 1]
                 entries = entries[held:]
@@ -381,17 +286,14 @@ class Core(SyncObj):  # type: ignore[misc]
         )
         self._truncation_allowed = False
 
-    def _held(self, previous: int, entries: list[Entry]) -> int:
-        """Return how many of the entries after `previous` the log holds already."""
-        held = 0
-        for position, (command, index, term) in enumerate(entries, 1):
-            if index != previous + position or len(command) > MAX_COMMAND_BYTES:
-                raise Violation(f"entry {index} came at {previous + position}, {len(command)} bytes long")
-            if held == position - 1 and self.holds(index, term):
-                held = position
-        return held
+    def _held(self, entries: list[Entry]) -> int:
+        """Return how many of the first entries the log holds already."""
+        for position, (_, index, term) in enumerate(entries):
+            if not self.holds(index, term):
+                return position
+        return len(entries)
 
-    def _SyncObj__deleteEntriesFrom(self, fromIDx: int) -> None:  # noqa: N802, N803
+    def _SyncObj__deleteEntriesFrom(self, fromIDx: int) -> None:
         if not self._truncation_allowed:
             return
         if fromIDx <= self.applied_index:
@@ -420,7 +322,7 @@ class Core(SyncObj):  # type: ignore[misc]
         if not message.reset:  # what was sent already need not be sent again
             next_indexes[node] = max(sent_below, next_indexes[node])
 
-    # -- snapshots ---------------------------------------------------------------------------------------------
+    # -- snapshots -----------------------------------------------------------------------
 
     def _on_chunk(self, peer: int, term: int) -> None:
         """Take a snapshot chunk as the heartbeat it also is; its commit index would cover an unverified tail: 0."""
@@ -436,29 +338,29 @@ class Core(SyncObj):  # type: ignore[misc]
 
     def install(self, snapshot: Snapshot) -> None:
         """Replace the log by a snapshot that is ahead of it; the state machine was restored from it."""
-        assert snapshot.index > self.commit_index
+        assert snapshot.end > self.commit_index
         self.journal.install(snapshot)
         self._stand_on(snapshot)
 
     def _stand_on(self, snapshot: Snapshot) -> None:
-        self._SyncObj__raftLastApplied = snapshot.index
-        self._SyncObj__raftCommitIndex = max(self.commit_index, snapshot.index)
+        self._SyncObj__raftLastApplied = snapshot.end
+        self._SyncObj__raftCommitIndex = max(self.commit_index, snapshot.end)
         self.journal.setRaftCommitIndex(self.commit_index)
 
-    # -- what the core calls -----------------------------------------------------------------------------------
+    # -- what the core calls -------------------------------------------------------------
 
-    def _SyncObj__doApplyCommand(self, command: bytes) -> None:  # noqa: N802
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:
         """Called before the applied index is advanced. The log holds our bytes, never a pickle."""
         if command.startswith(REGULAR):
             self._apply(self.applied_index + 1, command[1:])
 
-    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+    def _SyncObj__generateRaftTimeout(self) -> float:
         return self._random.uniform(self._timing.election_min, self._timing.election_max)
 
-    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
+    def _SyncObj__tryLogCompaction(self) -> None:
         """Compaction is the driver's."""
 
-    def _checkCommandsToApply(self) -> None:  # noqa: N802
+    def _checkCommandsToApply(self) -> None:
         """Its queue of commands and callbacks is unused: proposals enter the journal, and answers come from apply."""
 
     def _send(self, node: Node, message: dict[str, Any]) -> None:

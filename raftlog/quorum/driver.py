@@ -15,10 +15,9 @@ from functools import partial
 from time import perf_counter
 from typing import Final, NamedTuple
 
-import structlog
-
 from raftlog.base.env import Env
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
+from raftlog.base.log import get_logger
 from raftlog.quorum.core import Core
 from raftlog.quorum.election import Election, Timing
 from raftlog.quorum.install import IncomingSnapshot
@@ -35,7 +34,7 @@ from raftlog.quorum.messages import (
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
 
-log = structlog.get_logger("raftlog.quorum")
+log = get_logger("quorum")
 
 MAX_UNCOMMITTED_BATCHES: Final = 1_000
 MAX_UNCOMMITTED_BYTES: Final = 16 * 1024 * 1024
@@ -117,7 +116,7 @@ class Driver:
         if journal.snapshot is not None:
             self._machine.restore(journal.snapshot.state)
 
-    # -- for users ---------------------------------------------------------------------------------------------
+    # -- for users -----------------------------------------------------------------------
 
     def start(self) -> None:
         self._schedule()
@@ -169,7 +168,7 @@ class Driver:
         logged = sum(len(entry[0]) for entry in self.journal.entries(start, self.journal.last_index + 1))
         return logged + self._proposed_bytes + len(data)
 
-    # -- from the network --------------------------------------------------------------------------------------
+    # -- from the network ----------------------------------------------------------------
 
     def received(self, peer: int, message: Message) -> None:
         if len(self._inbox) < MAX_INBOX_MESSAGES:
@@ -191,7 +190,7 @@ class Driver:
             self.election.lost_leader(self._loop.time())
             self._schedule()
 
-    # -- the round ---------------------------------------------------------------------------------------------
+    # -- the round -----------------------------------------------------------------------
 
     def _schedule(self) -> None:
         if not (self._scheduled or self._busy or self._stopped):
@@ -250,24 +249,23 @@ class Driver:
         self._arm()
         self.on_advance()
 
-    # -- input -------------------------------------------------------------------------------------------------
+    # -- input ---------------------------------------------------------------------------
 
     def _take(self, peer: int, message: Message) -> None:
-        kind = type(message)
-        if kind is PreVote:
+        if isinstance(message, PreVote):
             self._answer_pre_vote(peer, message)
             return
-        if kind is PreVoteGranted:
+        if isinstance(message, PreVoteGranted):
             if not self.core.is_leader and self.election.granted(message.term, peer):
                 self._stand()
             return
         deadline = self.core.deliver(peer, message)
         if deadline is not None:
-            if kind is RequestVote:
+            if isinstance(message, RequestVote):
                 self.election.put_off(deadline)
             else:
                 self.election.heard_leader(self._loop.time(), deadline)
-        if kind is SnapshotChunk and message.term == self.core.term:
+        if isinstance(message, SnapshotChunk) and message.term == self.core.term:
             self._take_chunk(peer, message)
 
     def _answer_pre_vote(self, peer: int, asked: PreVote) -> None:
@@ -275,7 +273,7 @@ class Driver:
         if asked.term <= core.term:
             core.outbox.append((peer, HigherTerm(core.term)))
             return
-        ours = (core.journal.entry_term(core.journal.last_index), core.journal.last_index)
+        ours = (core.last_term, core.journal.last_index)
         if core.is_leader or self.election.hears_leader(now) or (asked.last_term, asked.last_index) < ours:
             return
         self.election.put_off_if_encouraging(now)
@@ -286,8 +284,7 @@ class Driver:
         if self.election.begin_round(core.term + 1, self.node_id, now):
             self._stand()
             return
-        last = core.journal.last_index
-        question = PreVote(core.term + 1, last, core.journal.entry_term(last) or 0)
+        question = PreVote(core.term + 1, core.journal.last_index, core.last_term)
         core.outbox.extend((peer, question) for peer in self.linked())
 
     def _stand(self) -> None:
@@ -306,15 +303,15 @@ class Driver:
             log.warning("quorum_snapshot_rejected", node_id=self.node_id, peer=peer, reason=str(error))
             self.core.answer_snapshot(peer, None)
             return
-        if self.core.applied_index < snapshot.index and not self.core.holds(snapshot.index, snapshot.last[2]):
+        if self.core.applied_index < snapshot.end and not self.core.holds(snapshot.end, snapshot.last[2]):
             self._announce()
             self._machine.restore(snapshot.state)
             self.core.install(snapshot)
-            self._snapshot_floor = snapshot.index
-            log.info("quorum_snapshot_installed", node_id=self.node_id, index=snapshot.index, bytes=len(data))
-        self.core.answer_snapshot(peer, snapshot.index)
+            self._snapshot_floor = snapshot.end
+            log.info("quorum_snapshot_installed", node_id=self.node_id, index=snapshot.end, bytes=len(data))
+        self.core.answer_snapshot(peer, snapshot.end)
 
-    # -- leadership --------------------------------------------------------------------------------------------
+    # -- leadership ----------------------------------------------------------------------
 
     def _announce(self) -> None:
         """Tell the state machine who leads, if that changed."""
@@ -322,10 +319,9 @@ class Driver:
         if self._was_leader and not core.is_leader:
             self.election.stood_down(self._loop.time())
         self._was_leader = core.is_leader
-        if core.is_leader:
-            leader = self.node_id
-        else:
-            leader = None if self.election.leader_lost else core.leader_id
+        leader = core.leader_id  # its own id while it leads
+        if not core.is_leader and self.election.leader_lost:
+            leader = None
         current = (leader, core.term, core.leads_all_committed)
         if current != self._announced:
             self._tell(*current)
@@ -336,7 +332,7 @@ class Driver:
         self._announced = (leader, term, leading)
         self._machine.leadership_changed(leader, term, leading)
 
-    # -- time --------------------------------------------------------------------------------------------------
+    # -- time ----------------------------------------------------------------------------
 
     def _arm(self) -> None:
         """Have the loop wake us at the next deadline; a timer that is set earlier finds out by itself."""
@@ -369,7 +365,7 @@ class Driver:
         if self._timer is None and not self._busy:
             self._arm()
 
-    # -- the disk ----------------------------------------------------------------------------------------------
+    # -- the disk ------------------------------------------------------------------------
 
     def _persist_then(self, stage: Callable[[], None]) -> None:
         """Make what is staged durable, then go on with `stage`."""
@@ -441,7 +437,7 @@ class Driver:
             self._tell(None, self._announced[1], False)
         self.on_failure(error)
 
-    # -- snapshots ---------------------------------------------------------------------------------------------
+    # -- snapshots -----------------------------------------------------------------------
 
     def _snapshot_if_due(self) -> None:
         journal, index = self.journal, self.core.applied_index

@@ -14,7 +14,7 @@ NEVER: Final = float("-inf")
 
 
 class Timing(NamedTuple):
-    """Seconds. The core asserts election_min > 3 × heartbeat; `fallback`: a leader without a majority steps down."""
+    """Seconds. The core asserts election_min > 3 heartbeats; `fallback`: a leader without a majority steps down."""
 
     election_min: float = 0.4
     election_max: float = 0.8

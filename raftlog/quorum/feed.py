@@ -10,16 +10,16 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import structlog
 
 from raftlog.base.env import Env
+from raftlog.base.log import get_logger
 from raftlog.quorum.channel import Accepted
-from raftlog.quorum.core import CHUNK_BYTES
+from raftlog.quorum.seams import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from raftlog.quorum.driver import Driver
 
-log = structlog.get_logger("raftlog.quorum")
+log = get_logger("quorum")
 
 STATUS_SECONDS: Final = 0.5
 MAX_BATCHES_PER_FRAME: Final = 1_000

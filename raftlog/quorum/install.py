@@ -10,7 +10,7 @@ MAX_SNAPSHOT_BYTES: Final = 512 * 1024 * 1024
 
 
 class IncomingSnapshot:
-    """At most one snapshot under way. Chunks of one snapshot come in order from one leader of one term, or not at all."""
+    """At most one snapshot under way, whose chunks come in order, from one leader of one term."""
 
     def __init__(self) -> None:
         self._source: tuple[int, int, int, int] | None = None

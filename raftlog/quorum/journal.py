@@ -45,7 +45,7 @@ class Journal:
         self._wal = Wal(disk, directory)
         self._open(disk, directory)
 
-    # -- opening -----------------------------------------------------------------------------------------------
+    # -- opening -------------------------------------------------------------------------
 
     def _open(self, disk: Disk, directory: str) -> None:
         disk.mkdir(directory)
@@ -63,7 +63,7 @@ class Journal:
         self._entries, self._commit_index = found.entries, found.commit_index
         self._term, self._voted_for = found.term, found.voted_for
         if snapshot is not None:
-            self.snapshot, self.snapshot_index = snapshot, snapshot.index
+            self.snapshot, self.snapshot_index = snapshot, snapshot.end
             self._trim_to(snapshot)
         elif self._entries and self._entries[0][1] != 1:
             raise DamagedJournal(
@@ -74,19 +74,19 @@ class Journal:
     def _trim_to(self, snapshot: Snapshot) -> None:
         """Begin the log with the snapshot's pair of entries, keeping what follows if the two agree."""
         first = self._entries[0][1] if self._entries else 0
-        if self._entries and first > snapshot.index:
-            raise DamagedJournal(f"the log begins at {first}, after the snapshot's end {snapshot.index}")
-        if self.entry_term(snapshot.index) == snapshot.last[2]:
+        if self._entries and first > snapshot.end:
+            raise DamagedJournal(f"the log begins at {first}, after the snapshot's end {snapshot.end}")
+        if self.entry_term(snapshot.end) == snapshot.last[2]:
             if first == snapshot.previous[1]:
                 return
-            kept = self._entries[snapshot.index + 1 - first :]
+            kept = self._entries[snapshot.end + 1 - first :]
         else:
             kept = []
         self._entries = [snapshot.previous, snapshot.last, *kept]
-        self._commit_index = max(self._commit_index, snapshot.index)
+        self._commit_index = max(self._commit_index, snapshot.end)
         self._rewrite = True
 
-    # -- reading -----------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------
 
     @property
     def first_index(self) -> int:
@@ -118,16 +118,16 @@ class Journal:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def getCurrentTerm(self) -> int:  # noqa: N802
+    def getCurrentTerm(self) -> int:
         return self._term
 
-    def getVotedForNodeId(self) -> int | None:  # noqa: N802
+    def getVotedForNodeId(self) -> int | None:
         return self._voted_for
 
-    def getRaftCommitIndex(self) -> int:  # noqa: N802
+    def getRaftCommitIndex(self) -> int:
         return self._commit_index
 
-    # -- changing ----------------------------------------------------------------------------------------------
+    # -- changing ------------------------------------------------------------------------
 
     def add(self, command: bytes, idx: int, term: int) -> None:
         assert not self._entries or idx == self._entries[-1][1] + 1
@@ -140,17 +140,17 @@ class Journal:
         del self._entries[index - self.first_index :]
         self._staged.append(truncate_record(index))
 
-    def setCurrentTerm(self, term: int, votedForNodeId: int | None) -> None:  # noqa: N802, N803
+    def setCurrentTerm(self, term: int, votedForNodeId: int | None) -> None:
         self._term, self._voted_for = term, votedForNodeId
         self._staged.append(vote_record(term, votedForNodeId))
 
-    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
+    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
         self._commit_index = raftCommitIndex
 
     def install(self, snapshot: Snapshot) -> None:
         """Replace the whole log by a snapshot that came from the leader."""
         self._entries = [snapshot.previous, snapshot.last]
-        self._staged_snapshot, self.snapshot_index = snapshot, snapshot.index
+        self._staged_snapshot, self.snapshot_index = snapshot, snapshot.end
         self._rewrite = True
 
     def compact(self, snapshot_index: int) -> None:
@@ -161,22 +161,22 @@ class Journal:
         del self._entries[: snapshot_index - 1 - self.first_index]
         self._rewrite = True
 
-    def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803
+    def deleteEntriesFrom(self, entryFrom: int) -> None:
         raise AssertionError("the core's truncation goes through Core, by index")
 
-    def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803
+    def deleteEntriesTo(self, entryTo: int) -> None:
         raise AssertionError("the core must not compact by itself")
 
     def clear(self) -> None:
         raise AssertionError("the core must not load snapshots by itself")
 
-    def onOneSecondTimer(self) -> None:  # noqa: N802
+    def onOneSecondTimer(self) -> None:
         pass
 
     def _destroy(self) -> None:
         pass
 
-    # -- to the disk -------------------------------------------------------------------------------------------
+    # -- to the disk ---------------------------------------------------------------------
 
     @property
     def dirty(self) -> bool:
@@ -205,7 +205,7 @@ class Journal:
 
         def replace() -> None:
             if snapshot is not None:
-                self.files.write(snapshot.index, encode_snapshot(snapshot))
+                self.files.write(snapshot.end, encode_snapshot(snapshot))
             self._wal.replace(
                 file_image(
                     self._node_id, entries=entries, term=term, voted_for=voted_for, commit_index=commit_index

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
-import structlog
 
 from raftlog.base.env import Env
+from raftlog.base.log import get_logger
 from raftlog.quorum.channel import Accepted, Channel, Identity, Refused, dial
 from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
 
-log = structlog.get_logger("raftlog.quorum")
+log = get_logger("quorum")
 
 REDIAL_MIN_SECONDS: Final = 0.05
 REDIAL_MAX_SECONDS: Final = 0.2
@@ -116,7 +116,7 @@ class Links:
         """Take over an accepted, authenticated link."""
         self._add(channel)
 
-    # -- inside ------------------------------------------------------------------------------------------------
+    # -- inside --------------------------------------------------------------------------
 
     def _dials(self) -> list[int]:
         return sorted(peer for peer in self._peers if peer < self._identity.node_id)

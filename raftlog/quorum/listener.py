@@ -7,11 +7,10 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import structlog
-
+from raftlog.base.log import get_logger
 from raftlog.quorum.channel import Accepted, Hello, Identity, Kind
 
-log = structlog.get_logger("raftlog.quorum")
+log = get_logger("quorum")
 
 MAX_CHANNELS: Final = 2_000
 MAX_COMPLAINTS: Final = 1_000

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
-import structlog
 
 from raftlog.base.env import Env
+from raftlog.base.log import get_logger
 from raftlog.quorum.channel import Channel, Identity, Refused, dial
 from raftlog.quorum.feed import Committed, Follow, Reached, SnapshotPart, Status, decode_to_observer
 from raftlog.quorum.install import IncomingSnapshot
@@ -17,7 +17,7 @@ from raftlog.quorum.machine import StateMachine
 from raftlog.quorum.messages import SnapshotChunk
 from raftlog.quorum.snapshot import decode_snapshot
 
-log = structlog.get_logger("raftlog.quorum")
+log = get_logger("quorum")
 
 REDIAL_MIN_SECONDS: Final = 0.05
 REDIAL_MAX_SECONDS: Final = 0.5
@@ -74,7 +74,7 @@ class Observer:
         if self._channel is not None:
             self._channel.close("this node stops")
 
-    # -- inside ------------------------------------------------------------------------------------------------
+    # -- inside --------------------------------------------------------------------------
 
     async def _follow_somebody(self) -> None:
         """Go round the voters from a random one on, for as long as we live."""
@@ -157,9 +157,9 @@ class Observer:
         if data is None:
             return
         snapshot = decode_snapshot(data)
-        if snapshot.index > self.applied_index:
+        if snapshot.end > self.applied_index:
             self._machine.restore(snapshot.state)
-            self.applied_index = snapshot.index
+            self.applied_index = snapshot.end
         channel.send(_ask(Reached(self.applied_index)))
 
     def _take_status(self, status: Status) -> None:

@@ -7,10 +7,9 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import structlog
-
 from raftlog.base.env import Env
 from raftlog.base.errors import NotController
+from raftlog.base.log import get_logger
 from raftlog.metadata.requests import QuorumDescription, QuorumReplica
 from raftlog.quorum.channel import Accepted, Hello, Identity
 from raftlog.quorum.driver import Compaction, Driver
@@ -21,7 +20,7 @@ from raftlog.quorum.listener import Listener
 from raftlog.quorum.machine import StateMachine
 from raftlog.quorum.rpc import Answerer, OnRequest
 
-log = structlog.get_logger("raftlog.quorum")
+log = get_logger("quorum")
 
 MAX_VOTERS: Final = 7
 NO_LEADER: Final = -1
@@ -69,7 +68,7 @@ class Quorum:
         self._listener: Listener | None = None
         self._feed: Feed | None = None
 
-    # -- life --------------------------------------------------------------------------------------------------
+    # -- life ----------------------------------------------------------------------------
 
     async def start(self, where: socket.socket | tuple[str, int]) -> None:
         """Open the log, listen, and join. Raises DamagedJournal, OSError."""
@@ -120,7 +119,7 @@ class Quorum:
         if self._driver is not None:
             self._driver.stop()
 
-    # -- the journal -------------------------------------------------------------------------------------------
+    # -- the journal ---------------------------------------------------------------------
 
     @property
     def driver(self) -> Driver:
@@ -176,7 +175,7 @@ class Quorum:
         caught_up_ms = answered_ms if match >= core.commit_index else -1
         return QuorumReplica(voter, match, answered_ms, caught_up_ms)
 
-    # -- channels ----------------------------------------------------------------------------------------------
+    # -- channels ------------------------------------------------------------------------
 
     def heartbeat_peers(self) -> frozenset[int]:
         """Return the brokers that hold a heartbeat connection to this node."""

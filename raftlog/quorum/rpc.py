@@ -7,12 +7,11 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
-
 from raftlog.base.errors import KafkaError, NotController, RequestTimedOut, UnknownServerError, from_code
+from raftlog.base.log import get_logger
 from raftlog.quorum.channel import Channel
 
-log = structlog.get_logger("raftlog.quorum")
+log = get_logger("quorum")
 
 OnRequest = Callable[[bytes, int], Awaitable[bytes]]
 """(payload, id of the node that asks) → payload of the answer. A KafkaError travels as its code and message."""

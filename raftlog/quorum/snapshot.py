@@ -30,7 +30,8 @@ class Snapshot(NamedTuple):
     state: bytes
 
     @property
-    def index(self) -> int:
+    def end(self) -> int:
+        """The index of the last entry covered."""
         return self.last[1]
 
 
