@@ -66,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         "peer",
         "peer_host",
         "server",
+        "session_ids",
     )
 
     def __init__(self, server: BrokerServer, listener: str) -> None:
@@ -75,6 +76,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer: ReplicaId | None = None
         """The broker at the other end, once it proved the cluster secret."""
         self.handshake: ServerHandshake | None = None
+        self.session_ids: set[int] = set()
+        """Fetch sessions that end with this connection."""
         self._frame_max_bytes = server.request_max_bytes
         self._view = memoryview(bytearray(RECEIVE_MIN_BYTES))
         self._start = 0  # bytes before it are handled, from it to _filled are not
@@ -176,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
     # Called by the server.
 
     def sweep(self, *, max_quiet_sweeps: int) -> None:
-        """Give back memory that is not needed now; close if nothing came for `max_quiet_sweeps` sweeps."""
+        """Give back memory that is not needed now; close if nothing came for `max_quiet_sweeps` (0: never) sweeps."""
         if self._start == self._filled and len(self._view) > self._quiet_capacity():
             self._view = memoryview(bytearray(self._quiet_capacity()))
             self._start = self._filled = 0
@@ -185,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
             self._quiet_sweeps = 0
             return
         self._quiet_sweeps += 1
-        if self._quiet_sweeps >= max_quiet_sweeps:
+        if 0 < max_quiet_sweeps <= self._quiet_sweeps:
             self.server.counters.idle_closed += 1
             self._close()
 
@@ -245,6 +248,8 @@ class Connection(asyncio.BufferedProtocol):
             end = position + PREFIX_BYTES + frame_length(view, position, max_bytes)
             if end > filled:
                 return False
+            if self._waiting_for is not None:
+                self._waiting_for.hurry()
             if self._is_held_up():
                 return True
             self._start = end

@@ -15,7 +15,7 @@ from raftlog.protocol.apis import APIS, ApiKey, is_flexible
 from raftlog.protocol.reader import Cursor, read_message
 from raftlog.protocol.schema import KioType, message_type
 from raftlog.protocol.shapes import build
-from raftlog.protocol.writer import entity_writer, write_varint
+from raftlog.protocol.writer import Encoded, entity_writer, write_varint
 
 _HEADER = Struct(">hhih")
 _CORRELATION = Struct(">ii")
@@ -30,10 +30,6 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
-
-
-class EncodedBody(bytes):
-    """A response body that is bytes already, given where a message is expected."""
 
 
 def decode_header(frame: memoryview) -> tuple[RequestHeader, int]:
@@ -109,12 +105,9 @@ def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int,
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:
-    """Return the whole frame of a response, its length in front. `message` may be an EncodedBody."""
+    """Return the whole frame of a response, its length in front. `message` may be Encoded."""
     out = response_head(api_key, version, correlation_id)
-    if isinstance(message, EncodedBody):
-        out += message
-    else:
-        entity_writer(response_type(api_key, version))(out, message)
+    entity_writer(response_type(api_key, version))(out, message)
     _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
     return bytes(out)
 
@@ -132,11 +125,12 @@ def _has_tagged_response_header(api_key: int, version: int) -> bool:
     return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version)
 
 
-def encode_body(api_key: int, version: int, message: Any) -> EncodedBody:
-    """Return a response's body alone, to be kept and sent many times."""
+def encode_entity(entity: Any) -> Encoded:
+    """Return a message or a part of one as bytes, to be kept and sent many times."""
+    kind: KioType = type(entity)
     out = bytearray()
-    entity_writer(response_type(api_key, version))(out, message)
-    return EncodedBody(out)
+    entity_writer(kind)(out, entity)
+    return Encoded(out)
 
 
 def encode_request(header: RequestHeader, message: Any) -> bytes:

@@ -1,0 +1,152 @@
+"""A broker's life in the cluster: register, beat, be unfenced, ask leave, go (KIP-631).
+
+Ordering law: the broker epoch that heartbeats carry is the one the controller answered for *this* incarnation; before
+the controller has unfenced it, a broker leads nothing. Knows nothing of logs or connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from raftlog.base.errors import (
+    BrokerIdNotRegistered,
+    InconsistentClusterId,
+    KafkaError,
+    StaleBrokerEpoch,
+)
+from raftlog.base.log import get_logger
+from raftlog.base.types import NO_EPOCH
+from raftlog.broker.context import Submit
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.requests import BrokerRegistration, Heartbeat, HeartbeatReply, RegisterBroker
+
+log = get_logger(__name__)
+
+RETRY_S = 0.05
+"""Pause after a refused or lost registration or heartbeat, seconds."""
+
+SHUTDOWN_HEARTBEAT_S = 0.02
+"""Pause between two heartbeats that ask for leave, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Heartbeat interval and the patience of a controlled shutdown, seconds."""
+
+    heartbeat_s: float
+    shutdown_s: float
+
+
+class Registration(Protocol):
+    """What this broker says of itself when it registers (asked anew at each attempt)."""
+
+    def __call__(self) -> RegisterBroker: ...
+
+
+class Lifecycle:
+    """Keeps one broker registered; `unfenced` is set while it takes part."""
+
+    def __init__(
+        self,
+        *,
+        registration: Registration,
+        submit: Submit,
+        image: Callable[[], MetadataImage],
+        timing: Timing,
+        failed_directories: Callable[[], tuple[UUID, ...]] = tuple,
+    ) -> None:
+        self.broker_epoch = NO_EPOCH
+        self.unfenced = asyncio.Event()
+        self.fatal: KafkaError | None = None
+        self._registration = registration
+        self._submit = submit
+        self._image = image
+        self._timing = timing
+        self._failed_directories = failed_directories
+        self._nudged = asyncio.Event()
+        self._want_shutdown = False
+        self._may_leave = asyncio.Event()
+
+    def on_metadata(self) -> None:
+        """A newer image was published: a broker that waits for its unfencing beats at once."""
+        if not self.unfenced.is_set():
+            self._nudged.set()
+
+    def nudge(self) -> None:
+        """Beat now rather than at the next interval (a log directory failed, say)."""
+        self._nudged.set()
+
+    async def run(self) -> None:
+        """Register and beat until cancelled. Returns only on a fatal refusal (`fatal` says which)."""
+        while self.fatal is None:
+            try:
+                if self.broker_epoch == NO_EPOCH:
+                    await self._register()
+                await self._beat()
+                await self._pause()
+            except (StaleBrokerEpoch, BrokerIdNotRegistered):
+                self.broker_epoch = NO_EPOCH
+                self.unfenced.clear()
+            except InconsistentClusterId as error:
+                self.fatal = error
+            except KafkaError as error:
+                log.debug("controller_unavailable", error=str(error))
+                await asyncio.sleep(RETRY_S)
+
+    async def controlled_shutdown(self) -> bool:
+        """Ask the controller to move this broker's leaderships; True once it let the broker go, False when time ran out."""
+        if self.broker_epoch == NO_EPOCH:
+            return False
+        self._want_shutdown = True
+        self._nudged.set()
+        try:
+            await asyncio.wait_for(self._may_leave.wait(), self._timing.shutdown_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _register(self) -> None:
+        request = self._registration()
+        reply = await self._submit(request)
+        assert isinstance(reply, BrokerRegistration)
+        self.broker_epoch = reply.broker_epoch
+        log.info("broker_registered", broker_epoch=reply.broker_epoch)
+
+    async def _beat(self) -> None:
+        self._nudged.clear()
+        reply = await self._submit(
+            Heartbeat(
+                self._registration().broker_id,
+                self.broker_epoch,
+                self._image().offset,
+                want_shutdown=self._want_shutdown,
+                failed_directory_ids=self._failed_directories(),
+            ),
+            timeout=self._timing.heartbeat_s * 4,
+        )
+        assert isinstance(reply, HeartbeatReply)
+        if reply.should_shutdown:
+            self._may_leave.set()
+        if reply.is_fenced == self.unfenced.is_set():
+            self._note_fencing(reply.is_fenced)
+
+    def _note_fencing(self, fenced: bool) -> None:
+        if fenced:
+            self.unfenced.clear()
+            log.warning("broker_fenced", broker_epoch=self.broker_epoch)
+        else:
+            self.unfenced.set()
+            log.info("broker_unfenced", broker_epoch=self.broker_epoch)
+
+    async def _pause(self) -> None:
+        if self._want_shutdown:
+            await asyncio.sleep(SHUTDOWN_HEARTBEAT_S)
+            return
+        try:
+            await asyncio.wait_for(self._nudged.wait(), self._timing.heartbeat_s)
+        except TimeoutError:
+            return

@@ -1,0 +1,49 @@
+"""Is a broker that went quiet gone? One connection, one ApiVersions request, one word.
+
+A dead process refuses at once; a stopped one accepts (its kernel does) and stays silent; a live one answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Literal
+
+ProbeResult = Literal["alive", "refused", "silent"]
+
+_API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
+"""A whole frame: length, api key 18, version 0, correlation id 0, null client id."""
+
+
+async def probe(host: str, port: int, *, patience_s: float = 0.3) -> ProbeResult:
+    """Ask the broker at an address for its API versions and wait at most `patience_s` seconds."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(patience_s):
+            transport, protocol = await loop.create_connection(_FirstBytes, host, port)
+            try:
+                transport.write(_API_VERSIONS_V0)
+                return "alive" if await protocol.answered else "refused"
+            finally:
+                transport.abort()
+    except TimeoutError:
+        return "silent"
+    except OSError:
+        return "refused"
+
+
+class _FirstBytes(asyncio.Protocol):
+    """Resolves `answered`: True at the first byte, False when the peer closes before it."""
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes) -> None:
+        self._settle(True)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._settle(False)
+
+    def _settle(self, alive: bool) -> None:
+        if not self.answered.done():
+            self.answered.set_result(alive)

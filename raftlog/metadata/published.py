@@ -1,0 +1,69 @@
+"""The metadata image that this node has applied, and who hears of a newer one.
+
+Ordering law: batches are applied in log order, each whole or not at all; listeners get `(old, new)` once per loop
+iteration at most, so a long replay is one change to them. Knows nothing of who decides or how batches arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from raftlog.metadata.records import decode_batch
+from raftlog.metadata.replay import apply_batch
+from raftlog.metadata.snapshot import decode_image, encode_image
+
+Listener = Callable[[MetadataImage, MetadataImage], None]
+
+
+class PublishedMetadata:
+    """The quorum's state machine: `image` is everything committed and applied here."""
+
+    def __init__(self, defer: Callable[[Callable[[], None]], object]) -> None:
+        """`defer` runs a call in the next loop iteration (`loop.call_soon`)."""
+        self.image: MetadataImage = EMPTY_IMAGE
+        self.published: MetadataImage = EMPTY_IMAGE
+        self.skipped_batches = 0
+        self._defer = defer
+        self._deferred = False
+        self._listeners: list[Listener] = []
+        self._immediate: list[Callable[[MetadataImage], None]] = []
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener(old, new)` after changes, old being the image it last heard of."""
+        self._listeners.append(listener)
+
+    def subscribe_each(self, listener: Callable[[MetadataImage], None]) -> None:
+        """Call `listener(image)` for each applied batch, before anybody else (the controller answers its callers so)."""
+        self._immediate.append(listener)
+
+    def apply(self, data: bytes) -> None:
+        """Apply one committed batch. A batch whose fence does not match is skipped, on every node alike."""
+        image = apply_batch(self.image, decode_batch(data))
+        if image is None:
+            self.skipped_batches += 1
+        else:
+            self._advance(image)
+
+    def snapshot(self) -> Callable[[], bytes]:
+        """Return a call that encodes the image of this moment (it may run in a thread: images are values)."""
+        image = self.image
+        return lambda: encode_image(image)
+
+    def restore(self, data: bytes) -> None:
+        """Take a snapshot's image for the present one."""
+        self._advance(decode_image(data))
+
+    def _advance(self, image: MetadataImage) -> None:
+        self.image = image
+        if not self._deferred:
+            self._deferred = True
+            self._defer(self._publish)
+        for listener in self._immediate:
+            listener(image)
+
+    def _publish(self) -> None:
+        self._deferred = False
+        old, self.published = self.published, self.image
+        for listener in self._listeners:
+            listener(old, self.published)
