@@ -12,8 +12,9 @@ from raftlog.base.errors import InvalidRequest, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import served
 from raftlog.protocol.apis import advertised
-from raftlog.protocol.codec import EncodedBody, encode_body, encode_response
+from raftlog.protocol.codec import encode_entity, encode_response
 from raftlog.protocol.shapes import build, response_shapes
+from raftlog.protocol.writer import Encoded
 
 API_KEY: Final = 18
 FIRST_NAMED_VERSION: Final = 3
@@ -47,10 +48,10 @@ def _is_name(text: str) -> bool:
 
 
 @cache
-def _body(version: int, error_code: int) -> EncodedBody:
+def _body(version: int, error_code: int) -> Encoded:
     make = response_shapes(API_KEY, version)
     api_keys = tuple(
         make.ApiVersion(api_key=each.api_key, min_version=each.min_version, max_version=each.max_version)
         for each in advertised(served())
     )
-    return encode_body(API_KEY, version, build(API_KEY, version, error_code=error_code, api_keys=api_keys))
+    return encode_entity(build(API_KEY, version, error_code=error_code, api_keys=api_keys))
