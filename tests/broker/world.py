@@ -46,7 +46,7 @@ class Broker:
                 "listeners": f"PLAINTEXT://0.0.0.0:{PORT}",
                 "advertised.listeners": f"PLAINTEXT://node{broker_id}:{PORT}",
                 "process.roles": "broker",
-                "controller.quorum.voters": "1@node1:9093",
+                "controller.quorum.voters": "9@node9:9093",
                 "controller.listener.names": "CONTROLLER",
                 "raftlog.cluster.secret": "tests",
                 **settings,
@@ -56,6 +56,7 @@ class Broker:
         self.epoch = -1
         self.replicas: Replicas
         self.ready = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         self.image = EMPTY_IMAGE
@@ -159,7 +160,7 @@ class World:
         chosen = [self.brokers[each] for each in broker_ids or self.brokers]
         for broker in chosen:
             broker.ready = asyncio.Event()
-            broker.host.start(broker.run())
+            broker.task = broker.host.start(broker.run())
         for broker in chosen:
             while not broker.ready.is_set():
                 await asyncio.sleep(0.001)
