@@ -53,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         "_finishing",
         "_frame_max_bytes",
         "_out",
+        "_out_bytes",
         "_quiet_sweeps",
         "_read_paused",
         "_slots",
@@ -66,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         "peer",
         "peer_host",
         "server",
+        "session_ids",
     )
 
     def __init__(self, server: BrokerServer, listener: str) -> None:
@@ -75,12 +77,15 @@ class Connection(asyncio.BufferedProtocol):
         self.peer: ReplicaId | None = None
         """The broker at the other end, once it proved the cluster secret."""
         self.handshake: ServerHandshake | None = None
+        self.session_ids: set[int] = set()
+        """Fetch sessions that end with this connection."""
         self._frame_max_bytes = server.request_max_bytes
         self._view = memoryview(bytearray(RECEIVE_MIN_BYTES))
         self._start = 0  # bytes before it are handled, from it to _filled are not
         self._filled = 0
         self._slots: deque[Slot] = deque()
-        self._out: list[Buffer] = []
+        self._out: list[Buffer] = []  # of what is handled now; they leave together
+        self._out_bytes = 0
         self._waiting_for: Slot | None = None
         self._cutting = False
         self._cut_due = False
@@ -142,6 +147,7 @@ class Connection(asyncio.BufferedProtocol):
             self._slots.append(ReadySlot(self, buffers))
         else:
             self._out += buffers
+            self._out_bytes += sum(map(len, buffers))
 
     def hold(self, slot: Slot) -> None:
         """Keep the place of the request being handled until `slot.answer`."""
@@ -160,6 +166,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         while slots and (buffers := slots[0].buffers) is not None:
             self._out += buffers
+            self._out_bytes += sum(map(len, buffers))
             slots.popleft()
         if not self._cutting:
             self._flush()
@@ -176,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
     # Called by the server.
 
     def sweep(self, *, max_quiet_sweeps: int) -> None:
-        """Give back memory that is not needed now; close if nothing came for `max_quiet_sweeps` sweeps."""
+        """Give back memory that is not needed now; close if nothing came for `max_quiet_sweeps` (0: never) sweeps."""
         if self._start == self._filled and len(self._view) > self._quiet_capacity():
             self._view = memoryview(bytearray(self._quiet_capacity()))
             self._start = self._filled = 0
@@ -185,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             self._quiet_sweeps = 0
             return
         self._quiet_sweeps += 1
-        if self._quiet_sweeps >= max_quiet_sweeps:
+        if 0 < max_quiet_sweeps <= self._quiet_sweeps:
             self.server.counters.idle_closed += 1
             self._close()
 
@@ -245,10 +252,14 @@ class Connection(asyncio.BufferedProtocol):
             end = position + PREFIX_BYTES + frame_length(view, position, max_bytes)
             if end > filled:
                 return False
+            if self._waiting_for is not None:
+                self._waiting_for.hurry()
             if self._is_held_up():
                 return True
             self._start = end
             dispatch(self, view[position + PREFIX_BYTES : end])
+            if self._out_bytes >= WRITE_HIGH_BYTES:
+                self._flush()
             position = end
         return False
 
@@ -291,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
+        out, self._out, self._out_bytes = self._out, [], 0
         if self._transport is None or not out:
             return
         if len(out) == 1:

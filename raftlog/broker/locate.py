@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raftlog.base.errors import (
@@ -14,7 +15,9 @@ from raftlog.base.errors import (
 )
 from raftlog.broker.context import BrokerContext
 from raftlog.protocol.wire import Endpoint
-from raftlog.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
 
 TopicKey = str | UUID
 """A topic by name, or by id where the API's version has ids."""

@@ -197,11 +197,16 @@ def test_response_header_is_tagged_but_for_api_versions() -> None:
         assert codec.decode_response(key, version, memoryview(frame)[4:]) == (9, message)
 
 
-def test_encoded_body_is_sent_as_it_is() -> None:
-    """A kept body gives the same frame as the message it was made from."""
-    message = build(3, 9, cluster_id="here")
-    body = codec.encode_body(3, 9, message)
-    assert codec.encode_response(3, 9, 4, body) == codec.encode_response(3, 9, 4, message)
+@pytest.mark.parametrize("version", [1, 9])
+def test_encoded_parts_are_sent_as_they_are(version: int) -> None:
+    """A kept part, or a kept message, gives the same frame as what it was made from."""
+    make = response_shapes(3, version)
+    topic = make.MetadataResponseTopic(name="kept")
+    message = make.MetadataResponse(cluster_id="here", topics=(topic, topic))
+    frame = codec.encode_response(3, version, 4, message)
+    kept = make.MetadataResponse(cluster_id="here", topics=(topic, codec.encode_entity(topic)))
+    assert codec.encode_response(3, version, 4, kept) == frame
+    assert codec.encode_response(3, version, 4, codec.encode_entity(message)) == frame
 
 
 def test_versions_outside_the_schema_are_unsupported() -> None:

@@ -1,7 +1,7 @@
-"""Fetch 4-18: records of many partitions, waiting for them if there are too few (KIP-74, 227, 320, 392's shape, 516, 951).
+"""Fetch 4-18: records of many partitions, waiting for them if there are too few (KIP-74, 227, 320, 516, 595, 951).
 
-A consumer sees what is committed; a replica, only on a connection that proved to be that broker, sees the log's end, and
-the offset it asks for says what it has flushed. Records that are not in memory are read by `env.offload`.
+A consumer sees what is committed. A replica, only on a connection that proved to be that broker, sees the log's end,
+and the offset it asks for says what it has flushed. Records that are not in memory are read by `env.offload`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
 
 
 def _replica(connection: Connection, request: FetchRequest) -> ReplicaId | None:
-    """Return who replicates, or None for a consumer. Raises TopicAuthorizationFailed for who only says it is a broker."""
+    """Return who replicates, None for a consumer. TopicAuthorizationFailed for who only says that it is a broker."""
     if request.replica_id < 0:
         return None
     peer = connection.peer
@@ -119,12 +119,16 @@ class PendingFetch(Slot):
 
     def expired(self) -> None:
         """The client's max wait is over."""
-        self._ticket = NOTHING
         if self.replica is not None:
             self.session.notice_log_starts()
         self._stop_waiting()
         self._gather()
         self._complete()
+
+    def hurry(self) -> None:
+        """The client has something else to ask, so it does not wait for this any longer."""
+        if self.session.fetch is self:
+            self.expired()
 
     def abandoned(self) -> None:
         self._stop_waiting()

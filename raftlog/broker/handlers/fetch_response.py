@@ -1,4 +1,4 @@
-"""What a fetch answers: the reads of a session as a frame, with a hint at the leader where that is elsewhere (KIP-951)."""
+"""What a fetch answers: the reads of a session as a frame, with a hint at a leader that is elsewhere (KIP-951)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_LEADER_HINT_VERSION = 12
 def encode(
     connection: Connection, header: RequestHeader, session: FetchSession, *, full: bool
 ) -> list[Buffer]:
-    """Return the frame: all partitions, or (`full` false) those with news. Partitions with records go to the queue's end."""
+    """Return the frame: all partitions, or (`full` false) those with news. Who had records goes to the queue's end."""
     told = _tell_all(session) if full else _tell_news(session)
     topics: dict[TopicKey, list[Fetched]] = {}
     leaders: set[int] = set()
@@ -44,21 +44,29 @@ def _tell_all(session: FetchSession) -> Iterable[Entry]:
     for entry in session.entries.values():
         assert entry.read is not None
         entry.is_news(entry.read)
+        _end_turn(session, entry)
     return session.entries.values()
 
 
 def _tell_news(session: FetchSession) -> Sequence[Entry]:
-    ready = session.ready
     told = []
-    for entry in tuple(ready):
+    for entry in tuple(session.ready):
         if entry.read is None:
             continue  # it became ready after the reading
         if entry.is_news(entry.read):
             told.append(entry)
-            del ready[entry]
-            if not entry.dry:
-                ready[entry] = None
+        _end_turn(session, entry)
     return told
+
+
+def _end_turn(session: FetchSession, entry: Entry) -> None:
+    """Who is dry leaves the queue, who got records goes to its end, whose records did not fit keeps its place."""
+    assert entry.read is not None
+    if entry.dry:
+        session.ready.pop(entry, None)
+    elif entry.read.records:
+        session.ready.pop(entry, None)
+        session.ready[entry] = None
 
 
 def _fetched(connection: Connection, version: int, entry: Entry) -> Fetched:

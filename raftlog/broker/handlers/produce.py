@@ -1,4 +1,4 @@
-"""Produce 0-13: one batch for each partition, appended while its bytes still lie in the receive buffer (KIP-98, 516, 951).
+"""Produce 0-13: one batch for each partition, appended while its bytes lie in the receive buffer (KIP-98, 516, 951).
 
 acks=1 answers when the batches are in this broker's log, acks=-1 when they are committed or the client's timeout is
 over, acks=0 never: there an error closes the connection, the only sign that such a client can see.
@@ -14,6 +14,7 @@ from raftlog.base.errors import (
     InvalidTxnState,
     KafkaError,
     RequestTimedOut,
+    UnsupportedCompressionType,
     UnsupportedVersion,
 )
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
@@ -36,7 +37,16 @@ API_KEY: Final = 0
 ALL_ACKS: Final = -1
 NO_ACKS: Final = 0
 FIRST_LEADER_HINT_VERSION: Final = 10
+FIRST_ZSTD_VERSION: Final = 7
 NOTHING: Final = -1
+
+ATTRIBUTES_BYTE: Final = 22
+"""Where the low byte of a batch's attributes lies (KIP-98)."""
+
+TRANSACTIONAL_BIT: Final = 0x10
+ZSTD: Final = 4
+CODEC_MASK: Final = 7
+SUSPECT_ATTRIBUTES: Final = TRANSACTIONAL_BIT | ZSTD
 
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
@@ -111,6 +121,8 @@ class PendingProduce(Slot):
                     partition = locate(broker, topic, index)
                     if records is None or partition in self._open:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
+                    if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
+                        self._check_attributes(records[ATTRIBUTES_BYTE])
                     appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
                 except KafkaError as error:
                     results.append(self._failure(topic, index, error))
@@ -127,10 +139,19 @@ class PendingProduce(Slot):
                     )
                 )
 
+    def _check_attributes(self, attributes: int) -> None:
+        """Refuse what this API's version or raftlog's state forbids; the log's laws are the partition's business."""
+        if attributes & TRANSACTIONAL_BIT:
+            raise InvalidTxnState("raftlog has no transactions yet: no transaction can be open")
+        if attributes & CODEC_MASK == ZSTD and self.header.api_version < FIRST_ZSTD_VERSION:
+            raise UnsupportedCompressionType("zstd needs Produce version 7 (KIP-110)")
+
     def refuse(self, error: KafkaError) -> None:
         """Give each partition the same error; nothing is appended."""
         for topic, batches in self._wanted.topics:
-            self.topics.append((topic, [Produced(index, error.code, error_message=error.message) for index, _ in batches]))
+            self.topics.append(
+                (topic, [Produced(index, error.code, error_message=error.message) for index, _ in batches])
+            )
 
     def settle(self) -> None:
         """Answer, or wait for what is not committed yet."""
@@ -186,7 +207,9 @@ class PendingProduce(Slot):
 
     def _respond(self) -> None:
         self._stop_waiting()
-        leaders = [produced.leader[0] for _, results in self.topics for produced in results if produced.leader]
+        leaders = [
+            produced.leader[0] for _, results in self.topics for produced in results if produced.leader
+        ]
         connection = self.connection
         endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
         self.answer(
