@@ -9,8 +9,8 @@ with the calls. Requests go to an active coordinator only; whoever owns it stand
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -47,7 +47,7 @@ EXPIRY_RETRY_S = 1.0
 class GroupCoordinator:
     """The groups of one partition, from when they were read back until the partition is lost."""
 
-    def __init__(self, config: NodeConfig, chance: random.Random, append: Append) -> None:
+    def __init__(self, config: NodeConfig, chance: Random, append: Append) -> None:
         self._config = config
         self._chance = chance
         self._append = append
