@@ -53,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         "_finishing",
         "_frame_max_bytes",
         "_out",
+        "_out_bytes",
         "_quiet_sweeps",
         "_read_paused",
         "_slots",
@@ -83,7 +84,8 @@ class Connection(asyncio.BufferedProtocol):
         self._start = 0  # bytes before it are handled, from it to _filled are not
         self._filled = 0
         self._slots: deque[Slot] = deque()
-        self._out: list[Buffer] = []
+        self._out: list[Buffer] = []  # of what is handled now; they leave together
+        self._out_bytes = 0
         self._waiting_for: Slot | None = None
         self._cutting = False
         self._cut_due = False
@@ -145,6 +147,7 @@ class Connection(asyncio.BufferedProtocol):
             self._slots.append(ReadySlot(self, buffers))
         else:
             self._out += buffers
+            self._out_bytes += sum(map(len, buffers))
 
     def hold(self, slot: Slot) -> None:
         """Keep the place of the request being handled until `slot.answer`."""
@@ -163,6 +166,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         while slots and (buffers := slots[0].buffers) is not None:
             self._out += buffers
+            self._out_bytes += sum(map(len, buffers))
             slots.popleft()
         if not self._cutting:
             self._flush()
@@ -254,6 +258,8 @@ class Connection(asyncio.BufferedProtocol):
                 return True
             self._start = end
             dispatch(self, view[position + PREFIX_BYTES : end])
+            if self._out_bytes >= WRITE_HIGH_BYTES:
+                self._flush()
             position = end
         return False
 
@@ -296,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
+        out, self._out, self._out_bytes = self._out, [], 0
         if self._transport is None or not out:
             return
         if len(out) == 1:

@@ -12,6 +12,7 @@ from raftlog.cli import exits
 
 POLL_S = 0.2
 FLUSH_S = 60.0
+METADATA_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def consume_lines(consumption: Consumption, settings: Sequence[str]) -> int:
 
 
 def _starts(client: Any, consumer: Any, consumption: Consumption) -> list[Any] | None:
-    topic = consumer.list_topics(consumption.topic, timeout=10).topics[consumption.topic]
+    topic = consumer.list_topics(consumption.topic, timeout=METADATA_TIMEOUT_S).topics[consumption.topic]
     if topic.error is not None:
         return None
     partitions = sorted(topic.partitions) if consumption.partition < 0 else [consumption.partition]

@@ -130,9 +130,9 @@ class Stream:
 def _longest_gap(times: array[float], began: float, ended: float) -> float:
     longest, before = 0.0, None
     for moment in times:
+        if before is not None and before > ended:
+            break
         if before is not None and moment >= began:
             longest = max(longest, moment - before)
-            if before > ended:
-                break
         before = moment
     return longest

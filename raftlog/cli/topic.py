@@ -38,12 +38,18 @@ def create(
         new_topic(name, num_partitions=partitions, replication_factor=replicas, config=settings)
         for name in names
     ]
-    return _report("created", lambda: client.create_topics(topics, operation_timeout=TIMEOUT_S))
+    return _report(
+        "created",
+        lambda: client.create_topics(topics, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S),
+    )
 
 
 def delete(client: Any, names: Sequence[str]) -> int:
     """Delete topics; returns the exit code."""
-    return _report("deleted", lambda: client.delete_topics(list(names), operation_timeout=TIMEOUT_S))
+    return _report(
+        "deleted",
+        lambda: client.delete_topics(list(names), operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S),
+    )
 
 
 def _report(done: str, call: Callable[[], Mapping[str, Any]]) -> int:

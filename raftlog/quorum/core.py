@@ -177,6 +177,7 @@ class Core(SyncObj):  # type: ignore[misc]
         """A link to a peer is up. What it holds is unknown until it answers: it may have lost its disk."""
         node = self._nodes[peer]
         self._SyncObj__onNodeConnected(node)
+        self._SyncObj__serializer.cancelTransmisstion(node)
         if self.is_leader:
             self._SyncObj__raftMatchIndex[node] = 0
             self._SyncObj__raftNextIndex[node] = self.journal.last_index + 1

@@ -199,6 +199,7 @@ class FakeTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = bytearray()
+        self.wrote = asyncio.Event()
         self.reading = True
         self.closed = False
 
@@ -210,10 +211,11 @@ class FakeTransport(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         self.written += data
+        self.wrote.set()
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         for data in list_of_data:
-            self.written += data
+            self.write(data)
 
     def pause_reading(self) -> None:
         assert self.reading
@@ -315,6 +317,11 @@ class Pipe:
 
     def send(self, *frames: bytes) -> None:
         self.feed(b"".join(frames))
+
+    async def wait(self) -> None:
+        """Until something is written."""
+        async with asyncio.timeout(5):
+            await self.transport.wrote.wait()
 
     def frames(self) -> list[memoryview]:
         """Return the response frames that were written since the last call."""

@@ -95,13 +95,15 @@ async def test_a_record_that_is_not_committed_wakes_nobody() -> None:
     world.partition.auto_commit = False
     pipe, producer = world.connect(), world.connect()
     producer.send(produce(1, (0, batch())))
-    pipe.send(fetch(1, (0, 0)))
-    assert (told(pipe)[0].error_code, told_records(world, pipe)) == (0, b"")
-
-
-def told_records(world: World, pipe: Pipe) -> bytes:
-    pipe.send(fetch(9, (0, 1)))
-    return bytes(told(pipe)[0].records)
+    for offset in (0, 1):
+        pipe.send(fetch(1, (0, offset)))
+        result = told(pipe)[0]
+        assert (result.error_code, bytes(result.records)) == (0, b"")
+    waiting = world.connect()
+    waiting.send(fetch(2, (0, 0), max_wait_ms=60_000))
+    producer.send(produce(2, (0, batch())))
+    await settle()
+    assert not waiting.transport.written
 
 
 async def test_max_wait_ends_with_an_empty_answer() -> None:
@@ -109,7 +111,7 @@ async def test_max_wait_ends_with_an_empty_answer() -> None:
     world = World(FakePartition(index=0), FakePartition(index=1))
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=20))
-    await _written(pipe)
+    await pipe.wait()
     assert {index: bytes(each.records) for index, each in told(pipe).items()} == {0: b"", 1: b""}
 
 
@@ -136,7 +138,7 @@ async def test_min_bytes_below_what_there_is_is_met_at_the_deadline() -> None:
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=20, min_bytes=100_000))
     assert not pipe.transport.written
-    await _written(pipe)
+    await pipe.wait()
     assert len(told(pipe)[0].records) == 300
 
 
@@ -466,9 +468,3 @@ async def test_a_fetch_of_nothing_is_answered_at_once() -> None:
     make = request_shapes(1, 12)
     pipe.send(request(1, 12, 1, make.FetchRequest(max_wait=60_000, min_bytes=1)))
     assert pipe.answer(1, 12).responses == ()
-
-
-async def _written(pipe: Pipe) -> None:
-    async with asyncio.timeout(5):
-        while not pipe.transport.written:
-            await asyncio.sleep(0.005)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from raftlog.base.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
 )
-from raftlog.protocol.codec import decode_response
 from tests.broker.fakes import TOPIC_ID, FakePartition, Pipe, World, batch, produce
 
 
@@ -70,9 +68,7 @@ async def test_acks_all_past_its_timeout_is_request_timed_out() -> None:
     world = World(one, two)
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), (1, batch()), acks=-1, timeout_ms=20))
-    async with asyncio.timeout(5):
-        while not pipe.transport.written:
-            await asyncio.sleep(0.005)
+    await pipe.wait()
     assert [each.error_code for each in results(pipe)] == [7, 0]
     one.commit()
     assert pipe.frames() == []
@@ -209,15 +205,3 @@ async def test_many_pipelined_requests_are_answered_in_one_write() -> None:
     pipe.transport.writelines = lambda buffers: writes.append(len(list(buffers)))  # type: ignore[method-assign]
     pipe.feed(b"".join(produce(each, (0, batch())) for each in range(10)))
     assert writes == [10]
-
-
-def test_answers_decode_with_kio() -> None:
-    """The fakes' own yardstick: kio reads what the hot encoder writes."""
-
-    async def run() -> None:
-        pipe = World().connect()
-        pipe.send(produce(77, (0, batch()), version=10))
-        (frame,) = pipe.frames()
-        assert decode_response(0, 10, frame)[0] == 77
-
-    asyncio.run(run())
