@@ -312,7 +312,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.close()
 
     def _collect_unread_failures(self) -> None:
-        """Tasks that failed and that nobody awaited: asyncio reports them when they are collected, which is no moment."""
+        """Tasks that failed and nobody awaited: asyncio would report them whenever they are collected."""
         for process in (*self._processes(), *self._dead):
             for task in sorted(process.tasks, key=hash):
                 if task.done() and not task.cancelled() and task._log_traceback:
