@@ -40,7 +40,7 @@ __all__ = [
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Kafka's older names; the newer one wins where both are set."""
 
-ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG"})
+ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG", "RAFTLOG_BOOTSTRAP"})
 
 
 class Fault(NamedTuple):

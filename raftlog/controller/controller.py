@@ -12,10 +12,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-import structlog
-
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, NotController
+from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
 from raftlog.controller import brokers, configs, elections, partitions, producer_ids, topics
 from raftlog.controller.decisions import MORE, SWEEP, Event
@@ -70,7 +69,7 @@ class Controller:
         self._random = random
         self._append_batch = append
         self._probe = probe
-        self._log = structlog.get_logger("raftlog.controller").bind(node_id=node_id)
+        self._log = get_logger("controller", node_id=node_id)
         self._term = -1
         self._phase = "idle"
         self._announced = False

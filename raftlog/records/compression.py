@@ -90,6 +90,8 @@ def _unsnappy(compressed: bytes, max_bytes: int) -> bytes:
         return _unsnappy_block(compressed, max_bytes)
     plain = bytearray()
     position = len(XERIAL_HEADER)
+    if len(compressed) < position:
+        raise CorruptMessage("snappy: the stream's header is cut off")
     while position < len(compressed):
         if position + 4 > len(compressed):
             raise CorruptMessage("snappy: a block length is cut off")
@@ -141,7 +143,7 @@ def _unlz4(compressed: bytes, max_bytes: int) -> bytes:
 def _lz4(plain: bytes) -> bytes:
     from lz4.frame import compress as compress_frame
 
-    return bytes(compress_frame(plain))
+    return bytes(compress_frame(plain, block_linked=False, store_size=False))  # as Java clients demand
 
 
 def _unzstd(compressed: bytes, max_bytes: int) -> bytes:

@@ -24,7 +24,7 @@ _BATCH_LENGTH_FROM = 12
 
 
 class FetchPosition(NamedTuple):
-    """Where to fetch next. `offset` proves to the leader that all before it is flushed; `last_epoch` -1: an empty log."""
+    """Where to fetch next. `offset` proves that all before it is flushed; `last_epoch` -1: an empty log."""
 
     offset: int
     last_epoch: int

@@ -136,7 +136,7 @@ class Partition:
     # -- roles --------------------------------------------------------------------------------------------------
 
     def reconcile(self, state: PartitionState) -> None:
-        """Take the role that the metadata gives; older or equal states (an answer may outrun the image) change nothing."""
+        """Take the role that the metadata gives. Older states change nothing: an answer may outrun the image."""
         role = self.role
         if type(role) is Offline:
             return

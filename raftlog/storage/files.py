@@ -1,7 +1,7 @@
 """A disk whose files are open only while they are in use, so that thousands of partitions need few descriptors.
 
-A `PooledDisk` stands wherever a `Disk` does. A file that was not used lately gives its descriptor up and takes a new one
-when next used. Descriptors close when the last call that uses them ends, never under a sync on another thread.
+A `PooledDisk` stands wherever a `Disk` does. A file that was not used lately gives its descriptor up and takes a new
+one when next used. Descriptors close when the last call that uses them ends, never under a sync on another thread.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""What one round of syncing has to do, so that a flusher can do it away from the loop."""
+"""What a log has not synced yet, and one round of syncing, so that a flusher can do it away from the loop."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from raftlog.base.disk import Disk, File
+from raftlog.storage.segment import Segment
 
 
 class FlushTicket:
@@ -42,3 +43,58 @@ class FlushTicket:
             file.sync()
         finally:
             file.close()
+
+
+class Unflushed:
+    """The part of a log that a power loss would take, and how far it is safe."""
+
+    __slots__ = ("_disk", "_rolled", "_ticket", "directories", "flushed_end_offset", "paths")
+
+    def __init__(self, disk: Disk, flushed_end_offset: int, directories: set[str]) -> None:
+        self._disk = disk
+        self.flushed_end_offset = flushed_end_offset
+        self.directories = directories
+        """Folders with new or removed names."""
+        self.paths: list[str] = []
+        """Written files that are not held open."""
+        self._rolled: list[Segment] = []
+        self._ticket: FlushTicket | None = None
+
+    def rolled(self, segment: Segment) -> None:
+        """Take over a segment that is no longer the active one."""
+        self._rolled.append(segment)
+        self.paths += segment.index_paths
+
+    def dropped(self, segments: list[Segment]) -> None:
+        """Forget segments that are no longer part of the log."""
+        self._rolled = [segment for segment in self._rolled if segment not in segments]
+
+    def truncate(self, end_offset: int) -> None:
+        """Count nothing beyond a cut, not even what a sync under way finds there."""
+        self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
+        if self._ticket is not None:
+            self._ticket.end_offset = min(self._ticket.end_offset, end_offset)
+
+    def begin(self, active: Segment, end_offset: int) -> FlushTicket | None:
+        """Return the ticket for everything up to now, or None if all is synced."""
+        assert self._ticket is None, "one flush at a time"
+        files: list[File] = []
+        if self._rolled:
+            files = [segment.file for segment in self._rolled]
+            self._rolled = []
+        if active.dirty:
+            active.dirty = False
+            files.append(active.file)
+        elif not (files or self.directories or self.paths):
+            return None
+        self._ticket = ticket = FlushTicket(self._disk, files, end_offset)
+        if self.directories or self.paths:
+            ticket.paths, self.paths = self.paths, []
+            ticket.directories, self.directories = sorted(self.directories), set()
+        return ticket
+
+    def complete(self, ticket: FlushTicket) -> None:
+        """Count what a ticket has synced."""
+        assert ticket is self._ticket
+        self._ticket = None
+        self.flushed_end_offset = max(self.flushed_end_offset, ticket.end_offset)

@@ -51,6 +51,11 @@ class OffsetIndex:
         found = bisect_right(positions, position) - 1
         return positions[found] if found >= 0 else 0
 
+    def last(self) -> tuple[int, int] | None:
+        """Return the last (absolute offset, position)."""
+        offsets, positions = self._arrays
+        return (self.base_offset + offsets[-1], positions[-1]) if offsets else None
+
     def entries(self) -> list[tuple[int, int]]:
         """Return all (absolute offset, position)."""
         return [(self.base_offset + offset, position) for offset, position in zip(*self._arrays, strict=True)]

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from raftlog.base.disk import Buffer, Disk, File
+from raftlog.base.disk import Buffer, Disk
 from raftlog.base.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
 from raftlog.base.types import NO_TIMESTAMP, EpochEnd
 from raftlog.records.batch import read_end_marker
@@ -26,11 +26,14 @@ from raftlog.records.header import (
     iter_headers,
     stamp_append_time,
 )
-from raftlog.storage import recovery, retention, timestamps
-from raftlog.storage.flush import FlushTicket
+from raftlog.storage import damage as damages
+from raftlog.storage import recovery, retention, snapshots, timestamps
+from raftlog.storage.damage import Damage
+from raftlog.storage.flush import FlushTicket, Unflushed
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
 from raftlog.storage.layout import EPOCH_CHECKPOINT
-from raftlog.storage.recovery import Contents, Damage
+from raftlog.storage.recovery import Contents
+from raftlog.storage.retention import Condemned
 from raftlog.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -63,19 +66,20 @@ class Log:
         self._active = contents.segments[-1]
         self._epochs = contents.epochs
         self._producers = contents.producers
+        self._aborted = contents.aborted
         self.damage: Damage | None = contents.damage
         """Where records that may have been acknowledged are missing or bad: such a replica must not lead."""
         self.topic_id: UUID | None = contents.topic_id
         self.log_start_offset = self._segments[0].base_offset
         self.log_end_offset = self._active.end_offset
         self.recovery_point = min(contents.recovery_point, self.log_end_offset)
-        self.flushed_end_offset = self.recovery_point
+        self._unflushed = Unflushed(disk, self.recovery_point, contents.unsynced_directories)
+        for segment in self._segments[:-1]:
+            if segment.end_offset > self.recovery_point:
+                self._unflushed.rolled(segment)
+        self._active.dirty |= self.log_end_offset > self.recovery_point
         self._snapshot_offset = contents.snapshot_offset
-        self._unsynced_directories = contents.unsynced_directories
-        self._unsynced_paths: list[str] = []
-        self._rolled: list[Segment] = [segment for segment in self._segments[:-1] if segment.dirty]
-        self._ticket: FlushTicket | None = None
-        self._condemned: list[tuple[int, str]] = []
+        self._condemned = Condemned(disk)
         self.config = config
 
     @classmethod
@@ -203,8 +207,9 @@ class Log:
             self._producers.record(header, base_offset, timestamp)
             return
         marker = read_end_marker(batch)
-        if marker is not None:
-            self._producers.end_transaction(header, marker, base_offset)
+        ended = None if marker is None else self._producers.end_transaction(header, marker, base_offset)
+        if ended is not None:
+            self._aborted.add(ended)
 
     def append_as_follower(self, records: Buffer) -> int:
         """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
@@ -216,27 +221,37 @@ class Log:
         view = memoryview(records)
         run: list[BatchHeader] = []
         run_start = run_end = 0
-        expected, epoch = self.log_end_offset, self._epochs.latest
+        refused: CorruptMessage | None = None
         try:
             for position, header in iter_headers(view):
-                check_crc(view, position, header)
-                if header.base_offset != expected or header.last_offset_delta < 0:
-                    raise CorruptMessage(f"batch at offset {header.base_offset} does not follow {expected}")
-                if header.leader_epoch < epoch:
-                    raise CorruptMessage(f"leader epoch goes back from {epoch} to {header.leader_epoch}")
-                size = self._active.size + position - run_start
-                if self._wants_roll(size, header, expected):
+                self._check_replicated(view, position, header, run)
+                if self._wants_roll(self._active.size + position - run_start, header):
                     self._append_run(view[run_start:position], run)
-                    self._roll(header.max_timestamp)
                     run, run_start = [], position
+                    self._roll(header.max_timestamp)
                 run.append(header)
                 run_end = position + header.length
-                expected, epoch = header.end_offset, header.leader_epoch
-        finally:
-            self._append_run(view[run_start:run_end], run)
+        except CorruptMessage as error:
+            refused = error
+        self._append_run(view[run_start:run_end], run)
+        if refused is not None:
+            raise refused
         if self.damage is not None and self.log_end_offset >= self.damage.until_offset:
             self.accept_damage()
         return self.log_end_offset
+
+    def _check_replicated(
+        self, view: memoryview, position: int, header: BatchHeader, run: list[BatchHeader]
+    ) -> None:
+        check_crc(view, position, header)
+        if run:
+            expected, epoch = run[-1].end_offset, run[-1].leader_epoch
+        else:
+            expected, epoch = self.log_end_offset, self._epochs.latest
+        if header.base_offset != expected or header.last_offset_delta < 0:
+            raise CorruptMessage(f"batch at offset {header.base_offset} does not follow {expected}")
+        if header.leader_epoch < epoch:
+            raise CorruptMessage(f"leader epoch goes back from {epoch} to {header.leader_epoch}")
 
     def _append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
         if not headers:
@@ -254,13 +269,13 @@ class Log:
 
     # -- rolling -------------------------------------------------------------------------------------------------
 
-    def _wants_roll(self, size: int, header: BatchHeader, base_offset: int) -> bool:
+    def _wants_roll(self, size: int, header: BatchHeader) -> bool:
         segment = self._active
         return size > 0 and (
             size + header.length > self._segment_bytes
             or segment.full
             or header.max_timestamp > segment.roll_after_ms
-            or base_offset + header.last_offset_delta - segment.base_offset > MAX_RELATIVE_OFFSET
+            or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
         )
 
     def _roll(self, now_ms: int) -> None:
@@ -268,12 +283,11 @@ class Log:
         old = self._active
         assert old.size, "an empty segment is never left behind"
         old.save_indexes(final=True)
+        self._aborted.save(self._disk, old)
         self._save_producers()
         new = Segment(self._disk, self.directory, base_offset=self.log_end_offset, create=True, now_ms=now_ms)
-        if old.dirty:
-            self._rolled.append(old)
-        self._unsynced_paths += [old.path + ".index", old.path + ".timeindex"]
-        self._unsynced_directories = {*self._unsynced_directories, self.directory}
+        self._unflushed.rolled(old)
+        self._unflushed.directories.add(self.directory)
         self._segments = [*self._segments, new]
         self._active = new
         self._configure_active()
@@ -283,10 +297,10 @@ class Log:
         old, offset = self._snapshot_offset, self.log_end_offset
         if old == offset or offset == self._segments[0].base_offset:
             return
-        recovery.save_producers(self._disk, self.directory, self._producers, offset)
+        snapshots.save(self._disk, self.directory, self._producers, offset)
         self._snapshot_offset = offset
         if old >= 0 and all(segment.base_offset != old for segment in self._segments):
-            recovery.remove_snapshot(self._disk, self.directory, old)
+            snapshots.remove(self._disk, self.directory, old)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -312,9 +326,7 @@ class Log:
             segments = self._segments
             segment = segments[bisect_right(segments, offset, key=_BASE_OFFSET) - 1]
         try:
-            bounds = self._bounds(
-                segment, offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached
-            )
+            bounds = segment.bounds(offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached)
             if bounds is None:
                 return None
             start, stop, following = bounds
@@ -329,37 +341,12 @@ class Log:
             if start < segment.trusted_from:
                 segment.verify(chunk, start)
         except CorruptMessage:
-            self._find_damage(segment, offset)
-            raise
+            if self._find_damage(segment, offset):
+                raise
+            return None if cached else b""
         if cached:
             segment.remember(following, stop)
         return chunk
-
-    def _bounds(
-        self, segment: Segment, offset: int, max_bytes: int, *, end_offset: int, min_one: bool, cached: bool
-    ) -> tuple[int, int, int] | None:
-        """Return (start, stop, next offset) of the bytes to read; None if `cached` and looking for them would wait."""
-        stop = segment.size  # taken before end_offset: another thread may append
-        following = segment.end_offset
-        found: tuple[int, int] | None
-        start = segment.boundaries.get(offset)
-        if start is None:
-            found = segment.locate(offset, cached=cached)
-            if found is None:
-                return None
-            start = found[0]
-        if end_offset < following:
-            known = segment.boundaries.get(end_offset)
-            found = segment.locate(end_offset, cached=cached) if known is None else (known, end_offset)
-            if found is None:
-                return None
-            stop, following = found
-        if stop - start > max_bytes:
-            found = segment.boundary_at_most(start + max_bytes, start, cached=cached, at_least_one=min_one)
-            if found is None:
-                return None
-            stop, following = found
-        return start, stop, following
 
     def _sound_end(self, offset: int) -> int:
         assert self.damage is not None
@@ -367,10 +354,16 @@ class Log:
             raise KafkaStorageError(f"the log is damaged from offset {self.damage.offset} on")
         return min(self.log_end_offset, self.damage.offset)
 
-    def _find_damage(self, segment: Segment, offset: int) -> None:
-        bad = recovery.first_bad_offset(segment, offset)
+    def _find_damage(self, segment: Segment, offset: int) -> bool:
+        """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
+        end_offset = segment.end_offset
+        bad = damages.first_bad_offset(segment, offset)
+        if bad >= end_offset:
+            segment.rebuild_indexes()
+            return False
         if self.damage is None or bad < self.damage.offset:
             self.damage = Damage(bad, self.log_end_offset)
+        return True
 
     # -- shrinking -----------------------------------------------------------------------------------------------
 
@@ -409,23 +402,22 @@ class Log:
         if not dropped:
             return
         self._segments = self._segments[:first] + self._segments[stop:]
-        self._rolled = [segment for segment in self._rolled if segment not in dropped]
-        self._unsynced_directories = {*self._unsynced_directories, self.directory}
+        self._unflushed.dropped(dropped)
+        self._unflushed.directories.add(self.directory)
         for segment in dropped:
             paths = segment.rename_away(suffix)
             if suffix == ".deleted":
-                self._condemned += [(NO_TIMESTAMP, path) for path in paths]
+                self._condemned.add(paths)
 
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
-        self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
+        self._unflushed.truncate(end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
-        if self._ticket is not None:
-            self._ticket.end_offset = min(self._ticket.end_offset, end_offset)
         self._epochs.truncate(end_offset)
-        recovery.remove_snapshots(self._disk, self.directory, after=end_offset)
-        self._producers, self._snapshot_offset = recovery.load_producers(
-            self._disk, self.directory, self._segments, end_offset
+        snapshots.remove_after(self._disk, self.directory, end_offset)
+        self._aborted.truncate(end_offset)
+        self._producers, self._snapshot_offset = snapshots.load(
+            self._disk, self.directory, self._segments, aborted=self._aborted
         )
 
     def advance_log_start(self, offset: int) -> None:
@@ -453,22 +445,14 @@ class Log:
         self._drop_segments(0, count)
         if count:
             self.advance_log_start(self._segments[0].base_offset)
+            self._aborted.drop_before(self._segments[0].base_offset)
         for segment in self._segments[:-1]:
             segment.unload_indexes()
         return count
 
     def reap(self, now_ms: int) -> int:
         """Remove the files dropped `file.delete.delay.ms` ago; returns how many."""
-        delay_ms = self._config.file_delete_delay_ms
-        due = [path for since, path in self._condemned if NO_TIMESTAMP < since <= now_ms - delay_ms]
-        self._condemned = [
-            (now_ms if since == NO_TIMESTAMP else since, path)
-            for since, path in self._condemned
-            if path not in due
-        ]
-        for path in due:
-            self._disk.remove(path)
-        return len(due)
+        return self._condemned.reap(now_ms, delay_ms=self._config.file_delete_delay_ms)
 
     # -- damage --------------------------------------------------------------------------------------------------
 
@@ -479,14 +463,14 @@ class Log:
         """
         assert self.damage is not None
         offset = self.damage.offset
-        recovery.mark_damage(self._disk, self.directory, self.damage)
+        damages.mark(self._disk, self.directory, self.damage)
         keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
         if keep > 1 and self._segments[keep - 1].base_offset == offset:
             keep -= 1
         self._drop_segments(keep, len(self._segments), suffix=".damaged")
         self._active = self._segments[-1]
-        position = recovery.position_after(self._active, offset)
-        recovery.set_aside(self._disk, self._active, position, offset)
+        position = damages.position_after(self._active, offset)
+        damages.set_aside(self._disk, self._active, position, offset)
         self._active.truncate(position, offset)
         self._configure_active()
         self._forget_beyond(offset)
@@ -498,7 +482,7 @@ class Log:
     def accept_damage(self) -> None:
         """Take the log as it is: the replica has caught up with its leader, or an unclean election chose it."""
         self.damage = None
-        recovery.unmark_damage(self._disk, self.directory)
+        damages.unmark(self._disk, self.directory)
 
     # -- leader epochs, timestamps, transactions -----------------------------------------------------------------
 
@@ -531,40 +515,34 @@ class Log:
         """Say up to where markers are committed; only needed while `first_unstable_offset` is not None."""
         self._producers.forget_replicated(high_watermark)
 
-    def expire_producers(self, oldest_ms: int) -> int:
-        """Forget producers that wrote nothing since `oldest_ms` (producer.id.expiration.ms); returns how many."""
-        return self._producers.expire(oldest_ms)
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """Return (producer id, first offset) of the aborted transactions with records in [start, end)."""
+        return self._aborted.between(start_offset, end_offset)
+
+    def expire_producers(self, now_ms: int, *, idle_ms: int) -> int:
+        """Forget producers that were idle for `idle_ms` (producer.id.expiration.ms); returns how many.
+
+        Idle by the times of these calls, not by records' timestamps, which may be old.
+        """
+        return self._producers.expire(now_ms, idle_ms=idle_ms)
 
     # -- making durable ------------------------------------------------------------------------------------------
+
+    @property
+    def flushed_end_offset(self) -> int:
+        """Everything below it is on the disk: what this replica may count towards the high watermark."""
+        return self._unflushed.flushed_end_offset
 
     def begin_flush(self) -> FlushTicket | None:
         """Return what must be synced for everything up to now to count as flushed; None if nothing must.
 
         One ticket at a time: `complete_flush` it, or give the log up.
         """
-        assert self._ticket is None, "one flush at a time"
-        active = self._active
-        files: list[File] = []
-        if self._rolled:
-            files = [segment.file for segment in self._rolled]
-            self._rolled = []
-        if active.dirty:
-            active.dirty = False
-            files.append(active.file)
-        elif not files and not self._unsynced_directories and not self._unsynced_paths:
-            return None
-        ticket = FlushTicket(self._disk, files, self.log_end_offset)
-        if self._unsynced_directories or self._unsynced_paths:
-            ticket.paths, self._unsynced_paths = self._unsynced_paths, []
-            ticket.directories, self._unsynced_directories = sorted(self._unsynced_directories), set()
-        self._ticket = ticket
-        return ticket
+        return self._unflushed.begin(self._active, self.log_end_offset)
 
     def complete_flush(self, ticket: FlushTicket) -> None:
         """Count what a ticket has synced, but for what was truncated meanwhile."""
-        assert ticket is self._ticket
-        self._ticket = None
-        self.flushed_end_offset = max(self.flushed_end_offset, ticket.end_offset)
+        self._unflushed.complete(ticket)
 
     def flush(self) -> None:
         """Sync everything, here and now."""
@@ -579,6 +557,7 @@ class Log:
         Waits for the disk if the epochs changed.
         """
         self._active.save_indexes()
+        self._aborted.save(self._disk, self._active)
         if self._epochs.changed:
             self._disk.write_file(f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
             self._epochs.changed = False
@@ -590,7 +569,7 @@ class Log:
         """Close all files; `clean` first makes everything durable, so that the next start can trust it."""
         if clean:
             self._active.save_indexes(final=True)
-            self._unsynced_paths += [self._active.path + ".index", self._active.path + ".timeindex"]
+            self._unflushed.paths += self._active.index_paths
             self.flush()
             self.checkpoint()
         for segment in self._segments:

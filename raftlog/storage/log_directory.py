@@ -1,7 +1,7 @@
-"""One folder of `log.dirs`: who it belongs to, which partitions it holds, its checkpoints and its clean-shutdown marker.
+"""One folder of `log.dirs`: whose it is, which partitions it holds, its checkpoints and its clean-shutdown marker.
 
-All in Apache Kafka's formats. Ordering law: the marker is written last, after every log closed cleanly, and is gone (and
-synced) before the first log is opened again. A recovery point is written after the log's own `checkpoint`.
+All in Apache Kafka's formats. Ordering law: the marker is written last, after every log closed cleanly, and is gone
+(synced) before the first log is opened again. A recovery point is written after the log's own `checkpoint`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from uuid import UUID
 
-import structlog
-
 from raftlog.base.disk import Disk
+from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH, TopicPartition
 from raftlog.storage.layout import decode_uuid, encode_uuid
 
@@ -26,7 +25,7 @@ DELETED_SUFFIX: Final = "-delete"
 
 Offsets = Mapping[TopicPartition, int]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger("storage")
 
 
 class ForeignLogDirectory(Exception):

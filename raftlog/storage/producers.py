@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from raftlog.base.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber
+from raftlog.base.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 from raftlog.records.batch import EndMarker
 from raftlog.records.header import MAX_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
@@ -46,7 +46,15 @@ class ProducedBatch(NamedTuple):
 class Producer:
     """One producer id's memory."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "open_since")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "idle_mark",
+        "idle_since_ms",
+        "last_timestamp",
+        "open_since",
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -55,6 +63,9 @@ class Producer:
         self.coordinator_epoch = NO_EPOCH
         self.open_since = NO_OFFSET
         """First offset of the open transaction, -1 without one."""
+        self.idle_mark: ProducedBatch | None = None
+        self.idle_since_ms = NO_TIMESTAMP
+        """When a look found `idle_mark` to be the newest batch; records' own timestamps may be years old."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -101,6 +112,8 @@ class ProducerState:
             if sequence > 0:
                 raise OutOfOrderSequenceNumber(f"a new epoch begins with sequence 0, not {sequence}")
             return None
+        if producer.open_since >= 0 and not header.attributes & TRANSACTIONAL_BIT:
+            raise InvalidTxnState("a producer with an open transaction writes in it")
         if sequence < 0:
             return None  # a coordinator's own batch in a transaction, or a marker: has no sequence
         batches = producer.batches
@@ -184,13 +197,18 @@ class ProducerState:
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
 
-    def expire(self, oldest_ms: int) -> int:
-        """Forget producers that wrote nothing since `oldest_ms` and have no transaction open; returns how many."""
-        gone = [
-            producer_id
-            for producer_id, producer in self._producers.items()
-            if producer.last_timestamp < oldest_ms and producer.open_since == NO_OFFSET
-        ]
+    def expire(self, now_ms: int, *, idle_ms: int) -> int:
+        """Forget producers without a new batch for `idle_ms` of these calls' time and no open transaction.
+
+        Call it now and then; returns how many went (producer.id.expiration.ms).
+        """
+        gone = []
+        for producer_id, producer in self._producers.items():
+            newest = producer.batches[-1] if producer.batches else None
+            if producer.idle_since_ms == NO_TIMESTAMP or newest is not producer.idle_mark:
+                producer.idle_mark, producer.idle_since_ms = newest, now_ms
+            elif now_ms - producer.idle_since_ms >= idle_ms and producer.open_since == NO_OFFSET:
+                gone.append(producer_id)
         for producer_id in gone:
             del self._producers[producer_id]
         return len(gone)

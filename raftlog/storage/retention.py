@@ -1,9 +1,11 @@
-"""Which segments a log may drop (retention.ms, retention.bytes, log start)."""
+"""Which segments a log may drop (retention.ms, retention.bytes, log start), and their files' last minute."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raftlog.base.disk import Disk
+from raftlog.base.types import NO_TIMESTAMP
 from raftlog.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -42,3 +44,26 @@ def _newest_ms(segment: Segment, now_ms: int) -> int:
     if segment.created_ms < 0:
         segment.created_ms = now_ms
     return segment.created_ms
+
+
+class Condemned:
+    """Files renamed away, that go after file.delete.delay.ms: a slow reader may still use them."""
+
+    __slots__ = ("_disk", "_files")
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._files: list[tuple[int, str]] = []
+
+    def add(self, paths: list[str]) -> None:
+        """Begin the delay of some files at the next `reap`."""
+        self._files += [(NO_TIMESTAMP, path) for path in paths]
+
+    def reap(self, now_ms: int, *, delay_ms: int) -> int:
+        """Remove the files whose delay is over; returns how many."""
+        since = [(now_ms if at == NO_TIMESTAMP else at, path) for at, path in self._files]
+        due = [path for at, path in since if now_ms - at >= delay_ms]
+        self._files = [(at, path) for at, path in since if now_ms - at < delay_ms]
+        for path in due:
+            self._disk.remove(path)
+        return len(due)

@@ -69,7 +69,10 @@ class Segment:
         self.base_offset = base_offset
         self.path = segment_path(directory, base_offset)
         self.file = disk.open(self.path + ".log", create=create)
-        self.size = 0 if create else self.file.size()
+        self.size = self.file.size()
+        if create and self.size:
+            self.file.truncate(0)
+            self.size = 0
         self.end_offset = base_offset
         self.created_ms = now_ms
         self.first_timestamp = NO_TIMESTAMP
@@ -208,6 +211,35 @@ class Segment:
                 at = following
             position += at
 
+    def bounds(
+        self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool, cached: bool
+    ) -> tuple[int, int, int] | None:
+        """Return (start, stop, next offset) of the whole batches from `offset` to below `end_offset`.
+
+        At most `max_bytes`, unless `min_one` and the first batch is larger. None if `cached` and looking would wait.
+        """
+        stop = self.size  # taken before end_offset: another thread may append
+        following = self.end_offset
+        found: tuple[int, int] | None
+        start = self.boundaries.get(offset)
+        if start is None:
+            found = self.locate(offset, cached=cached)
+            if found is None:
+                return None
+            start = found[0]
+        if end_offset < following:
+            known = self.boundaries.get(end_offset)
+            found = self.locate(end_offset, cached=cached) if known is None else (known, end_offset)
+            if found is None:
+                return None
+            stop, following = found
+        if stop - start > max_bytes:
+            found = self.boundary_at_most(start + max_bytes, start, cached=cached, at_least_one=min_one)
+            if found is None:
+                return None
+            stop, following = found
+        return start, stop, following
+
     def _look(self, position: int, size: int, *, cached: bool) -> bytes | None:
         wanted = min(SCAN_BYTES, size - position)
         if not cached:
@@ -277,7 +309,7 @@ class Segment:
         if file_bytes is None:
             return False
         index = OffsetIndex(self.base_offset)
-        if not index.decode(file_bytes, self.size):
+        if not (index.decode(file_bytes, self.size) and self._fits(index)):
             if cached:
                 return False
             self.rebuild_indexes()
@@ -286,6 +318,18 @@ class Segment:
         self._indexed = True
         self._saved = (len(index), self._saved[1])
         return True
+
+    def _fits(self, index: OffsetIndex) -> bool:
+        """Say whether the last entry points to a batch that ends with its offset: it may be older than the log."""
+        last = index.last()
+        if last is None:
+            return True
+        offset, position = last
+        header = self.file.pread(HEADER_BYTES, position)
+        if len(header) < HEADER_BYTES:
+            return False
+        base_offset, _, delta = _BOUNDS.unpack_from(header)
+        return bool(base_offset + delta == offset)
 
     def load_time_index(self) -> None:
         """Read the time index, and what the segment knows about its timestamps, if not in memory. May wait."""
@@ -416,6 +460,10 @@ class Segment:
             self._bytes_since_index += header.length
             if position == 0:
                 self.first_timestamp = header.max_timestamp
+
+    @property
+    def index_paths(self) -> tuple[str, str]:
+        return self.path + ".index", self.path + ".timeindex"
 
     def rename_away(self, suffix: str) -> list[str]:
         """Rename the segment's files so that no start finds them; returns the new paths."""

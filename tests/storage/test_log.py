@@ -8,7 +8,7 @@ from tests.storage.conftest import OpenLog
 
 
 def test_appended_batches_are_numbered_and_read_back_over_segments(open_log: OpenLog) -> None:
-    """Offsets count from 0 without gaps and every record comes back, over segment rolls and a restart (Kafka design)."""
+    """Offsets count from 0 without gaps and every record comes back, over segment rolls and a restart."""
     log = open_log()
     for number in range(40):
         placed = append(log, b"a%d" % number, b"b%d" % number)
