@@ -1,1 +1,4 @@
-"""The other world: the same code on a simulated loop, network and disk, where one seed is one story."""
+"""What shows that raftlog keeps its promises: a simulated world to run it in, and what to judge a run by.
+
+May use every room; no room uses it.
+"""
