@@ -239,3 +239,15 @@ def test_a_snapshot_reads_back_as_written() -> None:
         Snapshot((b"p", 7, 1), (b"ll", 8, 3), b"state" * 99),
     ):
         assert decode_snapshot(encode_snapshot(snapshot)) == snapshot
+
+
+def test_rot_in_an_earlier_group_stops_the_boot() -> None:
+    """What this voter promised is unreadable while later groups are whole: it must not pretend to a shorter log."""
+    disk = lived()
+    size = len(disk.read_file(f"{FOLDER}/quorum.wal"))
+    journal = Journal(disk, FOLDER, 1)
+    journal.add(b"later", journal.last_index + 1, 2)
+    journal.take()()
+    disk.flip_bit(f"{FOLDER}/quorum.wal", size - 3)
+    with pytest.raises(DamagedJournal, match="is damaged but what was written later"):
+        Journal(disk, FOLDER, 1)
