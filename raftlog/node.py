@@ -25,7 +25,7 @@ from raftlog.broker.housekeeping import Housekeeping
 from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.probe import probe
 from raftlog.broker.replicas import Replicas
-from raftlog.broker.server import BrokerServer
+from raftlog.broker.server import BrokerServer, ListenerUnavailable
 from raftlog.control import ControlPlane
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
 from raftlog.metadata.published import PublishedMetadata
@@ -63,7 +63,7 @@ class Node:
         """Start all roles; returns when the broker (if this is one) listens and registers. Raises NodeFailed."""
         try:
             await self._start()
-        except (ForeignLogDirectory, OSError) as error:
+        except (ForeignLogDirectory, ListenerUnavailable, OSError) as error:
             raise NodeFailed(str(error)) from error
 
     async def _start(self) -> None:
