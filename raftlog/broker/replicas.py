@@ -90,10 +90,10 @@ class Replicas:
         """Open the log directories and recover every log in them. Raises ForeignLogDirectory; OSError."""
         self.logs.open_directories(self.config.cluster_id)
         for name, opened, high_watermark in await self.logs.recover(self._config_of):
-            if opened.topic_id is None:
-                log.warning("log_without_topic_id_ignored", topic=name.topic, partition=name.partition)
-                continue
             volume = self.logs.volume_of(opened)
+            if opened.topic_id is None:
+                self.logs.set_aside(name, volume)
+                continue
             partition = Partition(name, opened.topic_id, log=opened, host=self, high_watermark=high_watermark)
             self._add(partition, volume)
 

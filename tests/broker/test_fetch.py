@@ -416,9 +416,7 @@ async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions
     wanted = [(each, 0) for each in range(4)]
     pipe.send(fetch(1, *wanted, session=(0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
     session = pipe.answer(1, 17).session_id
-    wait = fetch(
-        2, session=(session, 1), max_wait_ms=60_000, version=17, replica=(2, 12), topic=TOPIC_ID
-    )
+    wait = fetch(2, session=(session, 1), max_wait_ms=60_000, version=17, replica=(2, 12), topic=TOPIC_ID)
     pipe.send(wait)
     producer.send(*(produce(each, (each % 4, batch()), acks=0) for each in range(12)))
     await settle()

@@ -120,7 +120,7 @@ def test_a_paused_follower_delays_only_its_own_partitions_isr() -> None:
 
     async def story(world: World) -> None:
         world.create()
-        world.create("other", isr=(1, 2))
+        world.create("other", replicas=(1, 2))
         await asyncio.sleep(0.1)
         world[3].host.pause()
         began_at = world.loop.time()
@@ -218,6 +218,22 @@ def test_a_topic_deleted_while_a_broker_was_down_is_removed_when_it_returns() ->
         assert not world[3].replicas.partitions
 
     play(story)
+
+
+def test_whose_records_they_are_is_as_durable_as_the_records() -> None:
+    """Power loss right after the first acknowledgement: the log is still known to be this topic's."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await until(lambda: world[1].replicas.partitions)
+        assert await world[1].host.start(world[1].produce("a")) == "committed"
+        world[1].host.crash()
+        await world.start(1)
+        assert world[1].partition().topic_id == world.image.topics["t"].topic_id
+        assert world[1].values() == ["a"]
+
+    for seed in range(5):
+        play(story, size=1, seed=seed)
 
 
 def test_a_clean_stop_leaves_a_marked_directory_and_high_watermarks() -> None:

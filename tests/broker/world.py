@@ -181,8 +181,15 @@ class World:
         self.publish(brokers={**self.image.brokers, broker_id: state})
         return epoch
 
-    def create(self, name: str = "t", *, partitions: int = 1, isr: tuple[int, ...] | None = None) -> None:
-        ids = tuple(self.brokers)
+    def create(
+        self,
+        name: str = "t",
+        *,
+        partitions: int = 1,
+        isr: tuple[int, ...] | None = None,
+        replicas: tuple[int, ...] = (),
+    ) -> None:
+        ids = replicas or tuple(self.brokers)
         states = tuple(
             PartitionState(replicas=ids, isr=isr or ids, leader=ids[each % len(ids)] if isr is None else isr[0])
             for each in range(partitions)

@@ -24,7 +24,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "proof": frozenset({"base", "node", "quorum"}),
     "testing": frozenset({"base"}),
-    "cli": frozenset({"", "base", "node", "testing"}),
+    "cli": frozenset({"", "base", "node", "storage", "testing"}),
 }
 """What each room under raftlog/ may import. A new room is a new line here. "" is the package itself (its version)."""
 
@@ -69,7 +69,7 @@ def test_every_room_has_its_arrows_in_the_table_and_every_line_its_room():
     """A room that nobody placed has no law, and a law without a room is a leftover."""
     rooms = {module.room for module in modules_under(PACKAGE)}
     assert rooms <= set(ARROWS)
-    assert set(ARROWS) - rooms <= {"node"}
+    assert set(ARROWS) <= rooms
 
 
 def test_the_arrows_have_no_circle():
