@@ -63,7 +63,16 @@ class Peers(Protocol):
 class Followed:
     """One partition as this fetcher asks for it. `asked_*` is what the leader's session holds of it."""
 
-    __slots__ = ("asked_epoch", "asked_in", "asked_offset", "backoff", "in_session", "key", "partition", "paused")
+    __slots__ = (
+        "asked_epoch",
+        "asked_in",
+        "asked_offset",
+        "backoff",
+        "in_session",
+        "key",
+        "partition",
+        "paused",
+    )
 
     def __init__(self, key: Key, partition: Partition) -> None:
         self.key = key

@@ -88,7 +88,9 @@ class Flusher:
             self._run_in_threads(tickets)
 
     def _run_in_threads(self, tickets: list[tuple[Partition, FlushTicket]]) -> None:
-        shares = [share for start in range(THREADS) if (share := [each[1] for each in tickets[start::THREADS]])]
+        shares = [
+            share for start in range(THREADS) if (share := [each[1] for each in tickets[start::THREADS]])
+        ]
         self._running = len(shares)
         outcomes: list[Outcome] = []
 

@@ -31,7 +31,12 @@ class IsrChanges:
     """Proposals that are due, and the one request that is under way."""
 
     def __init__(
-        self, submit: Submit, *, broker_id: int, broker_epoch: Callable[[], int], loop: asyncio.AbstractEventLoop
+        self,
+        submit: Submit,
+        *,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._submit = submit
         self._broker_id = broker_id

@@ -35,7 +35,14 @@ if TYPE_CHECKING:
     from raftlog.storage.log import Appended
 
 ALL_ACKS = -1
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
+    -1,
+    -2,
+    -3,
+    -4,
+    -5,
+    -6,
+)
 """Special timestamps of ListOffsets."""
 
 
@@ -306,7 +313,10 @@ class Leading(Role):
     def _consider_joining(self, progress: Progress) -> None:
         if type(self.isr) is not CommittedIsr or progress.broker_id in self.isr.committed:
             return
-        if progress.end_offset < self.partition.high_watermark or progress.end_offset < self.epoch_start_offset:
+        if (
+            progress.end_offset < self.partition.high_watermark
+            or progress.end_offset < self.epoch_start_offset
+        ):
             return
         if self._is_eligible(progress):
             self._propose(PendingExpand(self.isr.committed, progress.broker_id))
@@ -384,9 +394,7 @@ class Leading(Role):
         maximal = isr.maximal
         me = self.host.broker_id
         self._counted = tuple(self._follower(member) for member in maximal if member != me)
-        self._outside = tuple(
-            progress for member, progress in self.progress.items() if member not in maximal
-        )
+        self._outside = tuple(progress for member, progress in self.progress.items() if member not in maximal)
         wanted = min(self.log.config.min_insync_replicas, len(self.replicas))
         self.below_min_isr = len(isr.committed) < wanted
 

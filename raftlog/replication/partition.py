@@ -263,7 +263,9 @@ class Partition:
         """
         self._check_leader_epoch(current_leader_epoch)
         try:
-            return self.role.offset_for_timestamp(timestamp_ms, read_committed=read_committed, replica=replica)
+            return self.role.offset_for_timestamp(
+                timestamp_ms, read_committed=read_committed, replica=replica
+            )
         except OSError as error:
             raise self.storage_failed(error) from error
 

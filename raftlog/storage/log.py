@@ -31,7 +31,7 @@ from raftlog.storage import recovery, retention, snapshots, timestamps
 from raftlog.storage.damage import Damage
 from raftlog.storage.flush import FlushTicket, Unflushed
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
-from raftlog.storage.layout import EPOCH_CHECKPOINT
+from raftlog.storage.layout import EPOCH_CHECKPOINT, TRUNCATION_MARK
 from raftlog.storage.recovery import Contents
 from raftlog.storage.retention import Condemned
 from raftlog.storage.segment import Segment
@@ -77,8 +77,9 @@ class Log:
         for segment in self._segments[:-1]:
             if segment.end_offset > self.recovery_point:
                 self._unflushed.rolled(segment)
-        self._active.dirty |= self.log_end_offset > self.recovery_point
         self._snapshot_offset = contents.snapshot_offset
+        self._checkpoints_to_unmark = 2 if contents.truncated else 0
+        """The mark of a truncation is needed until the recovery point that follows it was written."""
         self._condemned = Condemned(disk)
         self.config = config
 
@@ -199,13 +200,13 @@ class Log:
         if leader_epoch > self._epochs.latest:
             self._epochs.note(leader_epoch, base_offset)
         if producer_id >= 0:
-            self._record_producer(header, batch, base_offset, timestamp)
+            if header.attributes & CONTROL_BIT:
+                self._end_transaction(header, batch, base_offset)
+            else:
+                self._producers.record(header, base_offset, timestamp)
         return _new_tuple(Appended, (base_offset, end_offset, append_time, self.log_start_offset, False))
 
-    def _record_producer(self, header: BatchHeader, batch: Buffer, base_offset: int, timestamp: int) -> None:
-        if not header.attributes & CONTROL_BIT:
-            self._producers.record(header, base_offset, timestamp)
-            return
+    def _end_transaction(self, header: BatchHeader, batch: Buffer, base_offset: int) -> None:
         marker = read_end_marker(batch)
         ended = None if marker is None else self._producers.end_transaction(header, marker, base_offset)
         if ended is not None:
@@ -263,8 +264,10 @@ class Log:
             if header.leader_epoch > self._epochs.latest:
                 self._epochs.note(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                batch = run[position : position + header.length]
-                self._record_producer(header, batch, header.base_offset, header.max_timestamp)
+                if header.attributes & CONTROL_BIT:
+                    self._end_transaction(header, run[position:], header.base_offset)
+                else:
+                    self._producers.record(header, header.base_offset, header.max_timestamp)
             position += header.length
 
     # -- rolling -------------------------------------------------------------------------------------------------
@@ -368,7 +371,7 @@ class Log:
     # -- shrinking -----------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
-        """Cut every batch that reaches `offset` or beyond; returns the new log end offset. May wait for the disk."""
+        """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset."""
         self._cut_found_damage()
         if offset >= self.log_end_offset:
             return self.log_end_offset
@@ -379,6 +382,7 @@ class Log:
         if self._segments[keep - 1].base_offset == offset:
             keep -= 1
         self._drop_segments(keep, len(self._segments))
+        self._disk.sync_dir(self.directory)
         self._active = self._segments[-1]
         found = self._active.locate(offset, cached=False)
         assert found is not None
@@ -388,9 +392,10 @@ class Log:
         return self.log_end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and begin anew at `offset`. OSError leaves a log that must go offline."""
+        """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline."""
         self._drop_segments(0, len(self._segments))
         segment = Segment(self._disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
+        self._disk.sync_dir(self.directory)
         self._segments = [segment]
         self._active = segment
         self._configure_active()
@@ -404,7 +409,8 @@ class Log:
         self._segments = self._segments[:first] + self._segments[stop:]
         self._unflushed.dropped(dropped)
         self._unflushed.directories.add(self.directory)
-        for segment in dropped:
+        # From the outside in, so that a crash half-way leaves one stretch of offsets.
+        for segment in dropped if first == 0 < len(self._segments) else reversed(dropped):
             paths = segment.rename_away(suffix)
             if suffix == ".deleted":
                 self._condemned.add(paths)
@@ -412,7 +418,10 @@ class Log:
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
         self._unflushed.truncate(end_offset)
-        self.recovery_point = min(self.recovery_point, end_offset)
+        if end_offset < self.recovery_point:
+            self.recovery_point = end_offset
+            recovery.mark_truncation(self._disk, self.directory, end_offset)
+            self._checkpoints_to_unmark = 2
         self._epochs.truncate(end_offset)
         snapshots.remove_after(self._disk, self.directory, end_offset)
         self._aborted.truncate(end_offset)
@@ -563,6 +572,10 @@ class Log:
             self._epochs.changed = False
         self._save_producers()
         self.recovery_point = self.flushed_end_offset
+        if self._checkpoints_to_unmark:
+            self._checkpoints_to_unmark -= 1
+            if not self._checkpoints_to_unmark:
+                self._disk.remove(f"{self.directory}/{TRUNCATION_MARK}")
         return self.recovery_point
 
     def close(self, *, clean: bool) -> None:

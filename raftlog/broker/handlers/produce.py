@@ -130,7 +130,9 @@ class PendingProduce(Slot):
     def refuse(self, error: KafkaError) -> None:
         """Give each partition the same error; nothing is appended."""
         for topic, batches in self._wanted.topics:
-            self.topics.append((topic, [Produced(index, error.code, error_message=error.message) for index, _ in batches]))
+            self.topics.append(
+                (topic, [Produced(index, error.code, error_message=error.message) for index, _ in batches])
+            )
 
     def settle(self) -> None:
         """Answer, or wait for what is not committed yet."""
@@ -186,7 +188,9 @@ class PendingProduce(Slot):
 
     def _respond(self) -> None:
         self._stop_waiting()
-        leaders = [produced.leader[0] for _, results in self.topics for produced in results if produced.leader]
+        leaders = [
+            produced.leader[0] for _, results in self.topics for produced in results if produced.leader
+        ]
         connection = self.connection
         endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
         self.answer(
