@@ -69,6 +69,8 @@ class Log:
         self._aborted = contents.aborted
         self.damage: Damage | None = contents.damage
         """Where records that may have been acknowledged are missing or bad: such a replica must not lead."""
+        self._uncut_from: int | None = None
+        """Where damage that a reader found begins, until `cut_damage`; what recovery found is cut already."""
         self.topic_id: UUID | None = contents.topic_id
         self.log_start_offset = self._segments[0].base_offset
         self.log_end_offset = self._active.end_offset
@@ -218,7 +220,7 @@ class Log:
         A batch cut off at the end is left out. CorruptMessage, with nothing of that batch or after it written, where a
         CRC fails, an offset does not follow the log's end, or a leader epoch goes back.
         """
-        self._cut_found_damage()
+        self.cut_damage()
         view = memoryview(records)
         run: list[BatchHeader] = []
         run_start = run_end = 0
@@ -319,8 +321,8 @@ class Log:
         log_end = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end:
             raise OffsetOutOfRange(f"offset {offset} is not in [{self.log_start_offset}, {log_end}]")
-        if self.damage is not None:
-            log_end = self._sound_end(offset)
+        if self._uncut_from is not None:
+            log_end = self._sound_end(offset, self._uncut_from)
         end_offset = min(end_offset, log_end)
         if offset >= end_offset:
             return b""
@@ -351,11 +353,10 @@ class Log:
             segment.remember(following, stop)
         return chunk
 
-    def _sound_end(self, offset: int) -> int:
-        assert self.damage is not None
-        if offset >= self.damage.offset and offset < self.log_end_offset:
-            raise KafkaStorageError(f"the log is damaged from offset {self.damage.offset} on")
-        return min(self.log_end_offset, self.damage.offset)
+    def _sound_end(self, offset: int, uncut_from: int) -> int:
+        if uncut_from <= offset < self.log_end_offset:
+            raise KafkaStorageError(f"the log is damaged from offset {uncut_from} on")
+        return uncut_from
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
@@ -364,15 +365,16 @@ class Log:
         if bad >= end_offset:
             segment.rebuild_indexes()
             return False
-        if self.damage is None or bad < self.damage.offset:
-            self.damage = Damage(bad, self.log_end_offset)
+        if self._uncut_from is None or bad < self._uncut_from:
+            self._uncut_from = bad
+            self.damage = damages.merge(self.damage, Damage(bad, self.log_end_offset))
         return True
 
     # -- shrinking -----------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
         """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset."""
-        self._cut_found_damage()
+        self.cut_damage()
         if offset >= self.log_end_offset:
             return self.log_end_offset
         if offset <= self.log_start_offset:
@@ -466,17 +468,19 @@ class Log:
     # -- damage --------------------------------------------------------------------------------------------------
 
     def cut_damage(self) -> None:
-        """Set what lies from the damage on aside (`.damaged` files) and cut it off, so that a follower can refetch it.
+        """Set damage that a reader found aside (`.damaged` files) and cut it off, so that a follower can refetch it.
 
-        The mark stays, over restarts too, until the log reaches its former end or `accept_damage`.
+        Nothing happens if there is none to cut. The mark stays, over restarts too, until the log reaches its former
+        end or `accept_damage`.
         """
+        offset, self._uncut_from = self._uncut_from, None
+        if offset is None:
+            return
         assert self.damage is not None
-        offset = self.damage.offset
         damages.mark(self._disk, self.directory, self.damage)
         keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
-        if keep > 1 and self._segments[keep - 1].base_offset == offset:
-            keep -= 1
         self._drop_segments(keep, len(self._segments), suffix=".damaged")
+        self._disk.sync_dir(self.directory)
         self._active = self._segments[-1]
         position = damages.position_after(self._active, offset)
         damages.set_aside(self._disk, self._active, position, offset)
@@ -484,12 +488,9 @@ class Log:
         self._configure_active()
         self._forget_beyond(offset)
 
-    def _cut_found_damage(self) -> None:
-        if self.damage is not None and self.log_end_offset > self.damage.offset:
-            self.cut_damage()
-
     def accept_damage(self) -> None:
         """Take the log as it is: the replica has caught up with its leader, or an unclean election chose it."""
+        self.cut_damage()
         self.damage = None
         damages.unmark(self._disk, self.directory)
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage, InconsistentTopicId
 from raftlog.base.log import get_logger
-from raftlog.records.header import HEADER_BYTES, BatchHeader, read_header
+from raftlog.records.header import BatchHeader
 from raftlog.storage import snapshots
 from raftlog.storage.damage import (
     Damage,
@@ -199,25 +199,19 @@ class _Recovery:
     def _begin(self, segment: Segment, recovery_point: int | None) -> tuple[int, int]:
         try:
             segment.load_time_index()
-            if recovery_point is not None:
-                found = segment.locate(recovery_point, cached=False)
-                assert found is not None
-                if found[0] < segment.size:
-                    return self._checked(segment, *found)
-            position = segment.index.position_at_most(segment.size - 1)
-            if position:
-                header = read_header(segment.file.pread(HEADER_BYTES, position))
-                return self._checked(segment, position, header.base_offset)
+            entry = segment.index.entry_before(
+                segment.end_offset if recovery_point is None else recovery_point
+            )
         except CorruptMessage:
             _log.info("index_rebuilt", path=segment.path)
-        return 0, segment.base_offset
-
-    def _checked(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
-        """Return the boundary if a sound batch is there; an index that outlived a truncation may lie."""
+            entry = None
+        if entry is None:
+            return 0, segment.base_offset
+        last_offset, position = entry
         header = Window(segment).sound(position)
-        if header is None or header.base_offset != offset:
-            raise CorruptMessage("the index does not fit the log")
-        return position, offset
+        if header is None or header.last_offset != last_offset:
+            return 0, segment.base_offset
+        return position, header.base_offset
 
     def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
         """Take in sound batches; returns where they end."""
@@ -234,7 +228,7 @@ class _Recovery:
         return position, offset
 
     def _follows(self, header: BatchHeader, offset: int) -> bool:
-        """Hold a batch to its place; an older epoch's batch is what a truncation that got lost left behind."""
+        """Hold a batch to its place: offsets and leader epochs lie outside the CRC."""
         if header.leader_epoch < self._contents.epochs.latest:
             return False
         return header.base_offset == offset or (self._gaps and header.base_offset > offset)
@@ -264,9 +258,8 @@ class _Recovery:
         self, segment: Segment, later: list[Segment], position: int, offset: int
     ) -> int | None:
         """Return the end of what may have been acknowledged after a bad batch; None if it is a torn tail."""
-        epoch = self._contents.epochs.epoch_at(offset - 1)
-        following = next_sound(segment, position, offset, epoch)
-        sound_later = [each for each in later if _begins_soundly(each, epoch)]
+        following = next_sound(segment, position, offset)
+        sound_later = [each for each in later if each.size and Window(each).sound(0) is not None]
         if following is None and not sound_later:
             return None
         stop = segment.size if following is None else following
@@ -286,8 +279,3 @@ class _Recovery:
             self._contents.damage = merge(self._contents.damage, Damage(end_offset, recovery_point))
             mark(self._disk, self._directory, self._contents.damage)
             _log.error("flushed_records_missing", directory=self._directory, offset=end_offset)
-
-
-def _begins_soundly(segment: Segment, epoch: int) -> bool:
-    header = Window(segment).sound(0) if segment.size else None
-    return header is not None and header.leader_epoch >= epoch
