@@ -344,7 +344,7 @@ class Log:
                     return None
                 raise CorruptMessage(f"{segment.path}.log is shorter than it was")
             if start < segment.trusted_from:
-                segment.verify(chunk, start)
+                segment.verify(chunk, start, offset)
         except CorruptMessage:
             if self._find_damage(segment, offset):
                 raise
