@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from raftlog.base.errors import InvalidRequest, NotController, StaleBrokerEpoch
 from raftlog.controller import settling
-from raftlog.controller.controller import TICK_S
+from raftlog.controller.controller import MIN_TICK_S, TICK_S
 from raftlog.metadata.records import (
     Batch,
     BrokerChanged,
@@ -220,12 +220,12 @@ def test_new_controller_probes_who_has_not_come_within_200_ms() -> None:
     world.assign("t", (3, 2, 1))
     world.controllers[2].peer_connected(1, world.now)
     world.elect(2)
-    world.heartbeat(1)
-    world.heartbeat(2)
     world.advance(0.1)
     assert world.probes == []
     world.advance(0.2)
     assert world.probes == [3]
+    world.heartbeat(1)
+    world.heartbeat(2)
     world.active.probed(3, "silent", world.now)
     assert not world.image.brokers[3].fenced
     world.active.probed(3, "refused", world.now)
@@ -273,14 +273,12 @@ def test_next_deadline_is_the_next_thing_to_do(world: World) -> None:
     controller = world.active
     controller.tick(world.now)
     assert controller.next_deadline == pytest.approx(world.now + TICK_S)
-    world.now += 2.9
-    controller.tick(world.now - 0.1)
-    controller.tick(world.now)
+    world.advance(2.9)
+    assert controller.next_deadline == pytest.approx(world.now + 0.1)
     world.refusals = 10**6
-    world.now += 0.2
-    controller.tick(world.now)
-    assert controller.next_deadline is not None
-    assert controller.next_deadline > world.now
+    world.advance(0.2)
+    assert not world.image.brokers[2].fenced
+    assert controller.next_deadline == pytest.approx(world.now + MIN_TICK_S)
 
 
 def test_fencing_that_the_quorum_refused_is_tried_again(world: World) -> None:
@@ -289,6 +287,43 @@ def test_fencing_that_the_quorum_refused_is_tried_again(world: World) -> None:
     world.die(2)
     assert not world.image.brokers[2].fenced
     world.advance(0.1)
+    assert world.image.brokers[2].fenced
+
+
+def test_settling_that_the_quorum_refused_is_tried_again() -> None:
+    """An isr that stood still because of a doubt does not stay so because one append failed."""
+    world = World()
+    world.start(1, 2, 3)
+    world.assign("t", (2, 3))
+    world.elect(1)
+    world.die(2)
+    world.refusals = 1
+    world.heartbeat(3)
+    assert world.partition("t").isr == (2, 3)
+    world.advance(0.1)
+    assert world.partition("t").isr == (3,)
+
+
+def test_fencing_under_way_is_not_begun_again() -> None:
+    """While a fencing of several batches waits for commit, ticks and probes append nothing more."""
+    world = World(commit_at_once=False)
+    world.elect(1)
+    world.commit()
+    for broker_id in (1, 2):
+        world.register(broker_id)
+        world.commit()
+        world.heartbeat(broker_id)
+        world.commit()
+    world.submit(CreateTopics((NewTopic("t", 10, 2),)))
+    world.commit()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settling, "MAX_PARTITION_RECORDS", 4)
+        world.die(2)
+        batches = len(world.journal)
+        world.active.probed(2, "refused", world.now)
+        world.advance(0.2)
+        assert len(world.journal) == batches
+        world.commit()
     assert world.image.brokers[2].fenced
 
 
@@ -379,6 +414,34 @@ def test_what_one_batch_cannot_hold_takes_several(world: World, monkeypatch: pyt
     world.come_back(3)
     assert all(each.leader == 3 for each in world.image.topics["t"].partitions)
     assert all(len(decode_batch(each).records) <= 5 for each in world.journal[batches:])
+
+
+def test_new_controller_settles_what_its_predecessor_left_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tail lost between two batches of one change leaves leaderless partitions, until somebody leads again."""
+    world = World(2)
+    world.start(1)
+    world.create("t", 10, 1)
+    world.die(1)
+    monkeypatch.setattr(settling, "MAX_PARTITION_RECORDS", 4)
+    world.register(1)
+    world.commit_at_once = False
+    world.heartbeat(1)
+    world.commit(1)
+    assert sorted(each.leader for each in world.image.topics["t"].partitions) == [-1] * 6 + [1] * 4
+    world.elect(2, keep=0)
+    world.commit()
+    assert [each.leader for each in world.image.topics["t"].partitions] == [1] * 10
+
+
+def test_controlled_shutdown_of_many_partitions_ends_with_the_last(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker may stop when all that can move has moved, however many heartbeats that takes."""
+    world.create("t", 10, 3)
+    monkeypatch.setattr(settling, "MAX_PARTITION_RECORDS", 4)
+    answers = [world.heartbeat(2, want_shutdown=True).should_shutdown for _ in range(4)]
+    assert answers == [False, False, True, True]
+    assert all(2 not in each.isr for each in world.image.topics["t"].partitions)
 
 
 def test_idle_controller_writes_nothing(world: World) -> None:
