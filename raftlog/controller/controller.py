@@ -80,6 +80,7 @@ class Controller:
         self._soft = SoftState(0.0)
         self._connected: set[int] = set()
         self._fencing: set[int] = set()
+        self._sweep_due = False
         self._seen_at = self._ticked_at = 0.0
         self._rebalance_at = 0.0
 
@@ -191,7 +192,12 @@ class Controller:
             reply = None if settlement.complete else MORE
             return Decision(settlement.records, reply, settlement.events)
 
-        self._decide(decide)
+        def swept(outcome: Any) -> None:
+            if isinstance(outcome, KafkaError):
+                self._sweep_due = True  # the quorum took no more: the next tick tries again
+
+        self._sweep_due = False
+        self._decide(decide, swept)
 
     def _unfenced(self) -> list[int]:
         return [each.broker_id for each in self._runner.tail.brokers.values() if not each.fenced]
@@ -299,6 +305,8 @@ class Controller:
         self._watch_own_stalls(now)
         self._probe_due(now)
         self._fence_condemned(now)
+        if self._sweep_due:
+            self._sweep()
         if now >= self._rebalance_at:
             self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
             if self._config.auto_leader_rebalance_enable:

@@ -13,50 +13,79 @@ from raftlog.quorum import seams
 from raftlog.quorum.compaction import Compaction
 
 
+class Storm:
+    """Faults by chance, never more than the oracle can see through: each is undone before the end."""
+
+    def __init__(self, loop: SimLoop, world: World) -> None:
+        self.loop = loop
+        self.world = world
+        self.chance = random.Random(loop.stream("storm").random())
+        self.down: set[int] = set()
+        self.paused: set[int] = set()
+
+    def strike(self) -> None:
+        one, other = self.chance.sample(sorted(self.world.hosts), 2)
+        self.chance.choice(
+            [self.crash, self.crash, self.restart, self.restart, self.pause, self.resume, self.resume]
+            + [self.cut, self.clog, self.heal, self.heal, self.blackout, self.calm, self.calm]
+        )(one, other)
+
+    def crash(self, one: int, _other: int) -> None:
+        if one not in self.down:
+            self.world.crash(one, power_loss=self.chance.random() < 0.8)
+            self.down.add(one)
+            self.paused.discard(one)
+
+    def restart(self, _one: int, _other: int) -> None:
+        for node in sorted(self.down):
+            self.world.boot(node)
+        self.down.clear()
+
+    def pause(self, one: int, _other: int) -> None:
+        if one not in self.down | self.paused:
+            self.world.hosts[one].pause()
+            self.paused.add(one)
+
+    def resume(self, _one: int, _other: int) -> None:
+        for node in sorted(self.paused):
+            self.world.hosts[node].resume()
+        self.paused.clear()
+
+    def cut(self, one: int, other: int) -> None:
+        self.loop.cut(self.world.hosts[one], self.world.hosts[other])
+
+    def clog(self, one: int, other: int) -> None:
+        self.loop.clog(self.world.hosts[one], self.world.hosts[other])
+
+    def heal(self, _one: int, _other: int) -> None:
+        self.loop.heal()
+
+    def blackout(self, _one: int, _other: int) -> None:
+        """Power loss of all at once."""
+        if self.chance.random() < 0.5:
+            for node in sorted(set(self.world.hosts) - self.down):
+                self.crash(node, node)
+
+    def calm(self, _one: int, _other: int) -> None:
+        self.heal(0, 0)
+        self.resume(0, 0)
+        self.restart(0, 0)
+
+
 async def storm(loop: SimLoop, voters: int, rounds: int) -> str:
-    """Crash, pause, cut and clog at random while batches are appended; then heal, and hold all to the oracle."""
+    """Append batches in fair weather and foul, to whoever thinks it leads; then heal, and hold all to the oracle."""
     world = World(loop, voters, compaction=Compaction(entries=40))
-    chance = random.Random(loop.stream("storm").random())
+    weather = Storm(loop, world)
     world.boot()
     number = 0
-    down: set[int] = set()
-    paused: set[int] = set()
     for _ in range(rounds):
-        for _ in range(chance.randrange(0, 40)):
+        for _ in range(weather.chance.randrange(0, 40)):
             number += 1
-            world.append(b"%d" % number, chance.choice([None, *world.nodes]))
-        await asyncio.sleep(chance.choice([0.0, 0.005, 0.05, 0.5, 1.5]))
-        node, other = chance.sample(sorted(world.hosts), 2)
-        fault = chance.randrange(9)
-        if fault == 0 and node not in down:
-            world.crash(node, power_loss=chance.random() < 0.8)
-            down.add(node)
-            paused.discard(node)
-        elif fault == 1 and down:
-            world.boot(back := chance.choice(sorted(down)))
-            down.discard(back)
-        elif fault == 2 and node not in down | paused:
-            world.hosts[node].pause()
-            paused.add(node)
-        elif fault == 3 and paused:
-            world.hosts[awake := chance.choice(sorted(paused))].resume()
-            paused.discard(awake)
-        elif fault == 4:
-            loop.cut(world.hosts[node], world.hosts[other])
-        elif fault == 5:
-            loop.clog(world.hosts[node], world.hosts[other])
-        elif fault == 6 and chance.random() < 0.3:
-            everyone = [each for each in world.hosts if each not in down]
-            world.crash(*everyone)
-            down, paused = set(world.hosts), set()
-        elif fault > 6:
-            loop.heal()
+            world.append(b"%d" % number, weather.chance.choice([None, *world.nodes]))
+        await asyncio.sleep(weather.chance.choice([0.0, 0.002, 0.005, 0.02, 0.1, 0.3, 1.0]))
+        weather.strike()
         world.check()
-    loop.heal()
-    for node in sorted(paused):
-        world.hosts[node].resume()
-    for node in sorted(down):
-        world.boot(node)
+    weather.calm(0, 0)
     await asyncio.sleep(1)
     await world.settle(b"the end")
     return f"{len(world.oracle.committed)} of {number} committed, {len(world.oracle.leaders)} leaders"
