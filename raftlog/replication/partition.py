@@ -223,10 +223,11 @@ class Partition:
         `min_one`: the first batch comes even if it is longer than `max_bytes`. `cached`: see PartitionRead.records.
         """
         try:
-            if current_leader_epoch >= 0:
+            role = self.role
+            if 0 <= current_leader_epoch != role.leader_epoch:
                 self._check_leader_epoch(current_leader_epoch)
             if replica is None:
-                return self.role.read_as_consumer(
+                return role.read_as_consumer(
                     offset,
                     max_bytes,
                     min_one=min_one,
@@ -234,7 +235,7 @@ class Partition:
                     read_committed=read_committed,
                     cached=cached,
                 )
-            return self.role.read_as_replica(
+            return role.read_as_replica(
                 offset,
                 max_bytes,
                 min_one=min_one,

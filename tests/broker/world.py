@@ -191,7 +191,9 @@ class World:
     ) -> None:
         ids = replicas or tuple(self.brokers)
         states = tuple(
-            PartitionState(replicas=ids, isr=isr or ids, leader=ids[each % len(ids)] if isr is None else isr[0])
+            PartitionState(
+                replicas=ids, isr=isr or ids, leader=ids[each % len(ids)] if isr is None else isr[0]
+            )
             for each in range(partitions)
         )
         topic_id = UUID(int=self.image.offset + 1_000)
