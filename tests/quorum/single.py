@@ -86,7 +86,9 @@ def exchange(leader: Node, follower: Node, rounds: int) -> int:
         if leader.log == follower.log:
             return count
         leader.now += 0.2
-        to_leader = follower.step(leader.node_id, *[each for peer, each in to_follower if peer == follower.node_id])
+        to_leader = follower.step(
+            leader.node_id, *[each for peer, each in to_follower if peer == follower.node_id]
+        )
         to_follower = leader.step(
             follower.node_id, *[each for peer, each in to_leader if peer == leader.node_id]
         )

@@ -12,10 +12,10 @@ import pysyncobj.syncobj
 import pysyncobj.transport
 import pysyncobj.version
 import pytest
-from tests.quorum.single import Node, append, entries
 
 from raftlog.quorum import seams
 from raftlog.quorum.messages import NextIndex, RequestVote, VoteGranted
+from tests.quorum.single import Node, append, entries
 
 SOURCES = {
     pysyncobj.syncobj: "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4",

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.quorum.cluster import bound_socket, until
 
 from raftlog.quorum import channel as channels
 from raftlog.quorum.channel import Accepted, Dialled, Identity, Refused, dial
+from tests.quorum.cluster import bound_socket, until
 
 
 class Server:
@@ -48,7 +48,9 @@ def who(node_id: int, secret: bytes = b"secret", cluster_id: str | None = None) 
 
 
 @asynccontextmanager
-async def serving(identity: Identity, admit: Callable[[Any], str | None] = lambda _: None) -> AsyncIterator[Server]:
+async def serving(
+    identity: Identity, admit: Callable[[Any], str | None] = lambda _: None
+) -> AsyncIterator[Server]:
     server = Server(identity, admit)
     sock = bound_socket()
     server.address = sock.getsockname()

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import pickle
-import random
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.quorum.single import NOOP, Node, append, entries, exchange
 
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.quorum import seams
-from raftlog.quorum.core import Core, Violation
-from raftlog.quorum.election import Timing
-from raftlog.quorum.journal import Journal
+from raftlog.quorum.core import Violation
 from raftlog.quorum.messages import (
     AppendEntries,
     HigherTerm,
-    Message,
     NextIndex,
     RequestVote,
     SnapshotChunk,
     TimeoutNow,
     VoteGranted,
 )
-from raftlog.quorum.wal import Entry
+from tests.quorum.single import NOOP, Node, append, entries, exchange
+
 
 def test_a_late_message_cuts_nothing_that_was_acknowledged() -> None:
     """PySyncObj drops all after `prevLogIdx`, matching or not: 41 acknowledged entries in one interleaving."""
