@@ -6,11 +6,11 @@ import asyncio
 import random
 
 import pytest
-from tests.quorum.world import World
 
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.quorum import seams
 from raftlog.quorum.compaction import Compaction
+from tests.quorum.world import World
 
 
 class Storm:
