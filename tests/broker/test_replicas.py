@@ -1,4 +1,4 @@
-"""Three brokers in one simulation: followers fetch over (simulated) connections, roles change, disks and brokers fail."""
+"""Three brokers in one simulation: followers fetch over connections, roles change, disks and brokers fail."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_same_seed_same_run() -> None:
     async def story(world: World) -> None:
         world.create(partitions=3)
         for broker in world.brokers.values():
-            broker.server.nonce = broker.replicas.peers.nonce = lambda size: bytes(size)
+            broker.server.nonce = broker.replicas.peers.nonce = bytes
         await asyncio.sleep(0.5)
         for each in (1, 2, 3):
             await world[each].host.start(world[each].produce("a", index=each - 1))

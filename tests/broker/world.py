@@ -1,4 +1,4 @@
-"""Brokers on a simulated network and disks: real replicas, fetchers and servers, and a controller that is one object."""
+"""Brokers on a simulated network and disks: real replicas, fetchers, servers; the controller is one object."""
 
 from __future__ import annotations
 
