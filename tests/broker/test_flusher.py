@@ -48,6 +48,10 @@ class FakePartition:
         self.noted.append(end_offset)
 
 
+def waited(release: threading.Event) -> None:
+    assert release.wait(5)
+
+
 def new_flusher() -> Any:
     return Flusher(Env(offload=ThreadOffload(2)), asyncio.get_running_loop())
 
@@ -86,7 +90,7 @@ async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
     flusher, partition = new_flusher(), FakePartition()
     flusher._average = 1.0
     release = threading.Event()
-    partition.log.sync = lambda: None if release.wait(5) else None
+    partition.log.sync = lambda: waited(release)
     dirty(flusher, partition)
     first = flusher.flushed()
     await asyncio.sleep(0)
@@ -128,7 +132,7 @@ async def test_a_removed_partition_is_let_go_only_between_rounds() -> None:
     flusher, partition = new_flusher(), FakePartition()
     flusher._average = 1.0
     release = threading.Event()
-    partition.log.sync = lambda: None if release.wait(5) else None
+    partition.log.sync = lambda: waited(release)
     dirty(flusher, partition)
     await asyncio.sleep(0)
     gone: list[str] = []

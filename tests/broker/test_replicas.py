@@ -3,34 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
 
 import pytest
 
-from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.simulator.loop import Run
-from tests.broker.world import World, until
+from tests.broker.world import World, play, until
 from tests.replication.kit import batch
-
-
-T = TypeVar("T")
-Story = Callable[[World], Coroutine[Any, Any, T]]
-
-
-def play(story: Story[T], *, seed: int = 0, size: int = 3) -> Run[T]:
-    """Run a story in a world of `size` brokers that have started; at its end all of them are killed."""
-
-    async def program(loop: SimLoop) -> T:
-        world = World(loop, size)
-        await world.start()
-        try:
-            return await story(world)
-        finally:
-            for broker in world.brokers.values():
-                broker.host.crash()
-
-    return simulate(program, seed=seed)
 
 
 def test_a_record_reaches_every_replica_before_acks_all_is_answered() -> None:
