@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
 
 from raftlog.base.disk import Buffer
@@ -37,6 +38,11 @@ WRITE_HIGH_BYTES: Final = 1024 * 1024
 WRITE_LOW_BYTES: Final = 256 * 1024
 """Unsent response bytes at which a connection stops handling requests, and at which it goes on."""
 
+PLAIN_MAX_BYTES: Final = 1 << 28
+"""A frame up to this is certainly no other protocol's beginning, so its length needs no second look."""
+
+_LENGTH = Struct(">i")
+
 log = get_logger(__name__)
 
 
@@ -54,6 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_max_bytes",
         "_out",
         "_out_bytes",
+        "_plain_max_bytes",
         "_quiet_sweeps",
         "_read_paused",
         "_slots",
@@ -80,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self.session_ids: set[int] = set()
         """Fetch sessions that end with this connection."""
         self._frame_max_bytes = server.request_max_bytes
+        self._plain_max_bytes = min(server.request_max_bytes, PLAIN_MAX_BYTES)
         self._view = memoryview(bytearray(RECEIVE_MIN_BYTES))
         self._start = 0  # bytes before it are handled, from it to _filled are not
         self._filled = 0
@@ -103,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        self.server.tune(transport)
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if peer else ""
         self.server.connection_opened(self)
@@ -180,6 +189,12 @@ class Connection(asyncio.BufferedProtocol):
         self.server.counters.closed_by_broker[event] += 1
         self._close()
 
+    def crash(self, what: str) -> None:
+        """Log the exception being handled, which is our fault, and close at once."""
+        log.exception("request_crashed", what=what, listener=self.listener, peer=self.peer_host)
+        self.server.counters.closed_by_broker["request_crashed"] += 1
+        self.abort()
+
     # Called by the server.
 
     def sweep(self, *, max_quiet_sweeps: int) -> None:
@@ -241,20 +256,25 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
         if self._blocked:
             self._pause_reading()
+        elif self._start == self._filled < len(self._view) and not self._read_paused:
+            self._start = self._filled = 0
         elif not self._closing:
             self._make_room()
 
     def _handle_frames(self) -> bool:
         """Say whether a complete frame was left because a limit is reached."""
-        view, filled, max_bytes = self._view, self._filled, self._frame_max_bytes
+        view, filled = self._view, self._filled
         position = self._start
         while filled - position >= PREFIX_BYTES:
-            end = position + PREFIX_BYTES + frame_length(view, position, max_bytes)
+            size = _LENGTH.unpack_from(view, position)[0]
+            if not 0 < size <= self._plain_max_bytes:
+                size = frame_length(view, position, self._frame_max_bytes)
+            end = position + PREFIX_BYTES + size
             if end > filled:
                 return False
             if self._waiting_for is not None:
                 self._waiting_for.hurry()
-            if self._is_held_up():
+            if (self._slots or self._write_paused or self._closing or self._finishing) and self._is_held_up():
                 return True
             self._start = end
             dispatch(self, view[position + PREFIX_BYTES : end])

@@ -17,11 +17,11 @@ from raftlog.base.errors import (
     InvalidGroupId,
     KafkaError,
     NotCoordinator,
-    TopicAlreadyExists,
 )
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER
+from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
 from raftlog.coordinator.coordinator import GroupCoordinator
@@ -37,16 +37,12 @@ from raftlog.coordinator.requests import (
     SyncGroup,
 )
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
-from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic
 
 TICK_S: Final = 0.5
 """How often sessions are looked at."""
 
 STALL_S: Final = 1.0
 """A tick later than this means that the broker itself stood still."""
-
-TOPIC_APPEARS_S: Final = 2.0
-"""How long after its creation the offsets topic may take to show up in this broker's metadata."""
 
 log = get_logger(__name__)
 
@@ -59,7 +55,6 @@ class Coordinators:
         self._broker_id = broker.config.node_id
         self._tenures: dict[int, Tenure] = {}
         self._creating: asyncio.Task[None] | None = None
-        self._appeared = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due_at = 0.0
 
@@ -70,8 +65,6 @@ class Coordinators:
         topic = new.topics.get(CONSUMER_OFFSETS_TOPIC)
         if topic is not old.topics.get(CONSUMER_OFFSETS_TOPIC):
             self._follow(topic.partitions if topic else ())
-        if topic is not None:
-            self._appeared.set()
         if old.topics is not new.topics:
             self._forget_deleted_topics(old, new)
 
@@ -168,34 +161,11 @@ class Coordinators:
         return topic
 
     async def _create(self) -> None:
-        self._appeared.clear()
-        try:
-            reply = await self._broker.submit(CreateTopics((self._new_topic(),)))
-        except KafkaError as error:
-            raise CoordinatorNotAvailable(error.message) from error
-        assert isinstance(reply, CreateTopicsReply)
-        result = reply.results[0]
-        if result.error_code not in (NONE, TopicAlreadyExists.code):
-            log.warning("offsets_topic_refused", error_code=result.error_code, reason=result.error_message)
-            raise CoordinatorNotAvailable(result.error_message)
-        try:
-            await asyncio.wait_for(self._appeared.wait(), TOPIC_APPEARS_S)
-        except TimeoutError:
-            raise CoordinatorNotAvailable from None
-
-    def _new_topic(self) -> NewTopic:
-        config = self._broker.config
-        brokers = sum(not each.fenced for each in self._broker.image().brokers.values())
-        return NewTopic(
-            CONSUMER_OFFSETS_TOPIC,
-            config.offsets_topic_num_partitions,
-            max(1, min(config.offsets_topic_replication_factor, brokers)),
-            configs={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(config.offsets_topic_segment_bytes),
-            },
-        )
+        codes = await create_missing(self._broker, (CONSUMER_OFFSETS_TOPIC,))
+        code = codes[CONSUMER_OFFSETS_TOPIC]
+        if code != NONE:
+            log.warning("offsets_topic_not_created", error_code=code)
+            raise CoordinatorNotAvailable
 
     def _coordinator(self, group_id: str) -> GroupCoordinator:
         """Raises NotCoordinator, CoordinatorLoadInProgress."""

@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
-from raftlog.base.log import get_logger
 from raftlog.broker import peer_auth
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
@@ -29,8 +28,6 @@ from raftlog.protocol.codec import (
 
 if TYPE_CHECKING:
     from raftlog.broker.connection import Connection
-
-log = get_logger(__name__)
 
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
@@ -56,12 +53,7 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
     except InvalidRequest as error:
         connection.close("request_malformed", reason=error.message)
     except Exception:
-        _crash(connection, "request")
-
-
-def _crash(connection: Connection, what: str) -> None:
-    log.exception("request_crashed", what=what, listener=connection.listener, peer=connection.peer_host)
-    connection.abort()
+        connection.crash("request")
 
 
 def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
@@ -133,7 +125,7 @@ async def _answer_later(
         connection.abort()
         raise
     except Exception:
-        _crash(connection, APIS[request.api_key].name)
+        connection.crash(APIS[request.api_key].name)
 
 
 def _encode(request: RequestContext, response: Any) -> bytes:

@@ -28,12 +28,14 @@ MOVED = frozenset({NotLeaderOrFollower.code, FencedLeaderEpoch.code})
 
 def locate(broker: BrokerContext, topic: TopicKey, index: int) -> Partition:
     """Return this broker's replica. Raises UnknownTopicId, UnknownTopicOrPartition or NotLeaderOrFollower."""
+    replicas = broker.replicas
+    key = (topic, index)
+    found = replicas.partitions.get(key) if isinstance(topic, str) else replicas.by_id.get(key)  # type: ignore[call-overload,arg-type]  # equal to a TopicPartition
+    if found is not None:
+        return found
     if isinstance(topic, str):
-        return broker.replicas.get(topic, index)
-    partition = broker.replicas.by_id.get((topic, index))
-    if partition is None:
-        raise _missing(broker, topic, index)
-    return partition
+        return replicas.get(topic, index)
+    raise _missing(broker, topic, index)
 
 
 def _missing(broker: BrokerContext, topic_id: UUID, index: int) -> KafkaError:

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Iterable
+from socket import SO_KEEPALIVE, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.log import get_logger
@@ -16,6 +17,7 @@ from raftlog.broker.asking import ask
 from raftlog.broker.connection import Connection
 from raftlog.broker.counters import ConnectionCounters
 from raftlog.broker.deadlines import Deadlines
+from raftlog.broker.handlers import warm_up
 from raftlog.broker.producer_ids import ProducerIds
 from raftlog.broker.sessions import FetchSessions
 from raftlog.metadata.image import Endpoint
@@ -33,6 +35,11 @@ SWEEP_AT_LEAST_S: Final = 0.05
 
 ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - what an operator asks for with an empty host
 """With port 0, IPv4 and IPv6 would get a port each."""
+
+BUFFER_OPTIONS: Final = {
+    "socket.send.buffer.bytes": SO_SNDBUF,
+    "socket.receive.buffer.bytes": SO_RCVBUF,
+}
 
 log = get_logger(__name__)
 
@@ -65,6 +72,7 @@ class BrokerServer:
         self._servers: list[asyncio.Server] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Event = asyncio.Event()
+        self._warming_up: asyncio.Future[None] | None = None
         broker.producer_ids = ProducerIds(self._allocate_producer_ids)
 
     async def start(self, listeners: Iterable[Listener] | None = None) -> tuple[Endpoint, ...]:
@@ -78,6 +86,8 @@ class BrokerServer:
             await self.stop(grace_s=0)
             raise
         self._schedule_sweep()
+        if self.broker.env.threads:
+            self._warming_up = self.broker.env.offload(warm_up)
         return self.endpoints
 
     async def stop(self, *, grace_s: float = 1.0) -> None:
@@ -120,8 +130,8 @@ class BrokerServer:
 
     # Called by connections.
 
-    def connection_opened(self, connection: Connection) -> bool:
-        """Note a connection; False if there are too many and it must go."""
+    def connection_opened(self, connection: Connection) -> None:
+        """Note a connection, and close it if there are too many."""
         counters, host = self.counters, connection.peer_host
         counters.connections += 1
         counters.open_connections += 1
@@ -133,10 +143,20 @@ class BrokerServer:
         elif self._per_host[host] > self.config.max_connections_per_ip:
             limit = "max.connections.per.ip"
         else:
-            return True
+            return
         counters.refused += 1
         connection.close("connection_refused", limit=limit)
-        return False
+
+    def tune(self, transport: asyncio.BaseTransport) -> None:
+        """Set the socket's options. Buffer sizes only if the operator gave them: the kernel's own tuning is better."""
+        socket = transport.get_extra_info("socket")
+        if socket is None:
+            return
+        socket.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+        for name, option in BUFFER_OPTIONS.items():
+            size = int(self.config.given.get(name, -1))
+            if size > 0:
+                socket.setsockopt(SOL_SOCKET, option, size)
 
     def connection_closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)

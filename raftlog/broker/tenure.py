@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
@@ -117,7 +118,7 @@ class Tenure:
             self.end(NotCoordinator())
             return
         groups = replay.groups()
-        coordinator = GroupCoordinator(self._config, self._env.random, self._append)
+        coordinator = GroupCoordinator(self._config, self._append, new_uuid=self._new_uuid)
         coordinator.load(groups, now=loop.time())
         coordinator.committed(partition.high_watermark)
         self.coordinator = coordinator
@@ -130,6 +131,9 @@ class Tenure:
                 skipped=replay.skipped,
                 duration_ms=round((loop.time() - began_at) * 1000),
             )
+
+    def _new_uuid(self) -> UUID:
+        return UUID(int=self._env.random.getrandbits(128), version=4)
 
     async def _lead(self) -> Partition:
         """Wait for the replica to take the role that the metadata gave it; the next metadata ends a vain wait."""

@@ -27,6 +27,7 @@ CLIENT_SETTINGS = {
     "retry.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
     "topic.metadata.refresh.fast.interval.ms": 50,
+    "socket.timeout.ms": 5_000,  # a paused leader keeps its connection; only this makes the client look elsewhere
     "message.timeout.ms": 120_000,
 }
 

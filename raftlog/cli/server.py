@@ -51,23 +51,19 @@ def main(argv: Sequence[str]) -> None:
         log.warning(warning.event, **warning.fields)
     if arguments.exit_with_stdin:
         exit_with_stdin()
+    from raftlog import node  # after the log is set up, and only for a config that can be used
+
     try:
-        _run(config)
+        with asyncio.Runner(loop_factory=_loop_factory(config.event_loop)) as runner:
+            runner.run(node.run(config))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
-    except OSError as error:
+    except (node.NodeFailed, OSError) as error:
         log.error("node_failed", reason=str(error))
         sys.exit(exits.FAILED)
     except Exception:
         log.exception("node_failed")
         sys.exit(exits.FAILED)
-
-
-def _run(config: NodeConfig) -> None:
-    from raftlog import node
-
-    with asyncio.Runner(loop_factory=_loop_factory(config.event_loop)) as runner:
-        runner.run(node.run(config))
 
 
 def _loop_factory(choice: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

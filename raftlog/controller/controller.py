@@ -80,6 +80,7 @@ class Controller:
         self._soft = SoftState(0.0)
         self._connected: set[int] = set()
         self._fencing: set[int] = set()
+        self._sweep_due = False
         self._seen_at = self._ticked_at = 0.0
         self._rebalance_at = 0.0
 
@@ -191,7 +192,12 @@ class Controller:
             reply = None if settlement.complete else MORE
             return Decision(settlement.records, reply, settlement.events)
 
-        self._decide(decide)
+        def swept(outcome: Any) -> None:
+            if isinstance(outcome, KafkaError):
+                self._sweep_due = True  # the quorum took no more: the next tick tries again
+
+        self._sweep_due = False
+        self._decide(decide, swept)
 
     def _unfenced(self) -> list[int]:
         return [each.broker_id for each in self._runner.tail.brokers.values() if not each.fenced]
@@ -250,7 +256,7 @@ class Controller:
     def _heartbeat(self, request: Heartbeat, answer: Callable[[Any], None], now: float) -> None:
         broker = self._runner.tail.brokers.get(request.broker_id)
         if broker is not None and broker.broker_epoch == request.broker_epoch:
-            self._cleared(self._soft.heard(request.broker_id, now))
+            self._heard(request.broker_id, now)
         self._decide(
             lambda image: brokers.decide_heartbeat(
                 image, request, self._standing(image), self._unclean(image)
@@ -299,6 +305,8 @@ class Controller:
         self._watch_own_stalls(now)
         self._probe_due(now)
         self._fence_condemned(now)
+        if self._sweep_due:
+            self._sweep()
         if now >= self._rebalance_at:
             self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
             if self._config.auto_leader_rebalance_enable:
@@ -334,19 +342,18 @@ class Controller:
             fenced,
         )
 
-    def _cleared(self, doubt: bool) -> None:
-        """A doubt was cleared: settle what stood still because of it."""
-        if doubt and any(
-            broker.fenced or broker.in_controlled_shutdown for broker in self._runner.tail.brokers.values()
-        ):
-            self._sweep()
+    def _heard(self, broker_id: int, now: float) -> None:
+        present = self._runner.tail.brokers.values()
+        cleared = self._soft.heard(broker_id, now)
+        if cleared and any(each.fenced or each.in_controlled_shutdown for each in present):
+            self._sweep()  # settle what stood still because of the doubt
 
     def peer_connected(self, broker_id: int, now: float) -> None:
         """A broker's heartbeat connection came."""
         self._connected.add(broker_id)
         if self.active:
             self._watch_own_stalls(now)
-            self._cleared(self._soft.connected(broker_id))
+            self._soft.connected(broker_id)
 
     def peer_lost(self, broker_id: int, now: float) -> None:
         """A broker's heartbeat connection dropped: it is suspect, and probed at once."""
@@ -360,5 +367,5 @@ class Controller:
         """What became of a probe: refused, alive, or silent for 300 ms."""
         if self.active:
             self._watch_own_stalls(now)
-            self._cleared(self._soft.probed(broker_id, result))
+            self._soft.probed(broker_id, result)
             self._fence_condemned(now)

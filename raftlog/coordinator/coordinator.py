@@ -9,13 +9,13 @@ with the calls. Requests go to an active coordinator only; whoever owns it stand
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import GroupMaxSizeReached, InvalidGroupId, InvalidSessionTimeout, KafkaError
+from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.group import Group, GroupRecord, apply
 from raftlog.coordinator.membership import (
@@ -40,6 +40,8 @@ from raftlog.coordinator.sessions import MOST_EXPECTED, MemberKey, Sessions
 Append = Callable[[tuple[KeyValue, ...]], int]
 """Append keys and values as one batch, return the journal's end offset after it; on KafkaError nothing is appended."""
 
+log = get_logger(__name__)
+
 EXPIRY_RETRY_S = 1.0
 """An expiry that could not be appended is tried again after this."""
 
@@ -47,9 +49,9 @@ EXPIRY_RETRY_S = 1.0
 class GroupCoordinator:
     """The groups of one partition, from when they were read back until the partition is lost."""
 
-    def __init__(self, config: NodeConfig, chance: random.Random, append: Append) -> None:
+    def __init__(self, config: NodeConfig, append: Append, *, new_uuid: Callable[[], UUID]) -> None:
         self._config = config
-        self._chance = chance
+        self._new_uuid = new_uuid
         self._append = append
         self._runners: dict[str, Runner[Group]] = {}
         self._waiting: dict[str, Runner[Group]] = {}
@@ -136,13 +138,14 @@ class GroupCoordinator:
             elif isinstance(reply, Joined):
                 self._sessions.end(MemberKey(group_id, reply.member_id, expected=True))
                 self._sessions.renew(MemberKey(group_id, reply.member_id), now + session_s)
+                log.info("group_joined", group=group_id, generation=reply.generation, member=reply.member_id)
             answer(reply)
 
         self._run(group_id, decide, answered)
 
     def _new_member_id(self, request: JoinGroup) -> str:
         prefix = request.member.group_instance_id or request.client_id
-        return f"{prefix}-{UUID(int=self._chance.getrandbits(128), version=4)}"
+        return f"{prefix}-{self._new_uuid()}"
 
     def sync(self, request: SyncGroup, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with Synced or a KafkaError."""
@@ -191,6 +194,8 @@ class GroupCoordinator:
         def answered(reply: object) -> None:
             if isinstance(reply, KafkaError):
                 self._sessions.renew(key, now + EXPIRY_RETRY_S)
+            else:
+                log.info("group_member_expired", group=key.group_id, member=key.member_id)
 
         self._run(key.group_id, lambda group: decide_expire(group, key.member_id, now_ms=now_ms), answered)
 

@@ -88,7 +88,7 @@ def _require(api_key: int, version: int) -> None:
 
 
 def decode_request(api_key: int, version: int, buffer: memoryview, position: int) -> Any:
-    """Decode the body that runs from `position` to the end of the frame.
+    """Decode the body that starts at `position`; bytes behind it are ignored.
 
     Durations are ints of milliseconds. Raises InvalidRequest for malformed bytes, UnsupportedVersion for a
     version without schema.

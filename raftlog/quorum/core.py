@@ -177,6 +177,7 @@ class Core(SyncObj):  # type: ignore[misc]
         """A link to a peer is up. What it holds is unknown until it answers: it may have lost its disk."""
         node = self._nodes[peer]
         self._SyncObj__onNodeConnected(node)
+        self._SyncObj__serializer.cancelTransmisstion(node)
         if self.is_leader:
             self._SyncObj__raftMatchIndex[node] = 0
             self._SyncObj__raftNextIndex[node] = self.journal.last_index + 1
@@ -258,9 +259,8 @@ class Core(SyncObj):  # type: ignore[misc]
         And the leader's commit index speaks of the leader's log: ours is known to match no further than this message.
         """
         if message.term < self.term:
-            self.outbox.append(
-                (peer, HigherTerm(self.term))
-            )  # the core would say nothing, and the old leader go on
+            # the core would say nothing, and the old leader go on
+            self.outbox.append((peer, HigherTerm(self.term)))
             return
         previous, previous_term, entries = message.prev_index, message.prev_term, message.entries
         end = previous + len(entries)

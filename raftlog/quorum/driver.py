@@ -11,17 +11,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
-from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final
 
 from raftlog.base.env import Env
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.base.log import get_logger
+from raftlog.quorum.compaction import Compaction, Snapshots
 from raftlog.quorum.core import Core
 from raftlog.quorum.election import Election, Timing
 from raftlog.quorum.install import IncomingSnapshot
-from raftlog.quorum.journal import Journal, is_disk_full
+from raftlog.quorum.journal import Journal
 from raftlog.quorum.machine import StateMachine
 from raftlog.quorum.messages import (
     HigherTerm,
@@ -31,8 +30,9 @@ from raftlog.quorum.messages import (
     RequestVote,
     SnapshotChunk,
 )
-from raftlog.quorum.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from raftlog.quorum.snapshot import decode_snapshot
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
+from raftlog.quorum.writer import Writer
 
 log = get_logger("quorum")
 
@@ -41,18 +41,8 @@ MAX_UNCOMMITTED_BYTES: Final = 16 * 1024 * 1024
 MAX_INBOX_MESSAGES: Final = 10_000
 """Waiting while the disk is busy; beyond it messages are dropped, as a network may."""
 
-FAST_SYNC_SECONDS: Final = 0.0005
-"""Syncs that have lately been faster than this run on the loop."""
-
 STALL_SECONDS: Final = 0.1
-DISK_FULL_RETRY_SECONDS: Final = 1.0
-
-
-class Compaction(NamedTuple):
-    """When to take a snapshot: after so many entries, or when the log file is so large."""
-
-    entries: int = 5_000
-    size_bytes: int = 16 * 1024 * 1024
+"""A timer that comes so late means that our own loop stood still."""
 
 
 class Driver:
@@ -80,7 +70,6 @@ class Driver:
         self._env = env
         self._loop = asyncio.get_running_loop()
         self._machine = machine
-        self._compaction = compaction
         self._restore_at_boot()
         peers = sorted(peers)
         self._alone = not peers
@@ -98,16 +87,19 @@ class Driver:
         )
         self._inbox: deque[tuple[int, Message]] = deque()
         self._proposals: deque[tuple[int, bytes]] = deque()
-        self._proposed_bytes = 0
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        self._waiting_bytes = 0
         self._incoming = IncomingSnapshot()
         self._announced: tuple[int | None, int, bool] = (None, self.core.term, False)
         self._was_leader = False
-        self._scheduled = self._busy = self._stopped = self._disk_full = False
+        self._scheduled = self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
-        self._sync_seconds = 0.0
-        self._snapshotting = False
+        self._timer_at = 0.0
         self._compact_to = 0
-        self._snapshot_floor = self.journal.snapshot_index
+        self._writer = Writer(
+            env, self.journal, run=self._guarded, on_full=self._disk_full, on_space=self._disk_has_space
+        )
+        self._snapshots = Snapshots(env, self.journal, machine, compaction, on_durable=self._snapshot_durable)
 
     def _restore_at_boot(self) -> None:
         journal = self.journal
@@ -126,8 +118,7 @@ class Driver:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        if not self._busy:
-            self.journal.close()
+        self._writer.stop()
 
     @property
     def leader_id(self) -> int | None:
@@ -149,24 +140,19 @@ class Driver:
             raise InvalidRequest(
                 f"a metadata batch of {len(data)} bytes is over the limit of {MAX_COMMAND_BYTES}"
             )
-        uncommitted = self.journal.last_index - self.core.commit_index + len(self._proposals)
-        if uncommitted >= MAX_UNCOMMITTED_BATCHES or self._uncommitted_bytes(data) > MAX_UNCOMMITTED_BYTES:
+        waiting = len(self._uncommitted) + len(self._proposals)
+        if waiting >= MAX_UNCOMMITTED_BATCHES or self._waiting_bytes + len(data) > MAX_UNCOMMITTED_BYTES:
             raise RequestTimedOut("too many metadata changes wait for a majority")
         self._proposals.append((self.core.term, data))
-        self._proposed_bytes += len(data)
+        self._waiting_bytes += len(data)
         self._schedule()
 
     def transfer(self) -> bool:
         """Ask the most caught-up follower to take over; False if none is caught up."""
-        if self._busy or not self.core.is_leader or not self.core.transfer():
+        if self._writer.busy or not self.core.is_leader or not self.core.transfer():
             return False
         self._schedule()
         return True
-
-    def _uncommitted_bytes(self, data: bytes) -> int:
-        start = self.core.commit_index + 1
-        logged = sum(len(entry[0]) for entry in self.journal.entries(start, self.journal.last_index + 1))
-        return logged + self._proposed_bytes + len(data)
 
     # -- from the network ----------------------------------------------------------------
 
@@ -193,7 +179,7 @@ class Driver:
     # -- the round -----------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        if not (self._scheduled or self._busy or self._stopped):
+        if not (self._scheduled or self._writer.busy or self._stopped):
             self._scheduled = True
             self._loop.call_soon(self._guarded, self._deliver)
 
@@ -208,7 +194,7 @@ class Driver:
 
     def _deliver(self) -> None:
         self._scheduled = False
-        if self._busy:
+        if self._writer.busy:
             return
         if self._compact_to:
             self.journal.compact(self._compact_to)
@@ -216,23 +202,20 @@ class Driver:
         inbox, self._inbox = self._inbox, deque()
         for peer, message in inbox:
             self._take(peer, message)
-        while self._proposals:
-            term, data = self._proposals.popleft()
-            if self.core.is_leader and self.core.term == term:
-                self.core.propose(data)
-        self._proposed_bytes = 0
+        self._take_proposals()
         self._announce()
-        self._persist_then(self._tick)
+        self._writer.then(self._tick)
 
     def _tick(self) -> None:
         now = self._loop.time()
         if not self.core.is_leader and now >= self.election.deadline and not self._inbox:
             self._ask_for_votes(now)
         self.core.tick()
+        self._count_committed()
         if self.leading and not self.core.leads_all_committed:
             self._announce()  # a loss is told at once, a gain only once the term is durable
-        self._snapshot_if_due()
-        self._persist_then(self._release)
+        self._snapshots.take_if_due(self.core.applied_index)
+        self._writer.then(self._release)
 
     def _release(self) -> None:
         outbox, self.core.outbox = self.core.outbox, []
@@ -267,6 +250,23 @@ class Driver:
                 self.election.heard_leader(self._loop.time(), deadline)
         if isinstance(message, SnapshotChunk) and message.term == self.core.term:
             self._take_chunk(peer, message)
+
+    def _take_proposals(self) -> None:
+        """Put what was proposed into the log, unless the term that it was proposed in is over."""
+        core = self.core
+        while self._proposals:
+            term, data = self._proposals.popleft()
+            if core.is_leader and core.term == term:
+                core.propose(data)
+                self._uncommitted.append((core.journal.last_index, len(data)))
+            else:
+                self._waiting_bytes -= len(data)
+
+    def _count_committed(self) -> None:
+        """Make room for further proposals; those of a lost term wait for nobody."""
+        committed = self.core.commit_index if self.core.is_leader else self.core.journal.last_index
+        while self._uncommitted and self._uncommitted[0][0] <= committed:
+            self._waiting_bytes -= self._uncommitted.popleft()[1]
 
     def _answer_pre_vote(self, peer: int, asked: PreVote) -> None:
         core, now = self.core, self._loop.time()
@@ -307,7 +307,6 @@ class Driver:
             self._announce()
             self._machine.restore(snapshot.state)
             self.core.install(snapshot)
-            self._snapshot_floor = snapshot.end
             log.info("quorum_snapshot_installed", node_id=self.node_id, index=snapshot.end, bytes=len(data))
         self.core.answer_snapshot(peer, snapshot.end)
 
@@ -340,9 +339,10 @@ class Driver:
         if target is None or self._stopped:
             return
         if self._timer is not None:
-            if self._timer.when() <= target:
+            if self._timer_at <= target:
                 return
             self._timer.cancel()
+        self._timer_at = target
         self._timer = self._loop.call_at(target, self._wake)
 
     def _wanted_at(self) -> float | None:
@@ -353,119 +353,38 @@ class Driver:
         return None
 
     def _wake(self) -> None:
-        assert self._timer is not None
-        now, late = self._loop.time(), self._loop.time() - self._timer.when()
+        now = self._loop.time()
+        late = now - self._timer_at
         self._timer = None
         if late > STALL_SECONDS:
             self.election.stalled(late)
             self.core.forgive(now - self.election.timing.fallback + STALL_SECONDS)
         wanted = self._wanted_at()
-        if wanted is not None and now >= wanted and not self._busy:
+        if wanted is not None and now >= wanted and not self._writer.busy:
             self._guarded(self._deliver)
-        if self._timer is None and not self._busy:
+        if self._timer is None and not self._writer.busy:
             self._arm()
 
-    # -- the disk ------------------------------------------------------------------------
+    # -- trouble ----------------------------------------------------------------------
 
-    def _persist_then(self, stage: Callable[[], None]) -> None:
-        """Make what is staged durable, then go on with `stage`."""
-        journal = self.journal
-        if not journal.dirty:
-            stage()
-            return
-        on_loop = self._env.threads and not journal.heavy and self._sync_seconds < FAST_SYNC_SECONDS
-        job = journal.take()
-        if on_loop:
-            try:
-                self._timed(job)
-            except OSError as error:
-                self._not_written(job, stage, error)
-                return
-            stage()
-            return
-        self._write_on_thread(job, stage)
+    def _disk_full(self, error: OSError) -> None:
+        """Nothing leaves until there is space again, so the others elect; we stop believing that we lead."""
+        log.error("quorum_disk_full", node_id=self.node_id, reason=str(error))
+        self._tell(None, self.core.term, False)
 
-    def _write_on_thread(self, job: Callable[[], None], stage: Callable[[], None]) -> None:
-        self._busy = True
-        run = partial(self._timed, job) if self._env.threads else job
-        self._env.offload(run).add_done_callback(partial(self._thread_done, job, stage))
-
-    def _thread_done(
-        self, job: Callable[[], None], stage: Callable[[], None], future: asyncio.Future[None]
-    ) -> None:
-        self._busy = False
-        if self._stopped or future.cancelled():
-            self.journal.close()
-            return
-        self._guarded(partial(self._written, job, stage, future.exception()))
-
-    def _timed(self, job: Callable[[], None]) -> None:
-        started = perf_counter()
-        job()
-        self._sync_seconds += 0.2 * (perf_counter() - started - self._sync_seconds)
-
-    def _written(
-        self, job: Callable[[], None], stage: Callable[[], None], error: BaseException | None
-    ) -> None:
-        if error is not None:
-            self._not_written(job, stage, error)
-            return
-        if self._disk_full:
-            self._disk_full = False
-            log.info("quorum_disk_full_ended", node_id=self.node_id)
-            self.core.resign()
-        stage()
-
-    def _not_written(self, job: Callable[[], None], stage: Callable[[], None], error: BaseException) -> None:
-        """A full disk is waited for, silently to the peers, who elect another; anything else is the end."""
-        if not is_disk_full(error):
-            raise error
-        self._busy = True
-        if not self._disk_full:
-            self._disk_full = True
-            log.error("quorum_disk_full", node_id=self.node_id, reason=str(error))
-            self._tell(None, self.core.term, False)
-        self._loop.call_later(
-            DISK_FULL_RETRY_SECONDS, self._guarded, partial(self._write_on_thread, job, stage)
-        )
+    def _disk_has_space(self) -> None:
+        log.info("quorum_disk_full_ended", node_id=self.node_id)
+        self.core.resign()
 
     def _fail(self, error: BaseException) -> None:
         self._stopped = True
+        self._writer.stop()
         self.failed = error
         log.error("quorum_failed", node_id=self.node_id, reason=repr(error), exc_info=error)
         if self._announced[2]:
             self._tell(None, self._announced[1], False)
         self.on_failure(error)
 
-    # -- snapshots -----------------------------------------------------------------------
-
-    def _snapshot_if_due(self) -> None:
-        journal, index = self.journal, self.core.applied_index
-        fresh = index - self._snapshot_floor
-        entries, size_bytes = self._compaction
-        due = fresh >= entries or (fresh * 10 >= entries and journal.size_bytes > size_bytes)
-        if not due or self._snapshotting or index < 2:
-            return
-        self._snapshotting, self._snapshot_floor = True, index
-        previous, last = journal.entries(index - 1, index + 1)
-        encode = self._machine.snapshot()
-
-        def write() -> int:
-            data = encode_snapshot(Snapshot(previous, last, encode()))
-            journal.files.write(index, data)
-            return len(data)
-
-        self._env.offload(write).add_done_callback(partial(self._snapshot_written, index))
-
-    def _snapshot_written(self, index: int, future: asyncio.Future[int]) -> None:
-        """A snapshot that failed is tried again after as many entries once more; the log only grows meanwhile."""
-        self._snapshotting = False
-        if future.cancelled() or self._stopped:
-            return
-        error = future.exception()
-        if error is not None:
-            log.error("quorum_snapshot_failed", node_id=self.node_id, reason=repr(error))
-            return
-        log.info("quorum_snapshot_written", node_id=self.node_id, index=index, bytes=future.result())
+    def _snapshot_durable(self, index: int) -> None:
         self._compact_to = max(self._compact_to, index)
         self._schedule()

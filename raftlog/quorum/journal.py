@@ -6,7 +6,6 @@ thread. Nothing is written behind the driver's back. Ordering law inside a job: 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -227,8 +226,3 @@ class Journal:
     def close(self) -> None:
         """Note the commit index (a hint) and close; staged work is dropped, as in a crash."""
         self._wal.close()
-
-
-def is_disk_full(error: BaseException) -> bool:
-    """Whether an OSError only says that space is missing, so that the same group may be written again later."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

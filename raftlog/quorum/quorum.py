@@ -12,7 +12,8 @@ from raftlog.base.errors import NotController
 from raftlog.base.log import get_logger
 from raftlog.metadata.requests import QuorumDescription, QuorumReplica
 from raftlog.quorum.channel import Accepted, Hello, Identity
-from raftlog.quorum.driver import Compaction, Driver
+from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
 from raftlog.quorum.feed import Feed
 from raftlog.quorum.links import Links
@@ -104,7 +105,11 @@ class Quorum:
         }
         self._listener = Listener(self.identity, admit=self._admits, takers=takers)  # type: ignore[arg-type]
         self._driver, self._links, self._feed = driver, links, feed
-        await self._listener.start(where)
+        try:
+            await self._listener.start(where)
+        except OSError:
+            await self.stop()
+            raise
         links.start()
         driver.start()
 

@@ -60,8 +60,8 @@ class Window:
         return self._chunk
 
 
-def next_sound(segment: Segment, position: int, offset: int) -> int | None:
-    """Return the position of the first sound batch after a bad one, found by the looks of its header."""
+def next_sound(segment: Segment, position: int, offset: int, epoch: int) -> int | None:
+    """Return the position of the first sound batch of this or a later epoch after a bad one, found by its looks."""
     window = Window(segment)
     pattern = re.compile(
         re.escape((offset >> 32).to_bytes(4, "big")) + b"(?=.{12}" + bytes([MAGIC]) + b")", re.S
@@ -71,7 +71,7 @@ def next_sound(segment: Segment, position: int, offset: int) -> int | None:
         chunk = segment.file.pread(WALK_BYTES + HEADER_BYTES, position)
         for match in pattern.finditer(chunk):
             header = window.sound(position + match.start())
-            if header is not None and header.base_offset > offset:
+            if header is not None and header.base_offset > offset and header.leader_epoch >= epoch:
                 return position + match.start()
         position += WALK_BYTES
     return None

@@ -85,7 +85,7 @@ class OffsetIndex:
         if _SWAP:
             numbers.byteswap()
         offsets, positions = numbers[0::2], numbers[1::2]
-        while offsets and offsets[-1] == 0 and positions[-1] == 0 and len(offsets) > 1:
+        while offsets and offsets[-1] == 0 and positions[-1] == 0:
             offsets.pop()
             positions.pop()
         sound = (

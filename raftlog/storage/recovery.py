@@ -156,6 +156,7 @@ class _Recovery:
             segment = segments[number]
             begin = self._begin(segment, recovery_point) if number == first else (0, segment.base_offset)
             segment.start_recovery(*begin)
+            self._contents.epochs.truncate(begin[1])  # the walk finds them again
             position, offset = self._walk(segment, *begin)
             segment.verified = (begin[0], position)
             following_base = segments[number + 1].base_offset if number + 1 < len(segments) else offset
@@ -178,7 +179,7 @@ class _Recovery:
                 header = read_header(segment.file.pread(HEADER_BYTES, position))
                 return self._checked(segment, position, header.base_offset)
         except CorruptMessage:
-            _log.warning("index_rebuilt", path=segment.path)
+            _log.info("index_rebuilt", path=segment.path)
         return 0, segment.base_offset
 
     def _checked(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
@@ -203,6 +204,9 @@ class _Recovery:
         return position, offset
 
     def _follows(self, header: BatchHeader, offset: int) -> bool:
+        """Hold a batch to its place; an older epoch's batch is what a truncation that got lost left behind."""
+        if header.leader_epoch < self._contents.epochs.latest:
+            return False
         return header.base_offset == offset or (self._gaps and header.base_offset > offset)
 
     def _cut(self, number: int, position: int, offset: int) -> None:
@@ -217,6 +221,7 @@ class _Recovery:
         event = "log_damage_set_aside" if damaged else "log_tail_cut"
         _log.warning(event, directory=self._directory, offset=offset, cut_bytes=cut_bytes)
         for each in later:
+            each.close()
             paths = each.rename_away(".damaged" if damaged else ".deleted")
             if not damaged:
                 for path in paths:
@@ -229,8 +234,9 @@ class _Recovery:
         self, segment: Segment, later: list[Segment], position: int, offset: int
     ) -> int | None:
         """Return the end of what may have been acknowledged after a bad batch; None if it is a torn tail."""
-        following = next_sound(segment, position, offset)
-        sound_later = [each for each in later if each.size and Window(each).sound(0) is not None]
+        epoch = self._contents.epochs.epoch_at(offset - 1)
+        following = next_sound(segment, position, offset, epoch)
+        sound_later = [each for each in later if _begins_soundly(each, epoch)]
         if following is None and not sound_later:
             return None
         stop = segment.size if following is None else following
@@ -250,3 +256,8 @@ class _Recovery:
             self._contents.damage = merge(self._contents.damage, Damage(end_offset, recovery_point))
             mark(self._disk, self._directory, self._contents.damage)
             _log.error("flushed_records_missing", directory=self._directory, offset=end_offset)
+
+
+def _begins_soundly(segment: Segment, epoch: int) -> bool:
+    header = Window(segment).sound(0) if segment.size else None
+    return header is not None and header.leader_epoch >= epoch

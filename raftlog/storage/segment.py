@@ -466,8 +466,7 @@ class Segment:
         return self.path + ".index", self.path + ".timeindex"
 
     def rename_away(self, suffix: str) -> list[str]:
-        """Rename the segment's files so that no start finds them; returns the new paths."""
-        self.close()
+        """Rename the segment's files so that no start finds them; returns the new paths. The file stays open."""
         moved = []
         for kind in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
             if self._disk.exists(self.path + kind):

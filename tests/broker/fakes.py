@@ -1,4 +1,4 @@
-"""Stand-ins for what a broker server stands on: partitions in memory, a transport that records, clients on raw frames."""
+"""Stand-ins for what a broker server stands on: partitions in memory, a transport, clients on raw frames."""
 
 from __future__ import annotations
 
@@ -59,9 +59,11 @@ class FakeLog:
     ) -> bytes | None:
         if cached and self.partition.cold:
             return None
+        if self.partition.disk_error is not None:
+            raise self.partition.disk_error
         found: list[bytes] = []
         size = 0
-        for base, end, data in self.partition.batches:
+        for _base, end, data in self.partition.batches:
             if end <= offset or end > end_offset:
                 continue
             if size + len(data) > max_bytes and not (min_one and not found):
@@ -80,6 +82,8 @@ class FakePartition:
         self.high_watermark = self.log_end_offset = self.log_start_offset = 0
         self.auto_commit = True
         self.cold = False
+        self.disk_error: OSError | None = None
+        self.reported: list[OSError] = []
         self.is_leader = True
         self.error: KafkaError | None = None
         self.diverging: EpochEnd | None = None
@@ -153,6 +157,9 @@ class FakePartition:
         return PartitionRead(
             0, self.high_watermark, self.high_watermark, self.log_start_offset, records, self.diverging
         )
+
+    def storage_failed(self, error: OSError) -> None:
+        self.reported.append(error)
 
     def park(self, waiter: Any) -> None:
         self.parked[waiter] = None
@@ -253,7 +260,12 @@ def image(partitions: int = 4, leader: int = 1) -> MetadataImage:
     """Brokers 1 and 2, and the topic TOPIC; partition 0's leader is `leader` in epoch 3, the others' broker 2."""
     brokers = {
         each: BrokerState(
-            each, 10 + each, UUID(int=each), (Endpoint(LISTENER, f"b{each}", 9092),), rack=f"r{each}", fenced=False
+            each,
+            10 + each,
+            UUID(int=each),
+            (Endpoint(LISTENER, f"b{each}", 9092),),
+            rack=f"r{each}",
+            fenced=False,
         )
         for each in (1, 2)
     }
@@ -344,7 +356,9 @@ class Pipe:
         return decode_response(api_key, version, frame)[1]
 
 
-def request(api_key: int, version: int, correlation_id: int, message: Any, client_id: str | None = "t") -> bytes:
+def request(
+    api_key: int, version: int, correlation_id: int, message: Any, client_id: str | None = "t"
+) -> bytes:
     return encode_request(RequestHeader(api_key, version, correlation_id, client_id), message)
 
 

@@ -108,7 +108,7 @@ async def test_an_announced_length_alone_takes_no_memory() -> None:
     ],
 )
 async def test_what_cannot_be_a_frame_is_said_once_and_closes(start: bytes, reason: str) -> None:
-    """Framing is lost: one log line with a reason, then the connection closes. Source: the project's "Bad input" rules."""
+    """Framing is lost: one log line with a reason, then the connection closes. Source: the "Bad input" rules."""
     world = World(socket_request_max_bytes=100)
     pipe = world.connect()
     with capture_logs() as logs:
@@ -120,7 +120,15 @@ async def test_what_cannot_be_a_frame_is_said_once_and_closes(start: bytes, reas
     assert world.server.counters.closed_by_broker == {"framing_lost": 1}
 
 
-@pytest.mark.parametrize("body", [b"\0", b"\0\0\0\x09\0\0", b"\0\x00\0\x09\0\0\0\x01\xff\xff\x00", b"\0\x03\0\x09\0\0\0\x01\0\x05ab"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0",
+        b"\0\0\0\x09\0\0",
+        b"\0\x00\0\x09\0\0\0\x01\xff\xff\x00",
+        b"\0\x03\0\x09\0\0\0\x01\0\x05ab",
+    ],
+)
 async def test_a_malformed_request_closes_the_connection(body: bytes) -> None:
     """A frame whose inside lies gets no guess for an answer."""
     pipe = World().connect()
@@ -205,9 +213,7 @@ async def test_only_produce_requests_overlap() -> None:
     world = World()
     pipe = world.connect()
     make = request_shapes(22, 4)
-    pipe.send(
-        request(22, 4, 1, make.InitProducerIdRequest(transactional_id=None)), produce(2, (0, batch()))
-    )
+    pipe.send(request(22, 4, 1, make.InitProducerIdRequest(transactional_id=None)), produce(2, (0, batch())))
     assert world.partition.log_end_offset == 0
     await _until(lambda: world.partition.log_end_offset == 1)
     assert pipe.correlation_ids() == [1, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
@@ -213,6 +214,21 @@ async def test_what_wakes_a_session_during_a_cold_read_is_not_forgotten() -> Non
     assert len(session_of(pipe)[1][1].records) == 61
 
 
+@pytest.mark.parametrize(("number", "reports"), [(errno.EIO, 1), (errno.ENOENT, 0)])
+async def test_a_cold_read_that_fails_is_told_and_a_bad_disk_reported(number: int, reports: int) -> None:
+    """KAFKA_STORAGE_ERROR makes clients look for another leader; EIO takes the log directory offline."""
+    cold = filled(0)
+    cold.cold = True
+    cold.disk_error = OSError(number, "no")
+    world = World(cold)
+    pipe = world.connect()
+    pipe.send(fetch(1, (0, 0)))
+    world.offload.run()
+    await settle()
+    assert told(pipe)[0].error_code == 56
+    assert len(cold.reported) == reports
+
+
 async def test_a_cold_read_of_a_lost_connection_is_dropped() -> None:
     """Its thread may finish, nobody is answered."""
     cold = filled(0)
@@ -416,9 +432,7 @@ async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions
     wanted = [(each, 0) for each in range(4)]
     pipe.send(fetch(1, *wanted, session=(0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
     session = pipe.answer(1, 17).session_id
-    wait = fetch(
-        2, session=(session, 1), max_wait_ms=60_000, version=17, replica=(2, 12), topic=TOPIC_ID
-    )
+    wait = fetch(2, session=(session, 1), max_wait_ms=60_000, version=17, replica=(2, 12), topic=TOPIC_ID)
     pipe.send(wait)
     producer.send(*(produce(each, (each % 4, batch()), acks=0) for each in range(12)))
     await settle()

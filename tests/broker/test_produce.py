@@ -57,7 +57,10 @@ async def test_acks_all_answers_when_all_its_partitions_are_committed() -> None:
     two.commit()
     assert not pipe.transport.written
     one.commit()
-    assert [(each.index, each.error_code, each.base_offset) for each in results(pipe)] == [(0, 0, 0), (1, 0, 0)]
+    assert [(each.index, each.error_code, each.base_offset) for each in results(pipe)] == [
+        (0, 0, 0),
+        (1, 0, 0),
+    ]
     assert len(world.server.deadlines) == 0
 
 

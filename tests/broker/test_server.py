@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from socket import SO_KEEPALIVE, SO_RCVBUF, SOL_SOCKET
 from typing import Any
 
 import pytest
@@ -218,6 +219,23 @@ async def test_a_follower_proves_itself_over_its_channel() -> None:
         (connection,) = world.server.connections
         assert connection.peer == ReplicaId(2, 12)
         channel.close()
+
+
+async def test_socket_buffers_are_the_kernels_unless_the_operator_says_otherwise() -> None:
+    """socket.receive.buffer.bytes; Linux doubles what is asked for."""
+    found = []
+    for given in ({}, {"socket.receive.buffer.bytes": "20000"}):
+        world = World(given=given)
+        async with serving(world) as connect:
+            client = await connect()
+            client.writer.write(api_versions(1))
+            await client.answer()
+            (connection,) = world.server.connections
+            assert connection._transport is not None
+            socket = connection._transport.get_extra_info("socket")
+            found.append(socket.getsockopt(SOL_SOCKET, SO_RCVBUF))
+            assert socket.getsockopt(SOL_SOCKET, SO_KEEPALIVE) == 1
+    assert found[0] > 40_000 == found[1]
 
 
 async def test_counters_count() -> None:

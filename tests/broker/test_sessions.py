@@ -63,9 +63,7 @@ def test_a_larger_newcomer_takes_the_place_of_the_smallest_that_had_its_time() -
     cache = sessions()
     small, large = begin(cache, 2, 0.0), begin(cache, 8, 0.0)
     for session, epoch in ((small, 1), (large, 1)):
-        cache.open(
-            request(0, session=(session.session_id, epoch)), VERSION, replica=False, now=EVICTION_S
-        )
+        cache.open(request(0, session=(session.session_id, epoch)), VERSION, replica=False, now=EVICTION_S)
     assert begin(cache, 2, EVICTION_S + 1).session_id == 0, "not larger than the smallest"
     newcomer = begin(cache, 3, EVICTION_S + 1)
     assert newcomer.session_id != 0

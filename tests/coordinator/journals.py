@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import random
+import itertools
 from typing import Any
+from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import KafkaError
@@ -33,7 +34,11 @@ class Bench:
         self.refuses: KafkaError | None = None
         self.autocommit = autocommit
         self.now = 100.0
-        self.coordinator = GroupCoordinator(config(), random.Random(1), self.append)
+        self.numbers = itertools.count(1)
+        self.coordinator = self.new_coordinator()
+
+    def new_coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(config(), self.append, new_uuid=lambda: UUID(int=next(self.numbers)))
 
     def append(self, records: tuple[KeyValue, ...]) -> int:
         if self.refuses is not None:
@@ -57,7 +62,7 @@ class Bench:
 
     def fail_over(self) -> None:
         """A new coordinator reads the journal back."""
-        self.coordinator = GroupCoordinator(config(), random.Random(2), self.append)
+        self.coordinator = self.new_coordinator()
         self.coordinator.load(self.replayed().values(), now=self.now)
 
     def ask(self, call: Any, *args: Any, **times: Any) -> Any:

@@ -98,3 +98,11 @@ def _functions(parent: ast.AST, prefix: str, *, in_class: bool, public: bool) ->
             yield from _functions(node, f"{prefix}{node.name}.", in_class=True, public=seen)
         else:
             yield from _functions(node, prefix, in_class=in_class, public=public)
+
+
+def judge(found: set[str], exceptions: frozenset[str]) -> None:
+    """What breaks a rule is a listed exception, and every listed exception still breaks it: the list only shrinks."""
+    assert not found - exceptions, f"breaks the rule: {sorted(found - exceptions)}"
+    assert not exceptions - found, (
+        f"keeps the rule by now, take it off the list: {sorted(exceptions - found)}"
+    )

@@ -77,6 +77,12 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert message.topics is None and message.allow_auto_topic_creation
 
 
+def test_bytes_behind_a_message_are_ignored() -> None:
+    """What librdkafka 2.16 sends for all topics: the count keeps its four reserved bytes, of which Kafka reads one."""
+    body = bytes.fromhex("00000000010000")
+    assert codec.decode_request(3, 13, memoryview(body), 0).topics is None
+
+
 def test_tagged_field_whose_length_lies_is_refused() -> None:
     """A known tag must fill its length exactly, else what follows would be misread."""
     body = encode(request_shapes(1, 12).FetchRequest())[:-1]

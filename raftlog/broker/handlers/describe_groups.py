@@ -17,6 +17,7 @@ FIRST_NOT_FOUND_VERSION: Final = 6
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer per group."""
     make = response_shapes(API_KEY, request.api_version)
     return make.DescribeGroupsResponse(
         groups=tuple([await _describe(broker, request, group_id) for group_id in message.groups])

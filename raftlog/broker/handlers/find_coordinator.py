@@ -26,6 +26,7 @@ class Found(NamedTuple):
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer per key; a key that cannot be placed has its own error."""
     version = request.api_version
     key_type = getattr(message, "key_type", GROUP)
     if version < FIRST_BATCHED_VERSION:

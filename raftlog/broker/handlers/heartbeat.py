@@ -13,6 +13,7 @@ API_KEY: Final = ApiKey.HEARTBEAT
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer whether the member still belongs to its generation."""
     member = MemberRef(message.member_id, getattr(message, "group_instance_id", None))
     await broker.groups.heartbeat(message.group_id, member, message.generation_id)
     return build(API_KEY, request.api_version)

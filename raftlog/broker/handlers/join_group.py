@@ -18,6 +18,7 @@ FIRST_NULLABLE_PROTOCOL_VERSION: Final = 7
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer once the new generation is committed; from v4 on a newcomer first gets its id."""
     reply = await broker.groups.join(_request(request, message))
     if isinstance(reply, MemberIdRequired):
         return _failed(request, MemberIdRequiredError.code, reply.member_id)
@@ -73,4 +74,5 @@ def _failed(request: RequestContext, error_code: int, member_id: str) -> Any:
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say what is wrong with the whole request."""
     return _failed(request, error.code, message.member_id)

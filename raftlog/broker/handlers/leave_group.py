@@ -16,6 +16,7 @@ FIRST_BATCHED_VERSION: Final = 3
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer once the members' leaving is committed."""
     version = request.api_version
     if version < FIRST_BATCHED_VERSION:
         await broker.groups.leave(message.group_id, MemberRef(message.member_id))
@@ -42,4 +43,5 @@ async def _leave(broker: BrokerContext, group_id: str, member: MemberRef) -> int
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say what is wrong with the whole request."""
     return build(API_KEY, request.api_version, error_code=error.code, members=())

@@ -14,6 +14,7 @@ CLASSIC: Final = "classic"
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer with all groups here, COORDINATOR_LOAD_IN_PROGRESS while some are still read back."""
     make = response_shapes(API_KEY, request.api_version)
     states = {each.lower() for each in getattr(message, "states_filter", ())}
     types = {each.lower() for each in getattr(message, "types_filter", ())}

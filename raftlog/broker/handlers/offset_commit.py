@@ -22,6 +22,7 @@ Place = tuple[int, int]
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer per partition once the commit is committed."""
     codes: dict[Place, int] = {}
     commits = _commits(broker, request, message, codes)
     if commits:

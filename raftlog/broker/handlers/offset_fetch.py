@@ -27,6 +27,7 @@ Row = tuple[int, CommittedOffset, int]
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer with what is committed; -1 where nothing is."""
     version = request.api_version
     make = response_shapes(API_KEY, version)
     if version >= FIRST_BATCHED_VERSION:

@@ -61,8 +61,11 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     if request.acks == NO_ACKS:
         _close_on_error(connection, pending)
         return
-    pending.settle()
-    connection.hold(pending)
+    buffers = pending.settle()
+    if buffers is None:
+        connection.hold(pending)
+    else:
+        connection.respond(buffers)
 
 
 def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | None:
@@ -93,7 +96,7 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
 class PendingProduce(Slot):
     """One produce request, from its first append to its response. It is what hangs on partitions (`CommitWaiter`)."""
 
-    __slots__ = ("_open", "_settling", "_ticket", "_wanted", "header", "topics")
+    __slots__ = ("_leaders", "_open", "_settling", "_ticket", "_wanted", "header", "topics")
 
     overlaps = True
 
@@ -105,6 +108,7 @@ class PendingProduce(Slot):
         self._wanted = request
         self._open: dict[Partition, tuple[list[Produced], int, int]] = {}
         """What is not committed: where its result stands, and up to which offset it waits."""
+        self._leaders: tuple[int, ...] = ()
         self._ticket = NOTHING
         self._settling = True
 
@@ -153,17 +157,17 @@ class PendingProduce(Slot):
                 (topic, [Produced(index, error.code, error_message=error.message) for index, _ in batches])
             )
 
-    def settle(self) -> None:
-        """Answer, or wait for what is not committed yet."""
+    def settle(self) -> tuple[bytes] | None:
+        """Return the response, or None: something is not committed yet."""
         timeout_ms = max(0, self._wanted.timeout_ms)
         del self._wanted  # it refers to the receive buffer
         for partition, (_, _, end_offset) in tuple(self._open.items()):
             partition.await_commit(end_offset, self)
         self._settling = False
-        if self._open:
-            self._ticket = self.connection.server.deadlines.add(self, timeout_ms)
-        else:
-            self._respond()
+        if not self._open:
+            return self._encode()
+        self._ticket = self.connection.server.deadlines.add(self, timeout_ms)
+        return None
 
     def committed(self, partition: Partition) -> None:
         """The partition's high watermark passed what this request appended."""
@@ -203,19 +207,16 @@ class PendingProduce(Slot):
         leader = None
         if error.code in MOVED and self.header.api_version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(self.connection.server.broker, topic, index)
+            if leader is not None:
+                self._leaders = (*self._leaders, leader[0])
         return Produced(index, error.code, error_message=error.message, leader=leader)
 
     def _respond(self) -> None:
         self._stop_waiting()
-        leaders = [
-            produced.leader[0] for _, results in self.topics for produced in results if produced.leader
-        ]
-        connection = self.connection
+        self.answer(self._encode())
+
+    def _encode(self) -> tuple[bytes]:
+        _, version, correlation_id, _ = self.header
+        connection, leaders = self.connection, self._leaders
         endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
-        self.answer(
-            (
-                encode_produce_response(
-                    self.header.api_version, self.header.correlation_id, self.topics, endpoints=endpoints
-                ),
-            )
-        )
+        return (encode_produce_response(version, correlation_id, self.topics, endpoints=endpoints),)

@@ -13,6 +13,7 @@ API_KEY: Final = ApiKey.SYNC_GROUP
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer with the member's own assignment once it is committed."""
     reply = await broker.groups.sync(
         SyncGroup(
             group_id=message.group_id,

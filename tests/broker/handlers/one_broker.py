@@ -85,13 +85,13 @@ class Cluster:
         self.image = cluster_image() if image is None else image
         self.asked: list[Request] = []
         self.answers: dict[type[Any], Answer] = {}
-        fields = {"node_id": OWN_ID, "log_dirs": ("/data/one",), **config}
+        fields = {"node_id": OWN_ID, **config}
         self.broker = BrokerContext(
             env=Env(offload=_on_the_loop),
             config=NodeConfig(**fields),
             image=lambda: self.image,
             submit=self._submit,
-            replicas=SimpleNamespace(partitions={}),
+            replicas=SimpleNamespace(),
         )
 
     def _submit(self, request: Request, *, timeout: float | None = None) -> Awaitable[Reply]:

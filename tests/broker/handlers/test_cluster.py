@@ -135,14 +135,8 @@ async def test_a_cursor_holds_for_named_topics_too() -> None:
     assert [(each.name, each.error_code) for each in gone.topics] == [("aa", 3)]
 
 
-def replica(path: str, size_bytes: int) -> Any:
-    return SimpleNamespace(
-        log=SimpleNamespace(directory=path, size_bytes=size_bytes), high_watermark=9, log_end_offset=7
-    )
-
-
-class TwoDisks:
-    """A disk that is full of numbers, and one that is sick."""
+class Disks:
+    """Volumes of a thousand bytes, but one that is sick."""
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         if path == "/data/sick":
@@ -150,16 +144,26 @@ class TwoDisks:
         return 1000, 400
 
 
+def volume(path: str, logs: dict[tuple[str, int], int], *, error: OSError | None = None) -> Any:
+    sizes = {
+        TopicPartition(*name): SimpleNamespace(size_bytes=size, log_end_offset=7)
+        for name, size in logs.items()
+    }
+    return SimpleNamespace(path=path, logs=sizes, error=error)
+
+
 def with_replicas() -> Cluster:
-    cluster = Cluster(log_dirs=("/data/one", "/data/sick"))
-    cluster.broker.env.disk = TwoDisks()
-    cluster.broker.replicas.partitions.update(
-        {
-            TopicPartition("b", 1): replica("/data/one/b-1", 20),
-            TopicPartition("b", 0): replica("/data/one/b-0", 10),
-            TopicPartition("a", 0): replica("/data/sick/a-0", 30),
-            TopicPartition("a", 1): SimpleNamespace(log=None),
-        }
+    cluster = Cluster()
+    cluster.broker.env.disk = Disks()
+    volumes = [
+        volume("/data/one", {("b", 1): 20, ("b", 0): 10, ("being-removed", 0): 5}),
+        volume("/data/sick", {("a", 0): 30}),
+        volume("/data/failed", {("a", 1): 30}, error=OSError(5, "input/output error")),
+    ]
+    held = SimpleNamespace(high_watermark=9)
+    cluster.broker.replicas = SimpleNamespace(
+        logs=SimpleNamespace(volumes=volumes),
+        partitions={TopicPartition(*name): held for name in (("b", 0), ("b", 1), ("a", 0), ("a", 1))},
     )
     return cluster
 
@@ -168,8 +172,8 @@ def with_replicas() -> Cluster:
 async def test_log_directories_are_described(version: int) -> None:
     """Sizes by partition, volume sizes from version 4 on (KIP-827); a sick disk is KAFKA_STORAGE_ERROR."""
     response = await with_replicas().call(LOG_DIRS, version, topics=None)
-    one, sick = response.results
-    assert (one.error_code, one.log_dir, sick.error_code) == (0, "/data/one", 56)
+    one, sick, failed = response.results
+    assert (one.error_code, one.log_dir, sick.error_code, failed.error_code) == (0, "/data/one", 56, 56)
     assert [
         (
             topic.name,
@@ -179,14 +183,14 @@ async def test_log_directories_are_described(version: int) -> None:
     ] == [("b", [(0, 10, 2), (1, 20, 2)])]
     if version >= 4:
         assert (one.total_bytes, one.usable_bytes) == (1000, 400)
-        assert (sick.total_bytes, sick.usable_bytes) == (-1, -1)
+        assert (sick.total_bytes, sick.usable_bytes, sick.topics, failed.topics) == (-1, -1, (), ())
 
 
 async def test_log_directories_are_described_for_named_partitions() -> None:
     """Directories without any of them are told all the same."""
     topic = request_shapes(LOG_DIRS, 4).DescribableLogDirTopic(topic="b", partitions=(1, 7))
     response = await with_replicas().call(LOG_DIRS, 4, topics=(topic,))
-    assert [[each.name for each in result.topics] for result in response.results] == [["b"], []]
+    assert [[each.name for each in result.topics] for result in response.results] == [["b"], [], []]
     assert [each.partition_index for each in response.results[0].topics[0].partitions] == [1]
 
 

@@ -90,6 +90,14 @@ async def test_sources_and_synonyms_are_told_nearest_first() -> None:
     assert plain.configs[0].synonyms == ()
 
 
+async def test_no_names_mean_all_configs() -> None:
+    """An empty list of names is taken like null, as in Kafka's ConfigHelper."""
+    make = request_shapes(DESCRIBE, 4)
+    asked = make.DescribeConfigsResource(resource_type=TOPIC, resource_name="a", configuration_keys=())
+    response = await Cluster().call(DESCRIBE, 4, resources=(asked,))
+    assert len(response.results[0].configs) == len(settings_of(TopicConfig))
+
+
 async def test_documentation_is_told_when_asked_for() -> None:
     """include_documentation from version 3 on (KIP-569)."""
     result = await describe(Cluster(), 4, TOPIC, "a", include_documentation=True)
