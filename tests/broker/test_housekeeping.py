@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from raftlog.base.types import TopicPartition
 from raftlog.storage.log_directory import decode_offsets
 from tests.broker.world import World, play, until
@@ -21,12 +19,12 @@ def test_high_watermarks_are_checkpointed() -> None:
 
     async def story(world: World) -> None:
         world.create()
-        await asyncio.sleep(0.1)
+        await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("a", "b"))
-        await asyncio.sleep(6)
+        await world.pass_time(6)
         assert offsets(world, "replication-offset-checkpoint") == {NAME: 2}
         syncs = world[1].host.disk.syncs
-        await asyncio.sleep(20)
+        await world.pass_time(20)
         assert world[1].host.disk.syncs == syncs
 
     play(story, size=1)
@@ -37,9 +35,9 @@ def test_the_recovery_point_follows_what_is_flushed() -> None:
 
     async def story(world: World) -> None:
         world.create()
-        await asyncio.sleep(0.1)
+        await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("a", "b"))
-        await asyncio.sleep(65)
+        await world.pass_time(65)
         assert offsets(world, "recovery-point-offset-checkpoint") == {NAME: 2}
         assert world[1].partition().log.recovery_point == 2
 
@@ -51,11 +49,11 @@ def test_deleted_records_stay_deleted_over_a_restart() -> None:
 
     async def story(world: World) -> None:
         world.create()
-        await asyncio.sleep(0.1)
+        await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("a"))
         await world[1].host.start(world[1].produce("b"))
         world[1].partition().delete_records(1)
-        await asyncio.sleep(65)
+        await world.pass_time(65)
         world[1].host.crash()
         await world.start(1)
         assert world[1].partition().log_start_offset == 1
@@ -69,12 +67,12 @@ def test_expired_records_go_and_their_files_later() -> None:
     async def story(world: World) -> None:
         world.create()
         world.publish(configs={("topic", "t"): {"retention.ms": "1000"}})
-        await asyncio.sleep(0.1)
+        await world.pass_time(0.1)
         await world[1].host.start(world[1].produce("a"))
         folder = "/data/t-0"
         await until(lambda: world[1].partition().log_start_offset == 1, within=400)
         assert any(name.endswith(".deleted") for name in world[1].host.disk.listdir(folder))
-        await asyncio.sleep(100)
+        await world.pass_time(100)
         assert not any(name.endswith(".deleted") for name in world[1].host.disk.listdir(folder))
 
     play(story, size=1)

@@ -166,6 +166,10 @@ class World:
             while not broker.ready.is_set():
                 await asyncio.sleep(0.001)
 
+    async def pass_time(self, seconds: float) -> None:
+        """Virtual seconds."""
+        await asyncio.sleep(seconds)
+
     # -- the controller -----------------------------------------------------------------------------------------
 
     def publish(self, **changes: Any) -> None:
