@@ -211,6 +211,21 @@ def test_whose_records_they_are_is_as_durable_as_the_records() -> None:
         play(story, size=1, seed=seed)
 
 
+def test_a_restarted_broker_takes_no_role_of_its_earlier_life() -> None:
+    """Its own metadata may lag: until an image holds its new registration, it leads and follows nothing."""
+
+    async def story(world: World) -> None:
+        epoch, world[1].epoch = world[1].epoch, 999
+        world.create()
+        await world.pass_time(0.1)
+        assert not world[1].replicas.partitions
+        world[1].epoch = epoch
+        world.publish()
+        await until(lambda: world[1].replicas.partitions and world[1].partition().is_leader)
+
+    play(story)
+
+
 def test_a_clean_stop_leaves_a_marked_directory_and_high_watermarks() -> None:
     """The next start trusts the files, and begins with the high watermark that it had."""
 
