@@ -25,10 +25,18 @@ class Storm:
 
     def strike(self) -> None:
         one, other = self.chance.sample(sorted(self.world.hosts), 2)
-        self.chance.choice(
-            [self.crash, self.crash, self.restart, self.restart, self.pause, self.resume, self.resume]
-            + [self.cut, self.clog, self.heal, self.heal, self.blackout, self.calm, self.calm]
-        )(one, other)
+        faults = [self.crash, self.crash, self.pause, self.cut, self.clog, self.blackout]
+        cures = [
+            self.restart,
+            self.restart,
+            self.resume,
+            self.resume,
+            self.heal,
+            self.heal,
+            self.calm,
+            self.calm,
+        ]
+        self.chance.choice([*faults, *cures])(one, other)
 
     def crash(self, one: int, _other: int) -> None:
         if one not in self.down:
@@ -88,6 +96,7 @@ async def storm(loop: SimLoop, voters: int, rounds: int) -> str:
     weather.calm(0, 0)
     await asyncio.sleep(1)
     await world.settle(b"the end")
+    assert len(world.oracle.leaders) > 1 and len(world.oracle.committed) > rounds
     return f"{len(world.oracle.committed)} of {number} committed, {len(world.oracle.leaders)} leaders"
 
 
