@@ -80,7 +80,7 @@ class Storm:
         self.restart(0, 0)
 
 
-async def storm(loop: SimLoop, voters: int, rounds: int) -> str:
+async def storm(loop: SimLoop, voters: int, rounds: int) -> tuple[int, int]:
     """Append batches in fair weather and foul, to whoever thinks it leads; then heal, and hold all to the oracle."""
     world = World(loop, voters, compaction=Compaction(entries=40))
     weather = Storm(loop, world)
@@ -96,8 +96,7 @@ async def storm(loop: SimLoop, voters: int, rounds: int) -> str:
     weather.calm(0, 0)
     await asyncio.sleep(1)
     await world.settle(b"the end")
-    assert len(world.oracle.leaders) > 1 and len(world.oracle.committed) > rounds
-    return f"{len(world.oracle.committed)} of {number} committed, {len(world.oracle.leaders)} leaders"
+    return len(world.oracle.committed), len(world.oracle.leaders)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -106,7 +105,8 @@ def test_a_storm_loses_nothing_that_was_committed(seed: int, monkeypatch: pytest
     monkeypatch.setattr(seams, "BATCH_BYTES", 40)
     voters = 5 if seed % 3 == 2 else 3
     run = simulate(lambda loop: storm(loop, voters, 60), seed=seed)
-    print(seed, run.result, round(run.seconds), "s", run.steps, "steps")
+    committed, leaders = run.result
+    assert committed > 100 and leaders > 2, "the storm was none"
 
 
 def test_the_same_seed_gives_the_same_trace() -> None:
