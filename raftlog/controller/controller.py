@@ -265,8 +265,7 @@ class Controller:
         )
 
     def _register(self, request: RegisterBroker, answer: Callable[[Any], None], now: float) -> None:
-        broker_id = request.broker_id
-        in_session = self._soft.in_session(broker_id, now)
+        in_session = self._soft.in_session(request.broker_id, now)
 
         def decide(image: MetadataImage) -> Decision:
             return brokers.decide_register(
@@ -277,10 +276,7 @@ class Controller:
                 unclean=self._unclean(image),
             )
 
-        before = self._runner.tail.brokers.get(broker_id)
         self._decide(decide, answer)
-        if self.active and self._runner.tail.brokers.get(broker_id) is not before:
-            self._soft.registered(broker_id, now)
 
     # --- liveness
 

@@ -47,10 +47,6 @@ class SoftState:
             if broker_id not in present:
                 contact.probe_at = now + CONNECT_WITHIN_S
 
-    def registered(self, broker_id: int, now: float) -> None:
-        """A new incarnation: nothing that was known of the last one holds."""
-        self._contacts[broker_id] = Contact(now + self._session_s)
-
     def heard(self, broker_id: int, now: float) -> bool:
         """A heartbeat of the current incarnation came. Returns whether this clears a doubt."""
         contact = self._contacts.get(broker_id)

@@ -89,8 +89,9 @@ class Feed:
         """Serve an authenticated observer."""
         follower = _Follower(channel)
         self._followers.append(follower)
-        channel.on_frame = lambda payload: self._heard(follower, payload)
-        channel.on_lost = lambda _reason: self._followers.remove(follower)
+        channel.attach(
+            lambda payload: self._heard(follower, payload), lambda _reason: self._followers.remove(follower)
+        )
         channel.on_writable = lambda: self._push(follower)
         if self._timer is None:
             self._tick()

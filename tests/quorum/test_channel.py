@@ -39,8 +39,7 @@ class Server:
 
     def opened(self, channel: Accepted) -> None:
         self.open.append(channel)
-        channel.on_frame = self.frames.append
-        channel.on_lost = self.lost.append
+        channel.attach(self.frames.append, self.lost.append)
 
 
 def who(node_id: int, secret: bytes = b"secret", cluster_id: str | None = None) -> Identity:
@@ -78,8 +77,9 @@ async def test_both_ends_know_each_other_and_frames_arrive_in_order() -> None:
         await until(lambda: len(server.frames) == len(sent))
         assert server.frames == sent
         answers: list[bytes] = []
-        channel.on_frame = answers.append
         server.open[0].send(b"back")
+        await asyncio.sleep(0.01)
+        channel.attach(answers.append, answers.append)
         await until(lambda: answers == [b"back"])
 
 
@@ -155,7 +155,7 @@ async def test_a_frame_reflected_to_its_sender_closes_the_channel() -> None:
     async with serving(who(1)) as server:
         channel = await connected(server)
         lost: list[str] = []
-        channel.on_lost = lost.append
+        channel.attach(lambda _payload: None, lost.append)
         mac = channel._mac(channel._send_key, 0, b"x")
         server.open[0]._transport.write(struct.pack(">I", 1 + len(mac)) + b"x" + mac)  # type: ignore[union-attr]
         await until(lambda: lost)

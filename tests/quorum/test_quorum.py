@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -382,7 +383,7 @@ def test_all_that_was_committed_is_applied_before_one_leads() -> None:
             leader = await world.leader()
             for burst in range(10):
                 world.append(b"%d.%d" % (number, burst))
-            await world.until(lambda mark=b"%d.9" % number: world.applied(mark, leader))  # type: ignore[misc]
+            await world.until(partial(world.applied, b"%d.9" % number, leader))
             world.crash(leader)
             new = await world.leader(among=world.nodes)
             assert world.applied(b"%d.9" % number, new)
