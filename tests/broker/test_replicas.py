@@ -131,6 +131,17 @@ def test_a_zombies_suffix_is_cut_when_it_comes_back() -> None:
     play(story)
 
 
+def test_log_directories_are_opened_once() -> None:
+    """Opening takes the clean-shutdown marker away: a second look would find an unclean stop."""
+
+    async def story(world: World) -> None:
+        volumes = tuple(world[1].replicas.logs.volumes)
+        world[1].replicas.logs.open_directories(None)
+        assert tuple(world[1].replicas.logs.volumes) == volumes
+
+    play(story, size=1)
+
+
 def test_a_failed_log_directory_stops_leading_and_is_reported() -> None:
     """H16/H17: EIO on sync; no acknowledgement, no second sync, the directory's id goes into the heartbeats."""
 
