@@ -73,6 +73,12 @@ class SnapshotFiles:
         names = self._disk.listdir(self._directory)
         return sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))
 
+    def remove_unfinished(self) -> None:
+        """Remove what a crash left half written."""
+        for name in self._disk.listdir(self._directory):
+            if name.endswith(".tmp"):
+                self._disk.remove(f"{self._directory}/{name}")
+
     def load_newest(self) -> Snapshot | None:
         """Raises DamagedJournal naming the file; an older one is no substitute, the log was cut to the newest."""
         indexes = self.indexes()

@@ -262,8 +262,8 @@ def test_no_bytes_of_a_stranger_raise(chunks: list[bytes]) -> None:
         def __init__(self) -> None:
             self.closed = False
 
-        def get_extra_info(self, _name: str) -> tuple[str, int]:
-            return ("stranger", 1)
+        def get_extra_info(self, name: str) -> tuple[str, int] | None:
+            return ("stranger", 1) if name == "peername" else None
 
         def write(self, _data: bytes) -> None:
             pass
