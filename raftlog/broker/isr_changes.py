@@ -1,4 +1,4 @@
-"""Carries the ISR changes of all partitions led here to the controller: one request under way, each with all that is due.
+"""Carries the ISR changes of the partitions led here to the controller: one request at a time, with all that is due.
 
 A proposal whose fate is unknown (no answer, no controller) is sent again as it was, until an answer or the metadata
 image settles it: the partition epoch in it keeps it from being applied twice.
@@ -31,7 +31,12 @@ class IsrChanges:
     """Proposals that are due, and the one request that is under way."""
 
     def __init__(
-        self, submit: Submit, *, broker_id: int, broker_epoch: Callable[[], int], loop: asyncio.AbstractEventLoop
+        self,
+        submit: Submit,
+        *,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._submit = submit
         self._broker_id = broker_id

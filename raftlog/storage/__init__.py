@@ -1,1 +1,2 @@
-"""TODO room docstring."""
+"""One partition's log on one disk, in Apache Kafka's formats: segments, indexes, producer state, leader epochs,
+recovery and retention. Knows nothing of leaders, followers or clients."""

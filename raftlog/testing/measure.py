@@ -112,7 +112,9 @@ def mock_throughput(*, record_bytes: int, records: int) -> Throughput:
     return throughput(config, "mock", record_bytes=record_bytes, records=records)
 
 
-def ack_latency(config: dict[str, str], topic: str, *, rate: int, seconds: float, record_bytes: int = 100) -> Quantiles:
+def ack_latency(
+    config: dict[str, str], topic: str, *, rate: int, seconds: float, record_bytes: int = 100
+) -> Quantiles:
     """Produce at a steady rate from a stock client and time each acknowledgement."""
     from confluent_kafka import Producer
 
@@ -155,9 +157,17 @@ def end_to_end_latency(config: dict[str, str], topic: str, *, rate: int, seconds
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     consumer = Consumer(
-        {**config, "group.id": "bench", "enable.auto.commit": False, "fetch.wait.max.ms": 100, "fetch.min.bytes": 1}
+        {
+            **config,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 100,
+            "fetch.min.bytes": 1,
+        }
     )
-    consumer.assign([TopicPartition(topic, 0, consumer.get_watermark_offsets(TopicPartition(topic, 0), 10)[1])])
+    consumer.assign(
+        [TopicPartition(topic, 0, consumer.get_watermark_offsets(TopicPartition(topic, 0), 10)[1])]
+    )
     consumer.poll(1)
     expected = int(rate * seconds)
     latencies: list[float] = []
@@ -167,7 +177,7 @@ def end_to_end_latency(config: dict[str, str], topic: str, *, rate: int, seconds
         while len(latencies) < expected and time.monotonic() < deadline:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
-                latencies.append((time.perf_counter() - float(message.value())) * 1000)
+                latencies.append((time.perf_counter() - float(message.value() or 0)) * 1000)
 
     reader = Thread(target=consume)
     reader.start()

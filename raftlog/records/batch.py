@@ -1,0 +1,253 @@
+"""Record batches v2 (KIP-98): build one, walk one; the header and its laws are `raftlog.records.header`.
+
+Whoever needs batches imports from here. No files, sockets or roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from raftlog.records.compression import NONE, compress, decompress
+from raftlog.records.header import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    MAGIC,
+    STAMP_BYTES,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    iter_headers,
+    read_header,
+    stamp,
+    stamp_append_time,
+    validate_produced,
+)
+from raftlog.records.varint import read_varint, write_varint
+
+__all__ = [
+    "CRC_START",
+    "HEADER_BYTES",
+    "MAX_PLAIN_BYTES",
+    "NO_PRODUCER",
+    "STAMP_BYTES",
+    "BatchHeader",
+    "Buffer",
+    "EndMarker",
+    "ProducerStamp",
+    "Record",
+    "build_batch",
+    "build_end_marker",
+    "check_crc",
+    "iter_headers",
+    "iter_records",
+    "new_record",
+    "read_end_marker",
+    "read_header",
+    "stamp",
+    "stamp_append_time",
+    "validate_produced",
+]
+
+MAX_PLAIN_BYTES: Final = 256 * 1024 * 1024
+"""The most that one batch may decompress to."""
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+_CONTROL_KEY = Struct(">hh")
+_END_MARKER_VALUE = Struct(">hi")
+_ABORT, _COMMIT = 0, 1
+
+
+class Record(NamedTuple):
+    """One record. `offset` is -1 while it has none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class ProducerStamp(NamedTuple):
+    """Who wrote a batch, and the sequence of its first record (KIP-98)."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    base_sequence: int = NO_SEQUENCE
+
+
+class EndMarker(NamedTuple):
+    """The one record of a control batch that ends a transaction."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+NO_PRODUCER: Final = ProducerStamp()
+
+
+def new_record(key: bytes | None, value: bytes | None, *, timestamp: int, headers: Headers = ()) -> Record:
+    """Return a record that has no offset yet; `build_batch` numbers it."""
+    return Record(-1, timestamp, key, value, headers)
+
+
+def build_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = NO_EPOCH,
+    codec: int = NONE,
+    producer: ProducerStamp = NO_PRODUCER,
+    attributes: int = 0,
+) -> bytes:
+    """Return one batch of at least one record, numbered from `base_offset` on; the records' own offsets are not read.
+
+    `attributes` adds bits such as TRANSACTIONAL_BIT to the codec's.
+    """
+    assert records, "a batch holds at least one record"
+    base_timestamp = records[0].timestamp
+    plain = bytearray()
+    for delta, record in enumerate(records):
+        _write_record(plain, record, record.timestamp - base_timestamp, delta)
+    payload = compress(codec, plain)
+    body = HEADER.pack(
+        base_offset,
+        HEADER_BYTES - LENGTH_OVERHEAD + len(payload),
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes & ~CODEC_MASK | codec,
+        len(records) - 1,
+        base_timestamp,
+        max(record.timestamp for record in records),
+        *producer,
+        len(records),
+    )
+    crc = crc32c(payload, crc32c(body[CRC_START:]))
+    return body[: CRC_START - 4] + crc.to_bytes(4, "big") + body[CRC_START:] + payload
+
+
+def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    body = bytearray(b"\x00")
+    write_varint(body, timestamp_delta)
+    write_varint(body, offset_delta)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    write_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(body, name.encode())
+        _write_bytes(body, value)
+    write_varint(out, len(body))
+    out += body
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        write_varint(out, -1)
+    else:
+        write_varint(out, len(value))
+        out += value
+
+
+def iter_records(batch: Buffer, *, max_bytes: int = MAX_PLAIN_BYTES) -> Iterator[Record]:
+    """Yield the records of the batch that starts `batch`. CorruptMessage where they are malformed; no CRC check."""
+    header = read_header(batch)
+    if header.length > len(batch):
+        raise CorruptMessage("batch is cut off")
+    payload = memoryview(batch)[HEADER_BYTES : header.length]
+    plain = memoryview(decompress(header.codec, payload, max_bytes=max_bytes))
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+    position = 0
+    for _ in range(header.record_count):
+        record, position = _read_record(plain, position, header, append_time)
+        yield record
+    if position != len(plain):
+        raise CorruptMessage(f"{len(plain) - position} bytes follow the last record of the batch")
+
+
+def _read_record(
+    plain: memoryview, position: int, header: BatchHeader, append_time: int | None
+) -> tuple[Record, int]:
+    length, position = read_varint(plain, position)
+    end = position + length
+    if length < 1 or end > len(plain):
+        raise CorruptMessage("a record is cut off")
+    timestamp_delta, position = read_varint(plain, position + 1)
+    offset_delta, position = read_varint(plain, position)
+    key, position = _read_bytes(plain, position, end)
+    value, position = _read_bytes(plain, position, end)
+    headers, position = _read_headers(plain, position, end)
+    if position != end:
+        raise CorruptMessage("a record's length does not fit its contents")
+    timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
+    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
+
+
+def _read_bytes(plain: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
+    size, position = read_varint(plain, position)
+    if size < 0:
+        return None, position
+    if position + size > end:
+        raise CorruptMessage("a record's field is cut off")
+    return bytes(plain[position : position + size]), position + size
+
+
+def _read_headers(plain: memoryview, position: int, end: int) -> tuple[Headers, int]:
+    count, position = read_varint(plain, position)
+    # Each header takes two bytes at least: a count that lies is found before anything is allocated for it.
+    if not 0 <= count <= (end - position) // 2:
+        raise CorruptMessage(f"a record cannot have {count} headers")
+    headers = []
+    for _ in range(count):
+        name, position = _read_bytes(plain, position, end)
+        value, position = _read_bytes(plain, position, end)
+        if name is None:
+            raise CorruptMessage("a record's header has no name")
+        headers.append((_decode_name(name), value))
+    return tuple(headers), position
+
+
+def _decode_name(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptMessage("a record's header name is not UTF-8") from error
+
+
+def build_end_marker(
+    producer_id: int, producer_epoch: int, *, marker: EndMarker, now_ms: int = NO_TIMESTAMP
+) -> bytes:
+    """Return the control batch that commits or aborts a producer's transaction (KIP-98)."""
+    key = _CONTROL_KEY.pack(0, _COMMIT if marker.commit else _ABORT)
+    value = _END_MARKER_VALUE.pack(0, marker.coordinator_epoch)
+    return build_batch(
+        [new_record(key, value, timestamp=now_ms)],
+        producer=ProducerStamp(producer_id, producer_epoch, NO_SEQUENCE),
+        attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
+    )
+
+
+def read_end_marker(batch: Buffer) -> EndMarker | None:
+    """Return what a control batch says about its transaction; None for control records of other types."""
+    record = next(iter_records(batch))
+    try:
+        _, kind = _CONTROL_KEY.unpack_from(record.key or b"")
+        if kind not in (_ABORT, _COMMIT):
+            return None
+        _, coordinator_epoch = _END_MARKER_VALUE.unpack_from(record.value or b"")
+    except StructError as error:
+        raise CorruptMessage("a control record is cut off") from error
+    return EndMarker(kind == _COMMIT, coordinator_epoch)

@@ -1,0 +1,211 @@
+"""The header of a record batch v2 (KIP-98) and the laws a produced batch is held to. No files, sockets or roles here.
+
+The first 16 bytes (base offset, length, leader epoch) lie outside the CRC: a leader stamps them and leaves the rest.
+Hot paths unpack by one `struct` call; `tuple.__new__` spares the Python call of a NamedTuple's own `__new__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from raftlog.base.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    UnsupportedCompressionType,
+)
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER: Final = Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+STAMP: Final = Struct(">qii")
+STAMP_BYTES: Final = STAMP.size
+"""What a leader overwrites: base offset i64, batch length i32, partition leader epoch i32."""
+LENGTH_OVERHEAD: Final = 12
+"""Bytes before those that the length field counts."""
+CRC_START: Final = 21
+"""The CRC-32C covers everything from the attributes on."""
+MAGIC: Final = 2
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+HIGHEST_CODEC: Final = 4
+ZSTD: Final = 4
+MAX_SEQUENCE: Final = 2**31 - 1
+
+_new_tuple = tuple.__new__
+
+
+class BatchHeader(NamedTuple):
+    """A batch's header. `length` is the whole batch in bytes, header included (the wire's length field plus 12)."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, -1 without a producer; wraps from 2^31-1 to 0 (KIP-98)."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Unpack the header at `position`. CorruptMessage unless it is a whole v2 header with a possible length.
+
+    The batch's bytes after the header may be missing; its CRC is not looked at.
+    """
+    if len(buffer) - position < HEADER_BYTES:
+        raise CorruptMessage("batch header is cut off")
+    base_offset, batch_length, *rest = HEADER.unpack_from(buffer, position)
+    if batch_length < HEADER_BYTES - LENGTH_OVERHEAD:
+        raise CorruptMessage(f"batch length {batch_length} is shorter than a header")
+    if rest[1] != MAGIC:
+        raise CorruptMessage(f"record format {rest[1]} is not 2")
+    return _new_tuple(BatchHeader, (base_offset, batch_length + LENGTH_OVERHEAD, *rest))
+
+
+def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Raise CorruptMessage unless the whole batch lies at `position` and its CRC-32C holds."""
+    end = position + header.length
+    if end > len(buffer):
+        raise CorruptMessage("batch is cut off")
+    if crc32c(memoryview(buffer)[position + CRC_START : end]) != header.crc:
+        raise CorruptMessage(f"CRC of the batch at offset {header.base_offset} does not hold")
+
+
+def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of each whole batch; a batch cut off at the end is left out (Fetch may bring one)."""
+    position = 0
+    while len(buffer) - position >= HEADER_BYTES:
+        header = read_header(buffer, position)
+        if position + header.length > len(buffer):
+            return
+        yield position, header
+        position += header.length
+
+
+def stamp(base_offset: int, length: int, leader_epoch: int) -> bytes:
+    """Return the first 16 bytes of a batch of `length` bytes in all."""
+    return STAMP.pack(base_offset, length - LENGTH_OVERHEAD, leader_epoch)
+
+
+def stamp_append_time(
+    header: BatchHeader, batch: Buffer, *, base_offset: int, leader_epoch: int, now_ms: int
+) -> bytes:
+    """Return the new 61-byte header of a batch under LogAppendTime: time type bit, max timestamp, new CRC (KIP-32)."""
+    body = HEADER.pack(
+        base_offset,
+        header.length - LENGTH_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,
+        header.attributes | LOG_APPEND_TIME_BIT,
+        header.last_offset_delta,
+        header.base_timestamp,
+        now_ms,
+        *header[9:],
+    )
+    crc = crc32c(memoryview(batch)[HEADER_BYTES : header.length], crc32c(body[CRC_START:]))
+    return body[: CRC_START - 4] + crc.to_bytes(4, "big") + body[CRC_START:]
+
+
+def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: bool = True) -> BatchHeader:
+    """Return the header of what a client sent for one partition, held to the laws of a produced batch.
+
+    Exactly one batch, magic 2, record count = last offset delta + 1, a codec that exists (`zstd=False`: Produce < 7),
+    no control bit, no broker-side time type, a sequence if it names a producer, at most `max_message_bytes`, CRC-32C.
+    Single records are not walked. Raises InvalidRecord, CorruptMessage, MessageTooLarge, InvalidTimestamp,
+    UnsupportedCompressionType (Apache Kafka: ProduceRequest.validateRecords, LogValidator).
+    """
+    size = 0 if records is None else len(records)
+    if records is None or size < HEADER_BYTES:
+        raise InvalidRecord("a partition's records must be one whole batch")
+    fields = HEADER.unpack_from(records, 0)
+    length = fields[1] + LENGTH_OVERHEAD
+    header: BatchHeader = _new_tuple(BatchHeader, (fields[0], length, *fields[2:]))
+    if (
+        length != size
+        or header.magic != MAGIC
+        or size > max_message_bytes
+        or header.record_count != header.last_offset_delta + 1
+        or header.record_count <= 0
+        or header.attributes & (CONTROL_BIT | LOG_APPEND_TIME_BIT)
+        or header.attributes & CODEC_MASK >= ZSTD
+        or (header.producer_id >= 0) != (header.base_sequence >= 0)
+        or (header.attributes & TRANSACTIONAL_BIT and header.producer_id < 0)
+    ):
+        _refuse_produced(header, size, max_message_bytes, zstd=zstd)
+    if crc32c(memoryview(records)[CRC_START:]) != header.crc:
+        raise CorruptMessage("CRC of the produced batch does not hold")
+    return header
+
+
+def _refuse_produced(header: BatchHeader, size: int, max_message_bytes: int, *, zstd: bool) -> None:
+    if header.magic != MAGIC:
+        raise InvalidRecord(f"record format {header.magic} is not 2")
+    if header.length > size:
+        raise CorruptMessage("the batch is cut off")
+    if HEADER_BYTES <= header.length < size:
+        raise InvalidRecord("a partition's records must be exactly one batch")
+    if header.length < HEADER_BYTES:
+        raise CorruptMessage(f"batch length {header.length} is shorter than a header")
+    if size > max_message_bytes:
+        raise MessageTooLarge(f"the batch has {size} bytes, max.message.bytes is {max_message_bytes}")
+    if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
+        raise InvalidRecord(f"{header.record_count} records, but last offset {header.last_offset_delta}")
+    if header.attributes & CONTROL_BIT:
+        raise InvalidRecord("clients may not write control batches")
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        raise InvalidTimestamp("a producer may not set the time type LogAppendTime")
+    if header.codec > HIGHEST_CODEC or (header.codec == ZSTD and not zstd):
+        raise UnsupportedCompressionType(f"compression codec {header.codec} is unknown in this version")
+    if header.codec != ZSTD:
+        raise InvalidRecord("producer id and sequence do not belong together")
+    if (header.producer_id >= 0) != (header.base_sequence >= 0) or (
+        header.is_transactional and header.producer_id < 0
+    ):
+        raise InvalidRecord("producer id and sequence do not belong together")

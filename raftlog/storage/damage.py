@@ -1,0 +1,156 @@
+"""Telling damage from a torn tail, and what becomes of damage: marked, set aside, never served.
+
+A sector that was never written reads as zeros; bytes that were written and read otherwise now have rotted.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from raftlog.base.disk import Disk
+from raftlog.base.errors import CorruptMessage
+from raftlog.records.header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
+from raftlog.storage.layout import DAMAGE_MARK
+from raftlog.storage.segment import WALK_BYTES, Segment
+
+SECTOR_BYTES: Final = 512
+"""What a device writes whole or not at all; a sector that was never written reads as zeros."""
+HOLE_SEARCH_BYTES: Final = 64 * 1024 * 1024
+
+
+class Damage(NamedTuple):
+    """Records in [offset, until_offset) are bad or missing though they may have been acknowledged."""
+
+    offset: int
+    until_offset: int
+
+
+def merge(old: Damage | None, new: Damage) -> Damage:
+    if old is None:
+        return new
+    return Damage(min(old.offset, new.offset), max(old.until_offset, new.until_offset))
+
+
+class Window:
+    """A forward-moving view of a segment's bytes, a megabyte or a batch at a time."""
+
+    __slots__ = ("_chunk", "_segment", "_start")
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._chunk = b""
+        self._start = 0
+
+    def sound(self, position: int) -> BatchHeader | None:
+        """Return the header of the batch at `position` if all of it is there and its CRC holds."""
+        try:
+            header = read_header(self._view(position, HEADER_BYTES), position - self._start)
+            if header.length > self._segment.size - position or header.last_offset_delta < 0:
+                return None
+            check_crc(self._view(position, header.length), position - self._start, header)
+        except CorruptMessage:
+            return None
+        return header
+
+    def _view(self, position: int, length: int) -> bytes:
+        if position < self._start or position + length > self._start + len(self._chunk):
+            wanted = min(max(length, WALK_BYTES), self._segment.size - position)
+            self._chunk, self._start = self._segment.file.pread(wanted, position), position
+        return self._chunk
+
+
+def next_sound(segment: Segment, position: int, offset: int, epoch: int) -> int | None:
+    """Return the position of the first sound batch of this or a later epoch after a bad one, found by its looks."""
+    window = Window(segment)
+    pattern = re.compile(
+        re.escape((offset >> 32).to_bytes(4, "big")) + b"(?=.{12}" + bytes([MAGIC]) + b")", re.S
+    )
+    position += 1
+    while position < segment.size:
+        chunk = segment.file.pread(WALK_BYTES + HEADER_BYTES, position)
+        for match in pattern.finditer(chunk):
+            header = window.sound(position + match.start())
+            if header is not None and header.base_offset > offset and header.leader_epoch >= epoch:
+                return position + match.start()
+        position += WALK_BYTES
+    return None
+
+
+def has_hole(segment: Segment, position: int, stop: int, offset: int) -> bool:
+    """Say whether [position, stop) is missing or its part of some sector was never written.
+
+    Zeros prove that only where a batch with this base offset would have others, so a flipped bit is no hole.
+    """
+    if stop <= position:
+        return True
+    usual_start = offset.to_bytes(8, "big") + max(stop - position, 1).to_bytes(8, "big")[4:]
+    at = position
+    while at < min(stop, position + HOLE_SEARCH_BYTES):
+        size = min(SECTOR_BYTES - at % SECTOR_BYTES, stop - at)
+        piece = segment.file.pread(size, at)
+        telling = any(usual_start[:size]) if at == position else size > 1
+        if telling and piece.count(0) == len(piece):
+            return True
+        at += size
+    return False
+
+
+def first_bad_offset(segment: Segment, offset: int) -> int:
+    """Return the offset of the first batch that is not sound, at or after the one that holds `offset`.
+
+    The segment's end offset if all are: then its index was at fault.
+    """
+    window = Window(segment)
+    try:
+        found = segment.locate(offset, cached=False)
+    except CorruptMessage:
+        found = 0, segment.base_offset
+    assert found is not None
+    position, bad = found
+    while position < segment.size and (header := window.sound(position)) is not None:
+        position, bad = position + header.length, header.end_offset
+    return bad
+
+
+def position_after(segment: Segment, offset: int) -> int:
+    """Return the position where the sound batches before `offset` end."""
+    if offset == segment.base_offset:
+        return 0
+    found = segment.locate(offset - 1, cached=False)
+    assert found is not None
+    return found[0] + read_header(segment.file.pread(HEADER_BYTES, found[0])).length
+
+
+def mark(disk: Disk, directory: str, damage: Damage) -> None:
+    """Make the mark of a damaged log durable."""
+    disk.write_file(f"{directory}/{DAMAGE_MARK}", f"0\n{damage.offset} {damage.until_offset}\n".encode())
+
+
+def unmark(disk: Disk, directory: str) -> None:
+    """Remove the mark, if there is one."""
+    if disk.exists(f"{directory}/{DAMAGE_MARK}"):
+        disk.remove(f"{directory}/{DAMAGE_MARK}")
+        disk.sync_dir(directory)
+
+
+def read_mark(disk: Disk, directory: str) -> Damage | None:
+    path = f"{directory}/{DAMAGE_MARK}"
+    if not disk.exists(path):
+        return None
+    _, line, _ = disk.read_file(path).decode("ascii").split("\n")
+    offset, until_offset = line.split(" ")
+    return Damage(int(offset), int(until_offset))
+
+
+def set_aside(disk: Disk, segment: Segment, position: int, offset: int) -> None:
+    """Copy a segment's bytes from a position on to `<offset>.damaged`: they may be the only ones left."""
+    directory = segment.path.rpartition("/")[0]
+    target = disk.open(f"{directory}/{offset:020d}.damaged", create=True)
+    try:
+        for start in range(position, segment.size, WALK_BYTES):
+            chunk = segment.file.pread(min(WALK_BYTES, segment.size - start), start)
+            target.pwritev([chunk], start - position)
+        target.sync()
+    finally:
+        target.close()

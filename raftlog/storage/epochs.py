@@ -1,0 +1,101 @@
+"""Which leader epoch begins at which offset of a log (KIP-101, KIP-279), and Kafka's `leader-epoch-checkpoint` file."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+
+from raftlog.base.types import NO_EPOCH, UNKNOWN_EPOCH_END, EpochEnd
+
+_VERSION = "0"
+
+
+class LeaderEpochs:
+    """(epoch, start offset) pairs; both grow strictly. Epochs without records may be absent."""
+
+    __slots__ = ("_epochs", "_starts", "changed")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.changed = False
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, -1 if none."""
+        return self._epochs[-1] if self._epochs else NO_EPOCH
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def note(self, epoch: int, start_offset: int) -> None:
+        """Say that `epoch` begins at `start_offset`. Nothing happens if it is not newer than the latest.
+
+        Entries that begin at or after `start_offset` hold no records and go away.
+        """
+        if epoch <= self.latest:
+            return
+        self.truncate(start_offset)
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        self.changed = True
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget the epochs that begin at or after `end_offset`."""
+        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            self._epochs.pop()
+            self.changed = True
+
+    def advance_start(self, start_offset: int) -> None:
+        """Forget epochs that end before `start_offset`; the one in force there begins at it."""
+        keep = max(bisect_right(self._starts, start_offset) - 1, 0)
+        if keep:
+            del self._starts[:keep], self._epochs[:keep]
+            self.changed = True
+        if self._starts and self._starts[0] < start_offset:
+            self._starts[0] = start_offset
+            self.changed = True
+
+    def clear(self) -> None:
+        self.changed = self.changed or bool(self._epochs)
+        self._epochs.clear()
+        self._starts.clear()
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the epoch of the record at `offset`, -1 if unknown."""
+        found = bisect_right(self._starts, offset) - 1
+        return self._epochs[found] if found >= 0 else NO_EPOCH
+
+    def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """Return the largest known epoch ≤ `epoch` and where it ends.
+
+        An epoch older than all known gives itself and the first known start, a newer one than the latest
+        UNKNOWN_EPOCH_END, as Kafka's LeaderEpochFileCache.endOffsetFor does.
+        """
+        if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
+            return UNKNOWN_EPOCH_END
+        if epoch == self._epochs[-1]:
+            return EpochEnd(epoch, log_end_offset)
+        following = bisect_right(self._epochs, epoch)
+        found = self._epochs[following - 1] if following else epoch
+        return EpochEnd(found, self._starts[following])
+
+    def encode(self) -> bytes:
+        """Return the bytes of Kafka's checkpoint file."""
+        lines = [_VERSION, str(len(self._epochs))]
+        lines += [f"{epoch} {start}" for epoch, start in zip(self._epochs, self._starts, strict=True)]
+        return ("\n".join(lines) + "\n").encode()
+
+    def decode(self, file_bytes: bytes) -> None:
+        """Take the entries of a checkpoint file. ValueError if it is malformed."""
+        version, count, *lines = file_bytes.decode("ascii").split("\n")
+        if version != _VERSION or lines[-1:] != [""] or len(lines) - 1 != int(count):
+            raise ValueError("not a leader epoch checkpoint of version 0")
+        pairs = [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines[:-1])]
+        if any(left[0] >= right[0] or left[1] >= right[1] for left, right in pairwise(pairs)):
+            raise ValueError("leader epochs do not grow")
+        self._epochs = [epoch for epoch, _ in pairs]
+        self._starts = [start for _, start in pairs]
+        self.changed = False

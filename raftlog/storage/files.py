@@ -1,0 +1,136 @@
+"""A disk whose files are open only while they are in use, so that thousands of partitions need few descriptors.
+
+A `PooledDisk` stands wherever a `Disk` does. A file that was not used lately gives its descriptor up and takes a new
+one when next used. Descriptors close when the last call that uses them ends, never under a sync on another thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from raftlog.base.disk import Buffer, Disk, File
+
+
+class _Lease:
+    """A descriptor; closes when nobody holds it any more."""
+
+    __slots__ = ("file", "used")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.used = True
+
+    def __del__(self) -> None:
+        self.file.close()
+
+
+class PooledFile:
+    """A `File` that opens itself when used. After `close` only `sync` is allowed, and does nothing."""
+
+    __slots__ = ("_closed", "_disk", "_lease", "path")
+
+    def __init__(self, disk: PooledDisk, path: str) -> None:
+        self.path = path
+        self._disk = disk
+        self._lease: _Lease | None = None
+        self._closed = False
+
+    def _opened(self) -> _Lease:
+        lease = self._lease
+        if lease is None:
+            assert not self._closed, f"{self.path} was closed"
+            lease = self._disk.lease(self)
+        lease.used = True
+        return lease
+
+    def pread(self, size: int, position: int) -> bytes:
+        return self._opened().file.pread(size, position)
+
+    def pread_cached(self, size: int, position: int) -> bytes | None:
+        lease = self._lease
+        if lease is None:
+            lease = self._opened()
+        lease.used = True
+        return lease.file.pread_cached(size, position)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        lease = self._lease
+        if lease is None:
+            lease = self._opened()
+        lease.used = True
+        return lease.file.pwritev(buffers, position)
+
+    def truncate(self, size: int) -> None:
+        self._opened().file.truncate(size)
+
+    def size(self) -> int:
+        return self._opened().file.size()
+
+    def sync(self) -> None:
+        if not self._closed:
+            self._opened().file.sync()
+
+    def close(self) -> None:
+        self._closed = True
+        self._lease = None
+
+
+class PooledDisk:
+    """A `Disk` that keeps at most `limit` files open, but for those in use at the moment."""
+
+    def __init__(self, disk: Disk, *, limit: int) -> None:
+        assert limit > 0
+        self._disk = disk
+        self._limit = limit
+        self._open: deque[PooledFile] = deque()
+
+        self.exists = disk.exists
+        self.listdir = disk.listdir
+        self.mkdir = disk.mkdir
+        self.rename = disk.rename
+        self.remove = disk.remove
+        self.rmtree = disk.rmtree
+        self.sync_dir = disk.sync_dir
+        self.read_file = disk.read_file
+        self.write_file = disk.write_file
+        self.free_bytes = disk.free_bytes
+
+    @property
+    def open_files(self) -> int:
+        """Descriptors in use now."""
+        return sum(file._lease is not None for file in list(self._open))
+
+    def open(self, path: str, *, create: bool = False) -> PooledFile:
+        """Open a file as `Disk.open` does."""
+        file = PooledFile(self, path)
+        self._take(file, create=create)
+        return file
+
+    def lease(self, file: PooledFile) -> _Lease:
+        """Give a file its descriptor back."""
+        return self._take(file, create=False)
+
+    def _take(self, file: PooledFile, *, create: bool) -> _Lease:
+        while len(self._open) >= self._limit:
+            self._release_one()
+        lease = _Lease(self._disk.open(file.path, create=create))
+        file._lease = lease
+        self._open.append(file)
+        return lease
+
+    def _release_one(self) -> None:
+        """Take the descriptor of the first file in turn that was not used since its last turn (second chance)."""
+        for _ in range(len(self._open) + 1):
+            try:
+                file = self._open.popleft()
+            except IndexError:
+                return
+            lease = file._lease
+            if lease is None:
+                return
+            if not lease.used:
+                file._lease = None
+                return
+            lease.used = False
+            self._open.append(file)

@@ -1,0 +1,111 @@
+"""What a log has not synced yet, and one round of syncing, so that a flusher can do it away from the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raftlog.base.disk import Disk, File
+from raftlog.storage.segment import Segment
+
+
+class FlushTicket:
+    """Files and folders to sync before everything below `end_offset` counts as flushed.
+
+    `run` touches nothing of the log, so any thread may call it; files go before the folders that name them. If it
+    raises, the log directory goes offline: a failed sync is never repeated.
+    """
+
+    __slots__ = ("_disk", "directories", "end_offset", "files", "paths")
+
+    def __init__(self, disk: Disk, files: list[File], end_offset: int) -> None:
+        self._disk = disk
+        self.files = files
+        self.paths: Sequence[str] = ()
+        """Further files, that are not held open."""
+        self.directories: Sequence[str] = ()
+        self.end_offset = end_offset
+
+    def run(self) -> None:
+        """Sync all of it. OSError propagates."""
+        for file in self.files:
+            file.sync()
+        for path in self.paths:
+            self._sync_path(path)
+        for directory in self.directories:
+            self._disk.sync_dir(directory)
+
+    def _sync_path(self, path: str) -> None:
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return  # retention or a truncation dropped it meanwhile
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+
+class Unflushed:
+    """The part of a log that a power loss would take, and how far it is safe."""
+
+    __slots__ = ("_closing", "_disk", "_rolled", "_ticket", "directories", "flushed_end_offset", "paths")
+
+    def __init__(self, disk: Disk, flushed_end_offset: int, directories: set[str]) -> None:
+        self._disk = disk
+        self.flushed_end_offset = flushed_end_offset
+        self.directories = directories
+        """Folders with new or removed names."""
+        self.paths: list[str] = []
+        """Written files that are not held open."""
+        self._rolled: list[Segment] = []
+        self._ticket: FlushTicket | None = None
+        self._closing: list[File] = []
+
+    def rolled(self, segment: Segment) -> None:
+        """Take over a segment that is no longer the active one."""
+        self._rolled.append(segment)
+        self.paths += segment.index_paths
+
+    def dropped(self, segments: list[Segment]) -> None:
+        """Close segments that are no longer part of the log, once no sync can be using them."""
+        self._rolled = [segment for segment in self._rolled if segment not in segments]
+        self._closing += [segment.file for segment in segments]
+        if self._ticket is None:
+            self._close()
+
+    def _close(self) -> None:
+        for file in self._closing:
+            file.close()
+        self._closing = []
+
+    def truncate(self, end_offset: int) -> None:
+        """Count nothing beyond a cut, not even what a sync under way finds there."""
+        self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
+        if self._ticket is not None:
+            self._ticket.end_offset = min(self._ticket.end_offset, end_offset)
+
+    def begin(self, active: Segment, end_offset: int) -> FlushTicket | None:
+        """Return the ticket for everything up to now, or None if all is synced."""
+        assert self._ticket is None, "one flush at a time"
+        files: list[File] = []
+        if self._rolled:
+            files = [segment.file for segment in self._rolled]
+            self._rolled = []
+        if active.dirty:
+            active.dirty = False
+            files.append(active.file)
+        elif not (files or self.directories or self.paths):
+            return None
+        self._ticket = ticket = FlushTicket(self._disk, files, end_offset)
+        if self.directories or self.paths:
+            ticket.paths, self.paths = self.paths, []
+            ticket.directories, self.directories = sorted(self.directories), set()
+        return ticket
+
+    def complete(self, ticket: FlushTicket) -> None:
+        """Count what a ticket has synced."""
+        assert ticket is self._ticket
+        self._ticket = None
+        if self._closing:
+            self._close()
+        self.flushed_end_offset = max(self.flushed_end_offset, ticket.end_offset)

@@ -1,0 +1,161 @@
+"""The two sparse indexes of a segment, in memory: sorted arrays that encode to Kafka's `.index` and `.timeindex`.
+
+Reads may come from another thread than the writer's: growing appends the looked-up array last, shrinking replaces
+both arrays at once, so that a reader always holds a consistent pair.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from struct import Struct
+from typing import Final
+
+OFFSET_ENTRY_BYTES: Final = 8
+TIME_ENTRY: Final = Struct(">qI")
+TIME_ENTRY_BYTES: Final = TIME_ENTRY.size
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+"""Entries hold offsets relative to the segment's base in 31 bits; a segment may not span more."""
+
+_SWAP = sys.byteorder == "little"
+
+
+class OffsetIndex:
+    """Last offset of a batch → file position of that batch, for about one batch in `index.interval.bytes`."""
+
+    __slots__ = ("_arrays", "base_offset")
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self._arrays: tuple[array[int], array[int]] = (array("I"), array("I"))
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
+
+    def append(self, offset: int, position: int) -> None:
+        """Add the batch that ends with `offset`; both numbers grow from entry to entry."""
+        offsets, positions = self._arrays
+        positions.append(position)
+        offsets.append(offset - self.base_offset)
+
+    def position_for(self, offset: int) -> int:
+        """Return the position of an indexed batch that lies at or before `offset`; 0 if there is none."""
+        offsets, positions = self._arrays
+        found = bisect_right(offsets, max(offset - self.base_offset, 0)) - 1
+        return positions[found] if found >= 0 else 0
+
+    def position_at_most(self, position: int) -> int:
+        """Return the largest indexed batch position ≤ `position`; 0 if there is none."""
+        positions = self._arrays[1]
+        found = bisect_right(positions, position) - 1
+        return positions[found] if found >= 0 else 0
+
+    def last(self) -> tuple[int, int] | None:
+        """Return the last (absolute offset, position)."""
+        offsets, positions = self._arrays
+        return (self.base_offset + offsets[-1], positions[-1]) if offsets else None
+
+    def entries(self) -> list[tuple[int, int]]:
+        """Return all (absolute offset, position)."""
+        return [(self.base_offset + offset, position) for offset, position in zip(*self._arrays, strict=True)]
+
+    def truncate(self, position: int) -> None:
+        """Forget the batches at or after a file position."""
+        offsets, positions = self._arrays
+        keep = bisect_left(positions, position)
+        self._arrays = (offsets[:keep], positions[:keep])
+
+    def encode(self, first: int = 0) -> bytes:
+        """Return the file bytes of the entries from number `first` on."""
+        offsets, positions = self._arrays
+        out = array("I", bytes(OFFSET_ENTRY_BYTES * (len(offsets) - first)))
+        out[0::2] = offsets[first:]
+        out[1::2] = positions[first : len(offsets)]
+        if _SWAP:
+            out.byteswap()
+        return out.tobytes()
+
+    def decode(self, file_bytes: bytes, size: int) -> bool:
+        """Take a file's entries; False (and empty) if they are not sorted inside a segment of `size` bytes.
+
+        Zeros that Kafka preallocates after the last entry are ignored.
+        """
+        numbers = array("I", file_bytes[: len(file_bytes) // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES])
+        if _SWAP:
+            numbers.byteswap()
+        offsets, positions = numbers[0::2], numbers[1::2]
+        while offsets and offsets[-1] == 0 and positions[-1] == 0:
+            offsets.pop()
+            positions.pop()
+        sound = (
+            _strictly_grows(offsets) and _strictly_grows(positions) and positions[-1:] < array("I", [size])
+        )
+        self._arrays = (offsets, positions) if sound else (array("I"), array("I"))
+        return sound
+
+
+class TimeIndex:
+    """Largest timestamp so far → the offset of its batch's last record."""
+
+    __slots__ = ("_arrays", "base_offset")
+
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self._arrays: tuple[array[int], array[int]] = (array("q"), array("I"))
+
+    def __len__(self) -> int:
+        return len(self._arrays[0])
+
+    def append(self, timestamp: int, offset: int) -> None:
+        """Add an entry unless `timestamp` is no larger than the last one's."""
+        timestamps, offsets = self._arrays
+        if timestamp >= 0 and (not timestamps or timestamp > timestamps[-1]):
+            offsets.append(offset - self.base_offset)
+            timestamps.append(timestamp)
+
+    def offset_for(self, timestamp: int) -> int:
+        """Return an offset before which every record is older than `timestamp`."""
+        timestamps, offsets = self._arrays
+        found = bisect_left(timestamps, timestamp) - 1
+        return self.base_offset + (offsets[found] if found >= 0 else 0)
+
+    def last(self) -> tuple[int, int] | None:
+        """Return the last (timestamp, offset)."""
+        timestamps, offsets = self._arrays
+        return (timestamps[-1], self.base_offset + offsets[-1]) if timestamps else None
+
+    def entries(self) -> list[tuple[int, int]]:
+        """Return all (timestamp, absolute offset)."""
+        return [
+            (timestamp, self.base_offset + offset) for timestamp, offset in zip(*self._arrays, strict=True)
+        ]
+
+    def truncate(self, offset: int) -> None:
+        """Forget entries at or after an absolute offset."""
+        timestamps, offsets = self._arrays
+        keep = bisect_left(offsets, max(offset - self.base_offset, 0))
+        self._arrays = (timestamps[:keep], offsets[:keep])
+
+    def encode(self, first: int = 0) -> bytes:
+        """Return the file bytes of the entries from number `first` on."""
+        timestamps, offsets = self._arrays
+        return b"".join(map(TIME_ENTRY.pack, timestamps[first:], offsets[first : len(timestamps)]))
+
+    def decode(self, file_bytes: bytes, end_offset: int) -> bool:
+        """Take a file's entries; False (and empty) if they are not sorted or reach `end_offset`."""
+        timestamps, offsets = array("q"), array("I")
+        whole = len(file_bytes) // TIME_ENTRY_BYTES * TIME_ENTRY_BYTES
+        for timestamp, offset in TIME_ENTRY.iter_unpack(file_bytes[:whole]):
+            if timestamps and timestamp == 0:  # preallocated by Kafka
+                break
+            timestamps.append(timestamp)
+            offsets.append(offset)
+        sound = _strictly_grows(timestamps) and all(map(int.__le__, offsets, offsets[1:]))
+        sound = sound and (not offsets or self.base_offset + offsets[-1] < end_offset)
+        self._arrays = (timestamps, offsets) if sound else (array("q"), array("I"))
+        return sound
+
+
+def _strictly_grows(numbers: array[int]) -> bool:
+    return all(map(int.__lt__, numbers, numbers[1:]))

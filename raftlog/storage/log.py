@@ -1,0 +1,590 @@
+"""One partition's log on one disk: append, read, truncate, flush, retain. No roles, clients, clock or threads.
+
+Ordering law: a batch's bytes first, then the log's state (end offset, producers, epochs). An OSError leaves the state
+as it was. Offsets count as flushed only through `begin_flush`, `FlushTicket.run`, `complete_flush`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from raftlog.base.disk import Buffer, Disk
+from raftlog.base.errors import CorruptMessage, InvalidTimestamp, KafkaStorageError, OffsetOutOfRange
+from raftlog.base.types import NO_TIMESTAMP, EpochEnd
+from raftlog.records.batch import read_end_marker
+from raftlog.records.header import (
+    CONTROL_BIT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    STAMP,
+    STAMP_BYTES,
+    BatchHeader,
+    check_crc,
+    iter_headers,
+    stamp_append_time,
+)
+from raftlog.storage import damage as damages
+from raftlog.storage import recovery, retention, snapshots, timestamps
+from raftlog.storage.damage import Damage
+from raftlog.storage.flush import FlushTicket, Unflushed
+from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
+from raftlog.storage.layout import EPOCH_CHECKPOINT, PARTITION_METADATA
+from raftlog.storage.recovery import Contents
+from raftlog.storage.retention import Condemned
+from raftlog.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from raftlog.base.config import TopicConfig
+
+_BASE_OFFSET: Final = attrgetter("base_offset")
+_new_tuple = tuple.__new__
+
+
+class Appended(NamedTuple):
+    """Where a produced batch is. `log_append_time_ms` is -1 under CreateTime; a duplicate names its original."""
+
+    base_offset: int
+    end_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class Log:
+    """The batches of one partition from `log_start_offset` to `log_end_offset` (exclusive).
+
+    `read` may be called from another thread (a cold read); everything else belongs to one thread.
+    """
+
+    def __init__(self, disk: Disk, directory: str, *, config: TopicConfig, contents: Contents) -> None:
+        self._disk = disk
+        self.directory = directory
+        self._segments = contents.segments
+        self._active = contents.segments[-1]
+        self._epochs = contents.epochs
+        self._producers = contents.producers
+        self._aborted = contents.aborted
+        self.damage: Damage | None = contents.damage
+        """Where records that may have been acknowledged are missing or bad: such a replica must not lead."""
+        self.topic_id: UUID | None = contents.topic_id
+        self.log_start_offset = self._segments[0].base_offset
+        self.log_end_offset = self._active.end_offset
+        self.recovery_point = min(contents.recovery_point, self.log_end_offset)
+        self._unflushed = Unflushed(disk, self.recovery_point, contents.unsynced_directories)
+        if contents.unsynced_directories and contents.topic_id is not None:
+            # whose records these are must be as durable as the first of them
+            self._unflushed.paths.append(f"{directory}/{PARTITION_METADATA}")
+        for segment in self._segments[:-1]:
+            if segment.end_offset > self.recovery_point:
+                self._unflushed.rolled(segment)
+        self._active.dirty |= self.log_end_offset > self.recovery_point
+        self._snapshot_offset = contents.snapshot_offset
+        self._condemned = Condemned(disk)
+        self.config = config
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        config: TopicConfig,
+        recovery_point: int,
+        clean: bool,
+        topic_id: UUID | None,
+        now_ms: int,
+    ) -> Log:
+        """Open or create the log in `directory` and recover it; may take long.
+
+        After a clean stop (`clean`) the files are trusted; otherwise all from offset `recovery_point` on is checked.
+        Raises InconsistentTopicId if the folder belongs to another topic, OSError if the disk fails.
+        """
+        contents = recovery.load(
+            disk,
+            directory,
+            config=config,
+            recovery_point=None if clean else recovery_point,
+            topic_id=topic_id,
+            now_ms=now_ms,
+        )
+        return cls(disk, directory, config=config, contents=contents)
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._segment_bytes = config.segment_bytes
+        self._stamps_time = config.message_timestamp_type == "LogAppendTime"
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self._before_max_ms = config.message_timestamp_before_max_ms
+        self._configure_active()
+
+    def _configure_active(self) -> None:
+        self._active.configure(
+            index_interval_bytes=self._config.index_interval_bytes,
+            index_bytes=self._config.segment_index_bytes,
+            roll_ms=self._config.segment_ms,
+        )
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._active
+
+    @property
+    def segments(self) -> list[Segment]:
+        """All segments, oldest first; do not change the list."""
+        return self._segments
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch that wrote here or was noted, -1 if none."""
+        return self._epochs.latest
+
+    # -- appending -----------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, header: BatchHeader, batch: Buffer, *, leader_epoch: int, now_ms: int
+    ) -> Appended:
+        """Give a validated batch the next offsets and write it; `batch` may be reused once this returns.
+
+        A retry of one of the producer's last five batches writes nothing and answers with the original's offsets.
+        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTimestamp, KafkaStorageError (damaged), OSError.
+        """
+        if self.damage is not None:
+            raise KafkaStorageError("the replica's log is damaged, it may not lead")
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            original = self._producers.admit(header)
+            if original is not None:
+                time_ms = original.timestamp if self._stamps_time else NO_TIMESTAMP
+                return Appended(
+                    original.base_offset, original.last_offset + 1, time_ms, self.log_start_offset, True
+                )
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        length = header.length
+        timestamp, append_time = header.max_timestamp, NO_TIMESTAMP
+        if self._stamps_time:
+            timestamp = append_time = now_ms
+            head = stamp_append_time(
+                header, batch, base_offset=base_offset, leader_epoch=leader_epoch, now_ms=now_ms
+            )
+            rest = memoryview(batch)[HEADER_BYTES:]
+        else:
+            if (
+                timestamp > now_ms + self._after_max_ms
+                or -1 < header.base_timestamp < now_ms - self._before_max_ms
+            ):
+                raise InvalidTimestamp(f"timestamp {timestamp} is too far from the broker's time {now_ms}")
+            head = STAMP.pack(base_offset, length - LENGTH_OVERHEAD, leader_epoch)
+            rest = memoryview(batch)[STAMP_BYTES:]
+        segment = self._active
+        if (
+            segment.size + length > self._segment_bytes
+            or segment.full
+            or timestamp > segment.roll_after_ms
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+        ) and segment.size:
+            self._roll(now_ms)
+            segment = self._active
+        segment.append((head, rest), length, last_offset=last_offset, max_timestamp=timestamp)
+        self.log_end_offset = end_offset = last_offset + 1
+        if leader_epoch > self._epochs.latest:
+            self._epochs.note(leader_epoch, base_offset)
+        if producer_id >= 0:
+            self._record_producer(header, batch, base_offset, timestamp)
+        return _new_tuple(Appended, (base_offset, end_offset, append_time, self.log_start_offset, False))
+
+    def _record_producer(self, header: BatchHeader, batch: Buffer, base_offset: int, timestamp: int) -> None:
+        if not header.attributes & CONTROL_BIT:
+            self._producers.record(header, base_offset, timestamp)
+            return
+        marker = read_end_marker(batch)
+        ended = None if marker is None else self._producers.end_transaction(header, marker, base_offset)
+        if ended is not None:
+            self._aborted.add(ended)
+
+    def append_as_follower(self, records: Buffer) -> int:
+        """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
+
+        A batch cut off at the end is left out. CorruptMessage, with nothing of that batch or after it written, where a
+        CRC fails, an offset does not follow the log's end, or a leader epoch goes back.
+        """
+        self._cut_found_damage()
+        view = memoryview(records)
+        run: list[BatchHeader] = []
+        run_start = run_end = 0
+        refused: CorruptMessage | None = None
+        try:
+            for position, header in iter_headers(view):
+                self._check_replicated(view, position, header, run)
+                if self._wants_roll(self._active.size + position - run_start, header):
+                    self._append_run(view[run_start:position], run)
+                    run, run_start = [], position
+                    self._roll(header.max_timestamp)
+                run.append(header)
+                run_end = position + header.length
+        except CorruptMessage as error:
+            refused = error
+        self._append_run(view[run_start:run_end], run)
+        if refused is not None:
+            raise refused
+        if self.damage is not None and self.log_end_offset >= self.damage.until_offset:
+            self.accept_damage()
+        return self.log_end_offset
+
+    def _check_replicated(
+        self, view: memoryview, position: int, header: BatchHeader, run: list[BatchHeader]
+    ) -> None:
+        check_crc(view, position, header)
+        if run:
+            expected, epoch = run[-1].end_offset, run[-1].leader_epoch
+        else:
+            expected, epoch = self.log_end_offset, self._epochs.latest
+        if header.base_offset != expected or header.last_offset_delta < 0:
+            raise CorruptMessage(f"batch at offset {header.base_offset} does not follow {expected}")
+        if header.leader_epoch < epoch:
+            raise CorruptMessage(f"leader epoch goes back from {epoch} to {header.leader_epoch}")
+
+    def _append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
+        if not headers:
+            return
+        self._active.append_run(run, headers)
+        self.log_end_offset = headers[-1].end_offset
+        position = 0
+        for header in headers:
+            if header.leader_epoch > self._epochs.latest:
+                self._epochs.note(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                batch = run[position : position + header.length]
+                self._record_producer(header, batch, header.base_offset, header.max_timestamp)
+            position += header.length
+
+    # -- rolling -------------------------------------------------------------------------------------------------
+
+    def _wants_roll(self, size: int, header: BatchHeader) -> bool:
+        segment = self._active
+        return size > 0 and (
+            size + header.length > self._segment_bytes
+            or segment.full
+            or header.max_timestamp > segment.roll_after_ms
+            or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+        )
+
+    def _roll(self, now_ms: int) -> None:
+        """Begin a new segment at the log's end. OSError leaves the log on the old one."""
+        old = self._active
+        assert old.size, "an empty segment is never left behind"
+        old.save_indexes(final=True)
+        self._aborted.save(self._disk, old)
+        self._save_producers()
+        new = Segment(self._disk, self.directory, base_offset=self.log_end_offset, create=True, now_ms=now_ms)
+        self._unflushed.rolled(old)
+        self._unflushed.directories.add(self.directory)
+        self._segments = [*self._segments, new]
+        self._active = new
+        self._configure_active()
+
+    def _save_producers(self) -> None:
+        """Write a snapshot for the log's end; only those at a segment's start outlive the next one."""
+        old, offset = self._snapshot_offset, self.log_end_offset
+        if old == offset or offset == self._segments[0].base_offset:
+            return
+        snapshots.save(self._disk, self.directory, self._producers, offset)
+        self._snapshot_offset = offset
+        if old >= 0 and all(segment.base_offset != old for segment in self._segments):
+            snapshots.remove(self._disk, self.directory, old)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True, cached: bool = True
+    ) -> bytes | None:
+        """Return whole batches from the one that holds `offset` on, below `end_offset`, from one segment.
+
+        At most `max_bytes`, but `min_one` lets a first batch be larger; b"" if there is nothing. None if `cached` and
+        it would wait for the disk. Raises OffsetOutOfRange outside [log start, log end]; CorruptMessage or
+        KafkaStorageError where the log is damaged (`damage` then says where).
+        """
+        log_end = self.log_end_offset
+        if offset < self.log_start_offset or offset > log_end:
+            raise OffsetOutOfRange(f"offset {offset} is not in [{self.log_start_offset}, {log_end}]")
+        if self.damage is not None:
+            log_end = self._sound_end(offset)
+        end_offset = min(end_offset, log_end)
+        if offset >= end_offset:
+            return b""
+        segment = self._active
+        if offset < segment.base_offset:
+            segments = self._segments
+            segment = segments[bisect_right(segments, offset, key=_BASE_OFFSET) - 1]
+        try:
+            bounds = segment.bounds(offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached)
+            if bounds is None:
+                return None
+            start, stop, following = bounds
+            if stop <= start:
+                return b""
+            read = segment.file.pread_cached if cached else segment.file.pread
+            chunk = read(stop - start, start)
+            if chunk is None or len(chunk) < stop - start:
+                if cached:
+                    return None
+                raise CorruptMessage(f"{segment.path}.log is shorter than it was")
+            if start < segment.trusted_from:
+                segment.verify(chunk, start)
+        except CorruptMessage:
+            if self._find_damage(segment, offset):
+                raise
+            return None if cached else b""
+        if cached:
+            segment.remember(following, stop)
+        return chunk
+
+    def _sound_end(self, offset: int) -> int:
+        assert self.damage is not None
+        if offset >= self.damage.offset and offset < self.log_end_offset:
+            raise KafkaStorageError(f"the log is damaged from offset {self.damage.offset} on")
+        return min(self.log_end_offset, self.damage.offset)
+
+    def _find_damage(self, segment: Segment, offset: int) -> bool:
+        """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
+        end_offset = segment.end_offset
+        bad = damages.first_bad_offset(segment, offset)
+        if bad >= end_offset:
+            segment.rebuild_indexes()
+            return False
+        if self.damage is None or bad < self.damage.offset:
+            self.damage = Damage(bad, self.log_end_offset)
+        return True
+
+    # -- shrinking -----------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> int:
+        """Cut every batch that reaches `offset` or beyond; returns the new log end offset. May wait for the disk."""
+        self._cut_found_damage()
+        if offset >= self.log_end_offset:
+            return self.log_end_offset
+        if offset <= self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return offset
+        keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
+        if self._segments[keep - 1].base_offset == offset:
+            keep -= 1
+        self._drop_segments(keep, len(self._segments))
+        self._active = self._segments[-1]
+        found = self._active.locate(offset, cached=False)
+        assert found is not None
+        self._active.truncate(*found)
+        self._configure_active()
+        self._forget_beyond(found[1])
+        return self.log_end_offset
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything and begin anew at `offset`. OSError leaves a log that must go offline."""
+        self._drop_segments(0, len(self._segments))
+        segment = Segment(self._disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
+        self._segments = [segment]
+        self._active = segment
+        self._configure_active()
+        self.log_start_offset = offset
+        self._forget_beyond(offset)
+
+    def _drop_segments(self, first: int, stop: int, *, suffix: str = ".deleted") -> None:
+        dropped = self._segments[first:stop]
+        if not dropped:
+            return
+        self._segments = self._segments[:first] + self._segments[stop:]
+        self._unflushed.dropped(dropped)
+        self._unflushed.directories.add(self.directory)
+        for segment in dropped:
+            paths = segment.rename_away(suffix)
+            if suffix == ".deleted":
+                self._condemned.add(paths)
+
+    def _forget_beyond(self, end_offset: int) -> None:
+        self.log_end_offset = end_offset
+        self._unflushed.truncate(end_offset)
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self._epochs.truncate(end_offset)
+        snapshots.remove_after(self._disk, self.directory, end_offset)
+        self._aborted.truncate(end_offset)
+        self._producers, self._snapshot_offset = snapshots.load(
+            self._disk, self.directory, self._segments, aborted=self._aborted
+        )
+
+    def advance_log_start(self, offset: int) -> None:
+        """Make `offset` the first that readers may ask for; going back does nothing. OffsetOutOfRange past the end."""
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRange(f"offset {offset} is past the log's end {self.log_end_offset}")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._epochs.advance_start(offset)
+
+    def retain(self, now_ms: int, *, end_limit: int) -> int:
+        """Drop the oldest segments that are too old, too much, or before the log start; returns how many.
+
+        Only what lies below `end_limit` (the high watermark) goes. A wholly expired log rolls first (as Kafka's does).
+        """
+        count = retention.deletable(
+            self._segments,
+            self._config,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            end_limit=end_limit,
+        )
+        if count == len(self._segments):
+            self._roll(now_ms)
+        self._drop_segments(0, count)
+        if count:
+            self.advance_log_start(self._segments[0].base_offset)
+            self._aborted.drop_before(self._segments[0].base_offset)
+        for segment in self._segments[:-1]:
+            segment.unload_indexes()
+        return count
+
+    def reap(self, now_ms: int) -> int:
+        """Remove the files dropped `file.delete.delay.ms` ago; returns how many."""
+        return self._condemned.reap(now_ms, delay_ms=self._config.file_delete_delay_ms)
+
+    # -- damage --------------------------------------------------------------------------------------------------
+
+    def cut_damage(self) -> None:
+        """Set what lies from the damage on aside (`.damaged` files) and cut it off, so that a follower can refetch it.
+
+        The mark stays, over restarts too, until the log reaches its former end or `accept_damage`.
+        """
+        assert self.damage is not None
+        offset = self.damage.offset
+        damages.mark(self._disk, self.directory, self.damage)
+        keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
+        if keep > 1 and self._segments[keep - 1].base_offset == offset:
+            keep -= 1
+        self._drop_segments(keep, len(self._segments), suffix=".damaged")
+        self._active = self._segments[-1]
+        position = damages.position_after(self._active, offset)
+        damages.set_aside(self._disk, self._active, position, offset)
+        self._active.truncate(position, offset)
+        self._configure_active()
+        self._forget_beyond(offset)
+
+    def _cut_found_damage(self) -> None:
+        if self.damage is not None and self.log_end_offset > self.damage.offset:
+            self.cut_damage()
+
+    def accept_damage(self) -> None:
+        """Take the log as it is: the replica has caught up with its leader, or an unclean election chose it."""
+        self.damage = None
+        damages.unmark(self._disk, self.directory)
+
+    # -- leader epochs, timestamps, transactions -----------------------------------------------------------------
+
+    def note_leader_epoch(self, epoch: int, start_offset: int) -> None:
+        """Say that `epoch` begins at `start_offset`, before it has written anything."""
+        self._epochs.note(epoch, start_offset)
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """Return the largest known leader epoch ≤ `epoch` and its exclusive end (KIP-279); (-1, -1) if unknown."""
+        return self._epochs.end_of(epoch, self.log_end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the leader epoch of the record at `offset`, -1 if unknown."""
+        return self._epochs.epoch_at(offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> timestamps.Found | None:
+        """Return the first record at or after a time, from the log start on. Reads and may decompress a batch."""
+        return timestamps.first_at_or_after(self._segments, timestamp, self.log_start_offset)
+
+    def max_timestamp(self) -> timestamps.Found | None:
+        """Return the record with the largest timestamp (ListOffsets -3). Reads and may decompress a batch."""
+        return timestamps.latest(self._segments, self.log_start_offset)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where read_committed ends: the oldest transaction that is open or whose marker is not committed."""
+        return self._producers.first_unstable_offset
+
+    def forget_replicated(self, high_watermark: int) -> None:
+        """Say up to where markers are committed; only needed while `first_unstable_offset` is not None."""
+        self._producers.forget_replicated(high_watermark)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """Return (producer id, first offset) of the aborted transactions with records in [start, end)."""
+        return self._aborted.between(start_offset, end_offset)
+
+    def expire_producers(self, now_ms: int, *, idle_ms: int) -> int:
+        """Forget producers that were idle for `idle_ms` (producer.id.expiration.ms); returns how many.
+
+        Idle by the times of these calls, not by records' timestamps, which may be old.
+        """
+        return self._producers.expire(now_ms, idle_ms=idle_ms)
+
+    # -- making durable ------------------------------------------------------------------------------------------
+
+    @property
+    def flushed_end_offset(self) -> int:
+        """Everything below it is on the disk: what this replica may count towards the high watermark."""
+        return self._unflushed.flushed_end_offset
+
+    def begin_flush(self) -> FlushTicket | None:
+        """Return what must be synced for everything up to now to count as flushed; None if nothing must.
+
+        One ticket at a time: `complete_flush` it, or give the log up.
+        """
+        return self._unflushed.begin(self._active, self.log_end_offset)
+
+    def complete_flush(self, ticket: FlushTicket) -> None:
+        """Count what a ticket has synced, but for what was truncated meanwhile."""
+        self._unflushed.complete(ticket)
+
+    def flush(self) -> None:
+        """Sync everything, here and now."""
+        ticket = self.begin_flush()
+        if ticket is not None:
+            ticket.run()
+            self.complete_flush(ticket)
+
+    def checkpoint(self) -> int:
+        """Write indexes, leader epochs and producer snapshot; returns the new recovery point, for the directory's file.
+
+        Waits for the disk if the epochs changed.
+        """
+        self._active.save_indexes()
+        self._aborted.save(self._disk, self._active)
+        if self._epochs.changed:
+            self._disk.write_file(f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
+            self._epochs.changed = False
+        self._save_producers()
+        self.recovery_point = self.flushed_end_offset
+        return self.recovery_point
+
+    def close(self, *, clean: bool) -> None:
+        """Close all files; `clean` first makes everything durable, so that the next start can trust it."""
+        if clean:
+            self._active.save_indexes(final=True)
+            self._unflushed.paths += self._active.index_paths
+            self.flush()
+            self.checkpoint()
+        for segment in self._segments:
+            segment.close()
+
+    def delete(self) -> str:
+        """Close the log and rename its folder to `<name>.<id>-delete`, as Kafka does; returns the new path.
+
+        Removing that folder is the log directory's business, away from the loop.
+        """
+        self.close(clean=False)
+        unique = self.topic_id.hex if self.topic_id is not None else "0" * 32
+        target = f"{self.directory}.{unique}-delete"
+        self._disk.rename(self.directory, target)
+        return target

@@ -1,0 +1,191 @@
+"""One folder of `log.dirs`: whose it is, which partitions it holds, its checkpoints and its clean-shutdown marker.
+
+All in Apache Kafka's formats. Ordering law: the marker is written last, after every log closed cleanly, and is gone
+(synced) before the first log is opened again. A recovery point is written after the log's own `checkpoint`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final
+from uuid import UUID
+
+from raftlog.base.disk import Disk
+from raftlog.base.log import get_logger
+from raftlog.base.types import NO_EPOCH, TopicPartition
+from raftlog.storage.layout import decode_uuid, encode_uuid
+
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+DELETED_SUFFIX: Final = "-delete"
+
+Offsets = Mapping[TopicPartition, int]
+
+_log = get_logger("storage")
+
+
+class ForeignLogDirectory(Exception):
+    """The folder belongs to another node or cluster, or says so in a way nobody can read."""
+
+
+class LogDirectory:
+    """An open folder of `log.dirs`."""
+
+    def __init__(self, disk: Disk, path: str, properties: dict[str, str]) -> None:
+        self._disk = disk
+        self.path = path
+        self._properties = properties
+        self.directory_id = decode_uuid(properties["directory.id"])
+        self.clean_broker_epoch = self._take_clean_marker()
+        """The broker epoch that the last stop wrote, -1 if unknown; None if the last stop was not clean (KIP-966)."""
+        self.recovery_points = self._read_offsets(RECOVERY_POINTS)
+        self.log_starts = self._read_offsets(LOG_STARTS)
+        self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+        """What the checkpoints said at the start; later writes do not change it."""
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        *,
+        node_id: int,
+        cluster_id: str | None,
+        new_directory_id: Callable[[], UUID],
+    ) -> LogDirectory:
+        """Open a log directory, made and marked as this node's if new. Removes the clean-shutdown marker.
+
+        `cluster_id` None means not known yet. Raises ForeignLogDirectory if another node's or cluster's.
+        """
+        disk.mkdir(path)
+        properties = _read_properties(disk, f"{path}/{META_PROPERTIES}")
+        expected = {"version": "1", "node.id": str(node_id)}
+        if cluster_id:
+            expected["cluster.id"] = cluster_id
+        for key, value in expected.items():
+            if properties.setdefault(key, value) != value:
+                raise ForeignLogDirectory(
+                    f"{path}/{META_PROPERTIES} says {key}={properties[key]}, but this node has {key}={value}"
+                )
+        properties.setdefault("directory.id", encode_uuid(new_directory_id()))
+        directory = cls(disk, path, properties)
+        directory._write_properties()
+        return directory
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last stop was a clean one, so that logs need no check."""
+        return self.clean_broker_epoch is not None
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._properties.get("cluster.id")
+
+    def adopt_cluster_id(self, cluster_id: str) -> None:
+        """Write down the cluster that this folder belongs to from now on. ForeignLogDirectory if it has another."""
+        if self._properties.setdefault("cluster.id", cluster_id) != cluster_id:
+            raise ForeignLogDirectory(f"{self.path} belongs to cluster {self.cluster_id}, not {cluster_id}")
+        self._write_properties()
+
+    def _write_properties(self) -> None:
+        lines = ["#", *(f"{key}={value}" for key, value in sorted(self._properties.items()))]
+        text = ("\n".join(lines) + "\n").encode()
+        path = f"{self.path}/{META_PROPERTIES}"
+        if not self._disk.exists(path) or self._disk.read_file(path) != text:
+            self._disk.write_file(path, text)
+
+    # -- partitions ----------------------------------------------------------------------------------------------
+
+    def partition_path(self, partition: TopicPartition) -> str:
+        """Return the folder of a partition."""
+        return f"{self.path}/{partition.topic}-{partition.partition}"
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions that have a folder here."""
+        found = []
+        for name in self._disk.listdir(self.path):
+            topic, dash, number = name.rpartition("-")
+            if dash and topic and number.isdecimal() and number.isascii():
+                found.append(TopicPartition(topic, int(number)))
+        return found
+
+    def remove_deleted(self) -> int:
+        """Remove the folders of deleted partitions; returns how many. May take long: away from the loop."""
+        doomed = [name for name in self._disk.listdir(self.path) if name.endswith(DELETED_SUFFIX)]
+        for name in doomed:
+            self._disk.rmtree(f"{self.path}/{name}")
+        return len(doomed)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def write_recovery_points(self, offsets: Offsets, *, sync: bool = True) -> None:
+        """Write from which offset on each log must be checked after a crash."""
+        self._write_offsets(RECOVERY_POINTS, offsets, sync=sync)
+
+    def write_log_starts(self, offsets: Offsets, *, sync: bool = True) -> None:
+        """Write the log starts that lie inside a segment (DeleteRecords)."""
+        self._write_offsets(LOG_STARTS, offsets, sync=sync)
+
+    def write_high_watermarks(self, offsets: Offsets, *, sync: bool = True) -> None:
+        """Write each replica's high watermark."""
+        self._write_offsets(HIGH_WATERMARKS, offsets, sync=sync)
+
+    def _write_offsets(self, name: str, offsets: Offsets, *, sync: bool) -> None:
+        lines = ["0", str(len(offsets))]
+        lines += [f"{each.topic} {each.partition} {offset}" for each, offset in offsets.items()]
+        self._disk.write_file(f"{self.path}/{name}", ("\n".join(lines) + "\n").encode(), sync=sync)
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return decode_offsets(self._disk.read_file(f"{self.path}/{name}"))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            _log.warning("checkpoint_unreadable", path=f"{self.path}/{name}", reason=str(error))
+            return {}
+
+    # -- the clean-shutdown marker -------------------------------------------------------------------------------
+
+    def mark_clean(self, broker_epoch: int = NO_EPOCH) -> None:
+        """Say that every log was closed cleanly; the last thing written."""
+        marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        self._disk.write_file(f"{self.path}/{CLEAN_SHUTDOWN}", marker.encode())
+
+    def _take_clean_marker(self) -> int | None:
+        path = f"{self.path}/{CLEAN_SHUTDOWN}"
+        if not self._disk.exists(path):
+            return None
+        try:
+            broker_epoch = int(json.loads(self._disk.read_file(path))["brokerEpoch"])
+        except (ValueError, KeyError, TypeError):
+            broker_epoch = NO_EPOCH
+        self._disk.remove(path)
+        self._disk.sync_dir(self.path)
+        return broker_epoch
+
+
+def decode_offsets(file_bytes: bytes) -> dict[TopicPartition, int]:
+    """Return the offsets of a checkpoint file (version 0). ValueError if it is malformed."""
+    version, count, *lines = file_bytes.decode("ascii").split("\n")
+    if version != "0" or lines[-1:] != [""] or len(lines) - 1 != int(count):
+        raise ValueError("not an offset checkpoint of version 0")
+    offsets = {}
+    for line in lines[:-1]:
+        topic, partition, offset = line.split(" ")
+        offsets[TopicPartition(topic, int(partition))] = int(offset)
+    return offsets
+
+
+def _read_properties(disk: Disk, path: str) -> dict[str, str]:
+    if not disk.exists(path):
+        return {}
+    try:
+        lines = disk.read_file(path).decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise ForeignLogDirectory(f"{path} is not text") from error
+    pairs = (line.partition("=") for line in lines if line.strip() and not line.startswith("#"))
+    return {key.strip(): value.strip() for key, _, value in pairs}

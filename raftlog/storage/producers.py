@@ -1,0 +1,265 @@
+"""What a log knows of idempotent producers: the last five batches of each (KIP-98, KIP-360), and open transactions.
+
+Pure state: it is told of every batch in order. `admit` judges without changing anything; `record` is the only writer.
+Kafka's `<offset>.snapshot` files keep only the last batch of each producer; the log's end brings back the others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from struct import error as StructError
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from raftlog.base.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
+from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
+from raftlog.records.batch import EndMarker
+from raftlog.records.header import MAX_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
+
+BATCHES_KEPT: Final = 5
+"""Batches per producer that a retry is recognised by: what a client may have in flight."""
+
+_SNAPSHOT_HEAD = Struct(">hIi")
+_SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
+_SNAPSHOT_VERSION: Final = 1
+_CRC_END: Final = 6
+
+
+class ProducedBatch(NamedTuple):
+    """A batch that is in the log."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> ProducedBatch:
+        """Return the batch that a header in the log describes."""
+        end, offset = header.last_sequence, header.base_offset
+        return cls(header.base_sequence, end, offset, header.last_offset, header.max_timestamp)
+
+
+class Producer:
+    """One producer id's memory."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "idle_mark",
+        "idle_since_ms",
+        "last_timestamp",
+        "open_since",
+    )
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: deque[ProducedBatch] = deque(maxlen=BATCHES_KEPT)
+        self.last_timestamp = NO_TIMESTAMP
+        self.coordinator_epoch = NO_EPOCH
+        self.open_since = NO_OFFSET
+        """First offset of the open transaction, -1 without one."""
+        self.idle_mark: ProducedBatch | None = None
+        self.idle_since_ms = NO_TIMESTAMP
+        """When a look found `idle_mark` to be the newest batch; records' own timestamps may be years old."""
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction whose records read_committed consumers skip."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class ProducerState:
+    """All producers of one partition."""
+
+    __slots__ = ("_ended", "_open", "_producers")
+
+    def __init__(self) -> None:
+        self._producers: dict[int, Producer] = {}
+        self._open: dict[int, int] = {}
+        self._ended: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def admit(self, header: BatchHeader) -> ProducedBatch | None:
+        """Return the original if `header` is a retry of one of the last five batches, None if it is new and in order.
+
+        Raises InvalidProducerEpoch (an older epoch) and OutOfOrderSequenceNumber (a gap). An unknown producer may
+        start with any sequence, since its state may have expired (KIP-360); a new epoch starts with 0.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        sequence = header.base_sequence
+        if header.producer_epoch != producer.epoch:
+            if header.producer_epoch < producer.epoch:
+                raise InvalidProducerEpoch(f"epoch {header.producer_epoch} is older than {producer.epoch}")
+            if sequence > 0:
+                raise OutOfOrderSequenceNumber(f"a new epoch begins with sequence 0, not {sequence}")
+            return None
+        if producer.open_since >= 0 and not header.attributes & TRANSACTIONAL_BIT:
+            raise InvalidTxnState("a producer with an open transaction writes in it")
+        if sequence < 0:
+            return None  # a coordinator's own batch in a transaction, or a marker: has no sequence
+        batches = producer.batches
+        if not batches:
+            if sequence != 0:
+                raise OutOfOrderSequenceNumber(f"after the epoch's marker comes sequence 0, not {sequence}")
+            return None
+        last_sequence = batches[-1].last_sequence
+        if sequence == (last_sequence + 1) & MAX_SEQUENCE:
+            return None
+        end = (sequence + header.last_offset_delta) & MAX_SEQUENCE
+        for batch in batches:
+            if batch.base_sequence == sequence and batch.last_sequence == end:
+                return batch
+        raise OutOfOrderSequenceNumber(f"sequence {sequence} does not follow {last_sequence}")
+
+    def record(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
+        """Take in a data batch that is in the log at `base_offset`."""
+        producer = self._producers.get(header.producer_id)
+        epoch = header.producer_epoch
+        if producer is None:
+            self._producers[header.producer_id] = producer = Producer(epoch)
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        delta, sequence = header.last_offset_delta, header.base_sequence
+        if sequence >= 0:
+            fields = (
+                sequence,
+                (sequence + delta) & MAX_SEQUENCE,
+                base_offset,
+                base_offset + delta,
+                timestamp,
+            )
+            producer.batches.append(tuple.__new__(ProducedBatch, fields))
+        producer.last_timestamp = timestamp
+        if header.attributes & TRANSACTIONAL_BIT and producer.open_since == NO_OFFSET:
+            producer.open_since = base_offset
+            self._open[header.producer_id] = base_offset
+
+    def end_transaction(
+        self, header: BatchHeader, marker: EndMarker, offset: int
+    ) -> AbortedTransaction | None:
+        """Take in the marker at `offset`; returns the transaction if it aborted one."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            self._producers[header.producer_id] = producer = Producer(header.producer_epoch)
+        if producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_timestamp = header.max_timestamp
+        first_offset, producer.open_since = producer.open_since, NO_OFFSET
+        if first_offset == NO_OFFSET:
+            return None
+        del self._open[header.producer_id]
+        self._ended.append((first_offset, offset))
+        if marker.commit:
+            return None
+        unstable = min(self._open.values(), default=offset + 1)
+        return AbortedTransaction(header.producer_id, first_offset, offset, unstable)
+
+    def recall(self, producer_id: int, batches: list[ProducedBatch]) -> None:
+        """Put back batches that a snapshot left out, if they lead up to the last one known."""
+        producer = self._producers[producer_id]
+        if producer.batches and batches[-1][:4] == producer.batches[-1][:4]:
+            producer.batches.clear()
+            producer.batches.extend(batches)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the oldest transaction that is open, or ended by a marker not yet known to be committed."""
+        oldest = min(self._open.values(), default=None)
+        for first_offset, _ in self._ended:
+            if oldest is None or first_offset < oldest:
+                oldest = first_offset
+        return oldest
+
+    def forget_replicated(self, high_watermark: int) -> None:
+        """Say which markers are committed: those before `high_watermark`."""
+        if self._ended:
+            self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
+
+    def expire(self, now_ms: int, *, idle_ms: int) -> int:
+        """Forget producers without a new batch for `idle_ms` of these calls' time and no open transaction.
+
+        Call it now and then; returns how many went (producer.id.expiration.ms).
+        """
+        gone = []
+        for producer_id, producer in self._producers.items():
+            newest = producer.batches[-1] if producer.batches else None
+            if producer.idle_since_ms == NO_TIMESTAMP or newest is not producer.idle_mark:
+                producer.idle_mark, producer.idle_since_ms = newest, now_ms
+            elif now_ms - producer.idle_since_ms >= idle_ms and producer.open_since == NO_OFFSET:
+                gone.append(producer_id)
+        for producer_id in gone:
+            del self._producers[producer_id]
+        return len(gone)
+
+    def encode(self) -> bytes:
+        """Return the bytes of a snapshot file (Kafka's schema, version 1)."""
+        entries = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._producers)))
+        for producer_id, producer in self._producers.items():
+            last = producer.batches[-1] if producer.batches else None
+            entries += _SNAPSHOT_ENTRY.pack(
+                producer_id,
+                producer.epoch,
+                last.last_sequence if last else NO_SEQUENCE,
+                last.last_offset if last else NO_OFFSET,
+                last.last_offset - last.base_offset if last else 0,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                producer.open_since,
+            )
+        crc = crc32c(memoryview(entries)[_CRC_END:])
+        entries[2:_CRC_END] = crc.to_bytes(4, "big")
+        return bytes(entries)
+
+    @classmethod
+    def decode(cls, file_bytes: bytes) -> ProducerState:
+        """Return the state of a snapshot file. ValueError if it is damaged or of another version."""
+        try:
+            version, crc, count = _SNAPSHOT_HEAD.unpack_from(file_bytes)
+        except StructError as error:
+            raise ValueError("producer snapshot is cut off") from error
+        if version != _SNAPSHOT_VERSION:
+            raise ValueError(f"producer snapshot of version {version}")
+        if crc32c(memoryview(file_bytes)[_CRC_END:]) != crc:
+            raise ValueError("producer snapshot's CRC does not hold")
+        if len(file_bytes) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
+            raise ValueError("producer snapshot's length does not fit its count")
+        state = cls()
+        for fields in _SNAPSHOT_ENTRY.iter_unpack(file_bytes[_SNAPSHOT_HEAD.size :]):
+            state._restore(*fields)
+        return state
+
+    def _restore(self, producer_id: int, epoch: int, *rest: int) -> None:
+        last_sequence, last_offset, delta, timestamp, coordinator_epoch, open_since = rest
+        producer = Producer(epoch)
+        if last_sequence != NO_SEQUENCE:
+            base_sequence = (last_sequence - delta) & MAX_SEQUENCE
+            batch = ProducedBatch(base_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
+            producer.batches.append(batch)
+        producer.last_timestamp = timestamp
+        producer.coordinator_epoch = coordinator_epoch
+        producer.open_since = open_since
+        self._producers[producer_id] = producer
+        if open_since != NO_OFFSET:
+            self._open[producer_id] = open_since

@@ -1,0 +1,263 @@
+"""Bringing a log back: what is trusted, what is checked, what is cut, and what counts as damage.
+
+A torn tail (nothing sound after it, or blocks that were never written) is cut: it was never flushed, so nobody was
+told of it. Anything else that is bad has been acknowledged perhaps: it is set aside, never served, and the replica
+marked, so that it refetches before it may lead. Cutting it silently would turn a disk's fault into lost records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from raftlog.base.disk import Disk
+from raftlog.base.errors import CorruptMessage, InconsistentTopicId
+from raftlog.base.log import get_logger
+from raftlog.records.header import HEADER_BYTES, BatchHeader, read_header
+from raftlog.storage import snapshots
+from raftlog.storage.damage import Damage, Window, has_hole, mark, merge, next_sound, read_mark, set_aside
+from raftlog.storage.epochs import LeaderEpochs
+from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
+from raftlog.storage.layout import (
+    EPOCH_CHECKPOINT,
+    LEFTOVER_SUFFIXES,
+    PARTITION_METADATA,
+    decode_partition_metadata,
+    encode_partition_metadata,
+    numbered,
+)
+from raftlog.storage.producers import ProducerState
+from raftlog.storage.segment import Segment
+from raftlog.storage.transactions import AbortedTransactions
+
+if TYPE_CHECKING:
+    from raftlog.base.config import TopicConfig
+
+_log = get_logger("storage")
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a partition's folder holds after recovery."""
+
+    segments: list[Segment]
+    recovery_point: int
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    producers: ProducerState = field(default_factory=ProducerState)
+    aborted: AbortedTransactions = field(default_factory=AbortedTransactions)
+    snapshot_offset: int = -1
+    damage: Damage | None = None
+    topic_id: UUID | None = None
+    unsynced_directories: set[str] = field(default_factory=set)
+
+
+def load(
+    disk: Disk,
+    directory: str,
+    *,
+    config: TopicConfig,
+    recovery_point: int | None,
+    topic_id: UUID | None,
+    now_ms: int,
+) -> Contents:
+    """Return the contents of a partition's folder, made if missing; `recovery_point` None trusts a clean stop.
+
+    Raises InconsistentTopicId if the folder is another topic's.
+    """
+    fresh = not disk.exists(directory)
+    disk.mkdir(directory)
+    names = _without_leftovers(disk, directory)
+    topic_id = _identify(disk, directory, topic_id)
+    bases = numbered(names, ".log")
+    segments = [
+        Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms) for base in bases or [0]
+    ]
+    for segment in segments:
+        segment.index_interval_bytes = config.index_interval_bytes
+    contents = Contents(segments, 0, topic_id=topic_id, damage=read_mark(disk, directory))
+    if fresh or not bases:
+        contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
+    rebuild_epochs = not _load_epochs(disk, directory, contents.epochs)
+    _Recovery(disk, directory, contents, gaps="compact" in config.cleanup_policy).run(recovery_point)
+    end_offset = contents.segments[-1].end_offset
+    contents.epochs.truncate(end_offset)
+    if rebuild_epochs:
+        _rebuild_epochs(contents)
+    contents.aborted.load(disk, contents.segments, end_offset)
+    contents.producers, contents.snapshot_offset = snapshots.load(
+        disk, directory, contents.segments, aborted=contents.aborted
+    )
+    contents.recovery_point = end_offset if recovery_point is None else recovery_point
+    return contents
+
+
+def _without_leftovers(disk: Disk, directory: str) -> list[str]:
+    names = disk.listdir(directory)
+    for name in names:
+        if name.endswith(LEFTOVER_SUFFIXES):
+            disk.remove(f"{directory}/{name}")
+    return [name for name in names if not name.endswith(LEFTOVER_SUFFIXES)]
+
+
+def _identify(disk: Disk, directory: str, topic_id: UUID | None) -> UUID | None:
+    path = f"{directory}/{PARTITION_METADATA}"
+    found = None
+    if disk.exists(path):
+        try:
+            found = decode_partition_metadata(disk.read_file(path))
+        except ValueError:
+            _log.warning("partition_metadata_unreadable", directory=directory)
+    if found is None and topic_id is not None:
+        disk.write_file(path, encode_partition_metadata(topic_id), sync=False)
+        return topic_id
+    if topic_id is not None and found != topic_id:
+        raise InconsistentTopicId(f"{directory} belongs to topic id {found}, not {topic_id}")
+    return found
+
+
+def _load_epochs(disk: Disk, directory: str, epochs: LeaderEpochs) -> bool:
+    try:
+        epochs.decode(disk.read_file(f"{directory}/{EPOCH_CHECKPOINT}"))
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
+
+
+def _rebuild_epochs(contents: Contents) -> None:
+    contents.epochs.clear()
+    for segment in contents.segments:
+        for _, header in segment.headers(0):
+            contents.epochs.note(header.leader_epoch, header.base_offset)
+    contents.epochs.changed = True
+
+
+class _Recovery:
+    """One walk over what must be checked."""
+
+    def __init__(self, disk: Disk, directory: str, contents: Contents, *, gaps: bool) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._contents = contents
+        self._segments = contents.segments
+        self._gaps = gaps
+
+    def run(self, recovery_point: int | None) -> None:
+        segments = self._segments
+        for segment, following in pairwise(segments):
+            segment.end_offset = following.base_offset
+        segments[-1].end_offset = segments[-1].base_offset + MAX_RELATIVE_OFFSET
+        if recovery_point is None:
+            first = len(segments) - 1
+        else:
+            first = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
+        for number in range(first, len(segments)):
+            segment = segments[number]
+            begin = self._begin(segment, recovery_point) if number == first else (0, segment.base_offset)
+            segment.start_recovery(*begin)
+            self._contents.epochs.truncate(begin[1])  # the walk finds them again
+            position, offset = self._walk(segment, *begin)
+            segment.verified = (begin[0], position)
+            following_base = segments[number + 1].base_offset if number + 1 < len(segments) else offset
+            if position < segment.size or (offset != following_base and not self._gaps):
+                self._cut(number, position, offset)
+                return
+            segment.end_offset = offset if number + 1 == len(segments) else following_base
+        self._expect(recovery_point)
+
+    def _begin(self, segment: Segment, recovery_point: int | None) -> tuple[int, int]:
+        try:
+            segment.load_time_index()
+            if recovery_point is not None:
+                found = segment.locate(recovery_point, cached=False)
+                assert found is not None
+                if found[0] < segment.size:
+                    return self._checked(segment, *found)
+            position = segment.index.position_at_most(segment.size - 1)
+            if position:
+                header = read_header(segment.file.pread(HEADER_BYTES, position))
+                return self._checked(segment, position, header.base_offset)
+        except CorruptMessage:
+            _log.info("index_rebuilt", path=segment.path)
+        return 0, segment.base_offset
+
+    def _checked(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
+        """Return the boundary if a sound batch is there; an index that outlived a truncation may lie."""
+        header = Window(segment).sound(position)
+        if header is None or header.base_offset != offset:
+            raise CorruptMessage("the index does not fit the log")
+        return position, offset
+
+    def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
+        """Take in sound batches; returns where they end."""
+        epochs = self._contents.epochs
+        window = Window(segment)
+        while position < segment.size:
+            header = window.sound(position)
+            if header is None or not self._follows(header, offset):
+                break
+            segment.absorb(position, header)
+            epochs.note(header.leader_epoch, header.base_offset)
+            position += header.length
+            offset = header.end_offset
+        return position, offset
+
+    def _follows(self, header: BatchHeader, offset: int) -> bool:
+        """Hold a batch to its place; an older epoch's batch is what a truncation that got lost left behind."""
+        if header.leader_epoch < self._contents.epochs.latest:
+            return False
+        return header.base_offset == offset or (self._gaps and header.base_offset > offset)
+
+    def _cut(self, number: int, position: int, offset: int) -> None:
+        segment, later = self._segments[number], self._segments[number + 1 :]
+        until = self._acknowledged_until(segment, later, position, offset)
+        cut_bytes = segment.size - position + sum(each.size for each in later)
+        damaged = until is not None
+        if until is not None:
+            self._contents.damage = merge(self._contents.damage, Damage(offset, until))
+            mark(self._disk, self._directory, self._contents.damage)
+            set_aside(self._disk, segment, position, offset)
+        event = "log_damage_set_aside" if damaged else "log_tail_cut"
+        _log.warning(event, directory=self._directory, offset=offset, cut_bytes=cut_bytes)
+        for each in later:
+            each.close()
+            paths = each.rename_away(".damaged" if damaged else ".deleted")
+            if not damaged:
+                for path in paths:
+                    self._disk.remove(path)
+        del self._segments[number + 1 :]
+        segment.truncate(position, offset)
+        self._contents.unsynced_directories.add(self._directory)
+
+    def _acknowledged_until(
+        self, segment: Segment, later: list[Segment], position: int, offset: int
+    ) -> int | None:
+        """Return the end of what may have been acknowledged after a bad batch; None if it is a torn tail."""
+        epoch = self._contents.epochs.epoch_at(offset - 1)
+        following = next_sound(segment, position, offset, epoch)
+        sound_later = [each for each in later if _begins_soundly(each, epoch)]
+        if following is None and not sound_later:
+            return None
+        stop = segment.size if following is None else following
+        if has_hole(segment, position, stop, offset):
+            return None
+        end = offset
+        last, begin = (sound_later[-1], 0) if sound_later else (segment, stop)
+        window = Window(last)
+        while begin < last.size and (header := window.sound(begin)) is not None:
+            begin, end = begin + header.length, header.end_offset
+        return end
+
+    def _expect(self, recovery_point: int | None) -> None:
+        """Find out when flushed records are missing though what is there is sound."""
+        end_offset = self._segments[-1].end_offset
+        if recovery_point is not None and end_offset < recovery_point:
+            self._contents.damage = merge(self._contents.damage, Damage(end_offset, recovery_point))
+            mark(self._disk, self._directory, self._contents.damage)
+            _log.error("flushed_records_missing", directory=self._directory, offset=end_offset)
+
+
+def _begins_soundly(segment: Segment, epoch: int) -> bool:
+    header = Window(segment).sound(0) if segment.size else None
+    return header is not None and header.leader_epoch >= epoch

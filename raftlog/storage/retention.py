@@ -1,0 +1,69 @@
+"""Which segments a log may drop (retention.ms, retention.bytes, log start), and their files' last minute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raftlog.base.disk import Disk
+from raftlog.base.types import NO_TIMESTAMP
+from raftlog.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from raftlog.base.config import TopicConfig
+
+
+def deletable(
+    segments: list[Segment], config: TopicConfig, *, now_ms: int, log_start_offset: int, end_limit: int
+) -> int:
+    """Return how many of the oldest segments may go; all of them only if the last one holds expired records.
+
+    A segment goes if the whole of it lies below `end_limit` and it ends before the log start, is older than
+    retention.ms by its largest timestamp, or the rest still holds retention.bytes (Kafka: deleteOldSegments).
+    """
+    by_policy = "delete" in config.cleanup_policy
+    excess_bytes = sum(segment.size for segment in segments) - config.retention_bytes
+    count = 0
+    for segment in segments:
+        last = segment is segments[-1]
+        if segment.end_offset > end_limit or (last and not segment.size):
+            break
+        before_start = not last and segment.end_offset <= log_start_offset
+        too_much = config.retention_bytes >= 0 and excess_bytes >= segment.size and not last
+        too_old = config.retention_ms >= 0 and now_ms - _newest_ms(segment, now_ms) > config.retention_ms
+        if not (before_start or (by_policy and (too_much or too_old))):
+            break
+        excess_bytes -= segment.size
+        count += 1
+    return count
+
+
+def _newest_ms(segment: Segment, now_ms: int) -> int:
+    segment.load_time_index()
+    if segment.max_timestamp >= 0:
+        return segment.max_timestamp
+    if segment.created_ms < 0:
+        segment.created_ms = now_ms
+    return segment.created_ms
+
+
+class Condemned:
+    """Files renamed away, that go after file.delete.delay.ms: a slow reader may still use them."""
+
+    __slots__ = ("_disk", "_files")
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._files: list[tuple[int, str]] = []
+
+    def add(self, paths: list[str]) -> None:
+        """Begin the delay of some files at the next `reap`."""
+        self._files += [(NO_TIMESTAMP, path) for path in paths]
+
+    def reap(self, now_ms: int, *, delay_ms: int) -> int:
+        """Remove the files whose delay is over; returns how many."""
+        since = [(now_ms if at == NO_TIMESTAMP else at, path) for at, path in self._files]
+        due = [path for at, path in since if now_ms - at >= delay_ms]
+        self._files = [(at, path) for at, path in since if now_ms - at < delay_ms]
+        for path in due:
+            self._disk.remove(path)
+        return len(due)

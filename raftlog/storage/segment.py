@@ -1,0 +1,478 @@
+"""One segment of a log: batches in a `.log` file, and its two indexes. Knows its bytes, not the log's rules.
+
+Ordering law: bytes first, then `size`, `end_offset` and the indexes. Lookups and reads take each of these once, so that
+they may run on another thread than the writer's. Indexes reach their files at `save_indexes`, never on the hot path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final
+
+from raftlog.base.disk import Buffer, Disk
+from raftlog.base.errors import CorruptMessage
+from raftlog.base.types import NO_TIMESTAMP
+from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
+from raftlog.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+
+SCAN_BYTES: Final = 8 * 1024
+"""One look for a batch boundary: an index interval and some batches' worth."""
+WALK_BYTES: Final = 1024 * 1024
+REMEMBERED_POSITIONS: Final = 16
+"""Batch boundaries kept per segment: where each of this many readers will go on."""
+
+NEVER_MS: Final = 2**63 - 1
+
+_BOUNDS = Struct(">qi11xi")
+"""Of a batch header: base offset, length, last offset delta."""
+
+
+def segment_path(directory: str, base_offset: int) -> str:
+    """Return the path of a segment's file without its suffix, as Kafka names it."""
+    return f"{directory}/{base_offset:020d}"
+
+
+class Segment:
+    """Batches from `base_offset` on, in one file."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_disk",
+        "_index_room",
+        "_indexed",
+        "_saved",
+        "_time_indexed",
+        "base_offset",
+        "boundaries",
+        "created_ms",
+        "dirty",
+        "end_offset",
+        "file",
+        "first_timestamp",
+        "full",
+        "index",
+        "index_interval_bytes",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "path",
+        "roll_after_ms",
+        "roll_ms",
+        "size",
+        "time_index",
+        "trusted_from",
+        "verified",
+    )
+
+    def __init__(self, disk: Disk, directory: str, *, base_offset: int, create: bool, now_ms: int) -> None:
+        self._disk = disk
+        self.base_offset = base_offset
+        self.path = segment_path(directory, base_offset)
+        self.file = disk.open(self.path + ".log", create=create)
+        self.size = self.file.size()
+        if create and self.size:
+            self.file.truncate(0)
+            self.size = 0
+        self.end_offset = base_offset
+        self.created_ms = now_ms
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.index = OffsetIndex(base_offset)
+        self.time_index = TimeIndex(base_offset)
+        self.boundaries: dict[int, int] = {}
+        """Offset → position of batches that readers will ask for next."""
+        self.full = False
+        self.index_interval_bytes = 4096
+        self._index_room = 0
+        self.roll_ms = 0
+        self.roll_after_ms = NEVER_MS
+        """A batch with a later timestamp belongs in the next segment."""
+        self.dirty = create
+        self.trusted_from = self.size
+        """Bytes from here on were written by this process; those before are checked when first read."""
+        self.verified = (0, 0)
+        self._bytes_since_index = 0
+        self._indexed = self._time_indexed = create
+        self._saved = (0, 0)
+
+    def configure(self, *, index_interval_bytes: int, index_bytes: int, roll_ms: int) -> None:
+        """Set how densely batches are indexed, and when the segment is full or old."""
+        self.index_interval_bytes = index_interval_bytes
+        self._index_room = index_bytes // TIME_ENTRY_BYTES - len(self.index)
+        self.full = self._index_room <= 0
+        self.roll_ms = roll_ms
+        self._set_roll_time()
+
+    def _set_roll_time(self) -> None:
+        known = self.first_timestamp >= 0
+        self.roll_after_ms = self.first_timestamp + self.roll_ms if known else NEVER_MS
+
+    def append(self, buffers: Sequence[Buffer], length: int, *, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch of `length` bytes at the end. OSError leaves the segment as it was."""
+        position = self.size
+        try:
+            self.file.pwritev(buffers, position)
+        except OSError:
+            self._drop_half_written(position)
+            raise
+        self.dirty = True
+        self.size = position + length
+        self.end_offset = last_offset + 1
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+            self._set_roll_time()
+        if self._bytes_since_index > self.index_interval_bytes:
+            self._index_batch(last_offset, position)
+        self._bytes_since_index += length
+
+    def _index_batch(self, last_offset: int, position: int) -> None:
+        self.index.append(last_offset, position)
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self._bytes_since_index = 0
+        self._index_room -= 1
+        if self._index_room <= 0:
+            self.full = True
+
+    def append_run(self, run: Buffer, headers: Sequence[BatchHeader]) -> None:
+        """Write batches that follow one another, as the leader stamped them. OSError leaves the segment as it was."""
+        position = self.size
+        try:
+            self.file.pwritev((run,), position)
+        except OSError:
+            self._drop_half_written(position)
+            raise
+        self.dirty = True
+        for header in headers:
+            self.absorb(position, header)
+            position += header.length
+        self.size = position
+        self.end_offset = headers[-1].end_offset
+
+    def _drop_half_written(self, position: int) -> None:
+        try:
+            self.file.truncate(position)
+        except OSError:
+            pass  # what is left lies beyond `size`: overwritten by the next append or cut by recovery
+
+    # -- looking up ----------------------------------------------------------------------------------------------
+
+    def locate(self, offset: int, *, cached: bool) -> tuple[int, int] | None:
+        """Return (position, base offset) of the first batch that ends after `offset`; the end if there is none.
+
+        None if `cached` and the bytes are not in memory. CorruptMessage where no batch boundary can be found.
+        """
+        size, end_offset = self.size, self.end_offset
+        if offset >= end_offset:
+            return size, end_offset
+        if not self._indexed and not self.load_index(cached=cached):
+            return None
+        position = self.index.position_for(offset)
+        while position < size:
+            chunk = self._look(position, size, cached=cached)
+            if chunk is None:
+                return None
+            at = 0
+            while at + HEADER_BYTES <= len(chunk):
+                base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
+                if base_offset + delta >= offset:
+                    return position + at, base_offset
+                at += self._checked_length(batch_length, position + at)
+            position += at
+        return size, end_offset
+
+    def boundary_at_most(
+        self, limit: int, start: int, *, cached: bool, at_least_one: bool
+    ) -> tuple[int, int] | None:
+        """Return (position, base offset) of the last batch boundary in [start, limit]; `start` must be one.
+
+        `at_least_one` gives the end of the batch at `start` when that alone passes `limit`. None if `cached` and the
+        bytes are not in memory.
+        """
+        size = self.size
+        if not self._indexed and not self.load_index(cached=cached):
+            return None
+        position = max(self.index.position_at_most(limit), start)
+        while True:
+            chunk = self._look(position, size, cached=cached)
+            if chunk is None:
+                return None
+            at = 0
+            while at + HEADER_BYTES <= len(chunk):
+                base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
+                following = at + self._checked_length(batch_length, position + at)
+                if position + following > limit:
+                    if position + at > start or not at_least_one:
+                        return position + at, base_offset
+                    return position + following, base_offset + delta + 1
+                at = following
+            position += at
+
+    def bounds(
+        self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool, cached: bool
+    ) -> tuple[int, int, int] | None:
+        """Return (start, stop, next offset) of the whole batches from `offset` to below `end_offset`.
+
+        At most `max_bytes`, unless `min_one` and the first batch is larger. None if `cached` and looking would wait.
+        """
+        stop = self.size  # taken before end_offset: another thread may append
+        following = self.end_offset
+        found: tuple[int, int] | None
+        start = self.boundaries.get(offset)
+        if start is None:
+            found = self.locate(offset, cached=cached)
+            if found is None:
+                return None
+            start = found[0]
+        if end_offset < following:
+            known = self.boundaries.get(end_offset)
+            found = self.locate(end_offset, cached=cached) if known is None else (known, end_offset)
+            if found is None:
+                return None
+            stop, following = found
+        if stop - start > max_bytes:
+            found = self.boundary_at_most(start + max_bytes, start, cached=cached, at_least_one=min_one)
+            if found is None:
+                return None
+            stop, following = found
+        return start, stop, following
+
+    def _look(self, position: int, size: int, *, cached: bool) -> bytes | None:
+        wanted = min(SCAN_BYTES, size - position)
+        if not cached:
+            chunk: bytes | None = self.file.pread(wanted, position)
+        else:
+            chunk = self.file.pread_cached(wanted, position)
+        if chunk is not None and len(chunk) < min(HEADER_BYTES, wanted):
+            if cached:
+                return None
+            raise CorruptMessage(f"{self.path}.log is shorter than it was")
+        if wanted < HEADER_BYTES:
+            raise CorruptMessage(f"no batch boundary at position {position} of {self.path}.log")
+        return chunk
+
+    def _checked_length(self, batch_length: int, position: int) -> int:
+        length = batch_length + LENGTH_OVERHEAD
+        if length < HEADER_BYTES or position + length > self.size:
+            raise CorruptMessage(f"no batch boundary at position {position} of {self.path}.log")
+        return length
+
+    def remember(self, offset: int, position: int) -> None:
+        """Keep where the batch with this base offset starts, for the reader who comes next."""
+        boundaries = self.boundaries
+        if offset not in boundaries and len(boundaries) >= REMEMBERED_POSITIONS:
+            boundaries.pop(next(iter(boundaries)), None)
+        boundaries[offset] = position
+
+    def headers(self, position: int, stop: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of each batch from a boundary on, up to position `stop`. May wait for the disk."""
+        stop = self.size if stop is None else stop
+        chunk, start = b"", position
+        while position < stop:
+            if position + HEADER_BYTES > start + len(chunk):
+                chunk, start = self.file.pread(min(WALK_BYTES, stop - position), position), position
+            header = read_header(chunk, position - start)
+            if position + header.length > stop:
+                raise CorruptMessage(f"the batch at offset {header.base_offset} is cut off")
+            yield position, header
+            position += header.length
+
+    def verify(self, chunk: Buffer, start: int) -> None:
+        """Check the CRCs of whole batches read at `start`, unless this process wrote or checked them before.
+
+        One contiguous checked stretch is remembered, so readers that follow each other pay once. CorruptMessage.
+        """
+        end = min(start + len(chunk), self.trusted_from)
+        first, last = self.verified
+        if start >= first and end <= last:
+            return
+        position = 0
+        while start + position < end:
+            header = read_header(chunk, position)
+            check_crc(chunk, position, header)
+            position += header.length
+        end = start + position
+        self.verified = (
+            (min(first, start), max(last, end)) if start <= last and end >= first else (start, end)
+        )
+
+    # -- index files ---------------------------------------------------------------------------------------------
+
+    def load_index(self, *, cached: bool = False) -> bool:
+        """Read the offset index if it is not in memory; False if `cached` and that would wait for the disk."""
+        if self._indexed:
+            return True
+        file_bytes = self._read_index(".index", cached=cached)
+        if file_bytes is None:
+            return False
+        index = OffsetIndex(self.base_offset)
+        if not (index.decode(file_bytes, self.size) and self._fits(index)):
+            if cached:
+                return False
+            self.rebuild_indexes()
+            return True
+        self.index = index
+        self._indexed = True
+        self._saved = (len(index), self._saved[1])
+        return True
+
+    def _fits(self, index: OffsetIndex) -> bool:
+        """Say whether the last entry points to a batch that ends with its offset: it may be older than the log."""
+        last = index.last()
+        if last is None:
+            return True
+        offset, position = last
+        header = self.file.pread(HEADER_BYTES, position)
+        if len(header) < HEADER_BYTES:
+            return False
+        base_offset, _, delta = _BOUNDS.unpack_from(header)
+        return bool(base_offset + delta == offset)
+
+    def load_time_index(self) -> None:
+        """Read the time index, and what the segment knows about its timestamps, if not in memory. May wait."""
+        if self._time_indexed:
+            return
+        self.load_index()
+        if self._time_indexed:
+            return
+        index = TimeIndex(self.base_offset)
+        if not index.decode(self._read_index(".timeindex", cached=False) or b"", self.end_offset):
+            self.rebuild_indexes()
+            return
+        self.time_index = index
+        self._time_indexed = True
+        self._saved = (self._saved[0], len(index))
+        self._take_timestamps()
+
+    def _take_timestamps(self) -> None:
+        last = self.time_index.last()
+        if last is not None:
+            self.max_timestamp, self.max_timestamp_offset = last
+        if self.size:
+            _, header = next(self.headers(0))
+            self.first_timestamp = header.max_timestamp
+
+    def _read_index(self, suffix: str, *, cached: bool) -> bytes | None:
+        try:
+            file = self._disk.open(self.path + suffix)
+        except FileNotFoundError:
+            return b""
+        try:
+            size = file.size()
+            file_bytes = file.pread_cached(size, 0) if cached else file.pread(size, 0)
+            return None if file_bytes is None or len(file_bytes) < size else file_bytes
+        finally:
+            file.close()
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes anew from the headers of the whole segment."""
+        index, time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        self.index, self.time_index, self._saved = index, time_index, (0, 0)
+        self._indexed = self._time_indexed = True
+        self.max_timestamp = self.first_timestamp = NO_TIMESTAMP
+        self._bytes_since_index = 0
+        for position, header in self.headers(0):
+            self.absorb(position, header)
+
+    def absorb(self, position: int, header: BatchHeader) -> None:
+        """Count a batch that lies in the file already: timestamps and indexes."""
+        last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, last_offset
+        if position == 0:
+            self.first_timestamp = header.max_timestamp
+            self._set_roll_time()
+        if self._bytes_since_index > self.index_interval_bytes:
+            self._index_batch(last_offset, position)
+        self._bytes_since_index += header.length
+
+    def save_indexes(self, *, final: bool = False) -> None:
+        """Write index entries that are not in the files yet; `final` also ends the time index with the maximum."""
+        if not (self._indexed and self._time_indexed):
+            return
+        if final:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        offsets_saved, times_saved = self._saved
+        self._extend(".index", self.index.encode(offsets_saved), offsets_saved * OFFSET_ENTRY_BYTES)
+        self._extend(".timeindex", self.time_index.encode(times_saved), times_saved * TIME_ENTRY_BYTES)
+        self._saved = (len(self.index), len(self.time_index))
+
+    def _extend(self, suffix: str, entries: bytes, position: int) -> None:
+        file = self._disk.open(self.path + suffix, create=True)
+        try:
+            file.truncate(position)
+            file.pwritev([entries], position)
+        finally:
+            file.close()
+
+    def unload_indexes(self) -> None:
+        """Give the memory of saved indexes back; they are read again when needed."""
+        if self._indexed and self._time_indexed and self._saved == (len(self.index), len(self.time_index)):
+            self._indexed = self._time_indexed = False
+            self.index, self.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+
+    # -- shrinking -----------------------------------------------------------------------------------------------
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Cut the file at a batch boundary; `end_offset` is the next offset then. May wait for the disk."""
+        self.load_time_index()
+        self.boundaries = {}
+        self.index.truncate(position)
+        self.time_index.truncate(end_offset)
+        self._saved = (min(self._saved[0], len(self.index)), min(self._saved[1], len(self.time_index)))
+        self.end_offset = end_offset
+        self.size = position
+        self.file.truncate(position)
+        self.trusted_from = min(self.trusted_from, position)
+        self.verified = (self.verified[0], min(self.verified[1], position))
+        self.dirty = True
+        self.restore_tail()
+
+    def start_recovery(self, position: int, offset: int) -> None:
+        """Forget what the indexes say of batches at or after a boundary, to `absorb` them again."""
+        if position == 0:
+            self.index, self.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+            self._saved = (0, 0)
+        self._indexed = self._time_indexed = True
+        self.index.truncate(position)
+        self.time_index.truncate(offset)
+        self._saved = (min(self._saved[0], len(self.index)), min(self._saved[1], len(self.time_index)))
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last() or (
+            NO_TIMESTAMP,
+            self.base_offset,
+        )
+        self._bytes_since_index = 0
+
+    def restore_tail(self) -> None:
+        """Find the largest timestamp and the distance to the last index entry again, from the last entry on."""
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last() or (
+            NO_TIMESTAMP,
+            self.base_offset,
+        )
+        self._bytes_since_index = 0
+        for position, header in self.headers(self.index.position_at_most(self.size)):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.base_offset + header.last_offset_delta
+            self._bytes_since_index += header.length
+            if position == 0:
+                self.first_timestamp = header.max_timestamp
+
+    @property
+    def index_paths(self) -> tuple[str, str]:
+        return self.path + ".index", self.path + ".timeindex"
+
+    def rename_away(self, suffix: str) -> list[str]:
+        """Rename the segment's files so that no start finds them; returns the new paths. The file stays open."""
+        moved = []
+        for kind in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
+            if self._disk.exists(self.path + kind):
+                self._disk.rename(self.path + kind, self.path + kind + suffix)
+                moved.append(self.path + kind + suffix)
+        return moved
+
+    def close(self) -> None:
+        self.file.close()

@@ -1,0 +1,59 @@
+"""Finding records by time: the part of ListOffsets that looks into batches."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.records.batch import Record, check_crc, iter_records
+from raftlog.records.header import BatchHeader
+from raftlog.storage.segment import Segment
+
+
+class Found(NamedTuple):
+    """A record found by its time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def first_at_or_after(segments: list[Segment], timestamp: int, start_offset: int) -> Found | None:
+    """Return the first record from `start_offset` on whose timestamp is at least `timestamp` (KIP-33)."""
+    for segment in segments:
+        segment.load_time_index()
+        if segment.end_offset <= start_offset or segment.max_timestamp < timestamp:
+            continue
+        begin = segment.locate(max(segment.time_index.offset_for(timestamp), start_offset), cached=False)
+        assert begin is not None
+        for position, header in segment.headers(begin[0]):
+            if header.max_timestamp < timestamp:
+                continue
+            for record in _records(segment, position, header):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return Found(record.offset, record.timestamp, header.leader_epoch)
+    return None
+
+
+def latest(segments: list[Segment], start_offset: int) -> Found | None:
+    """Return the first record with the largest timestamp at or after `start_offset` (KIP-734)."""
+    for segment in segments:
+        segment.load_time_index()
+    live = [segment for segment in segments if segment.end_offset > start_offset and segment.size]
+    if not live:
+        return None
+    segment = max(live, key=lambda each: each.max_timestamp)
+    found = segment.locate(max(segment.max_timestamp_offset, start_offset), cached=False)
+    assert found is not None
+    position, header = next(segment.headers(found[0]))
+    records = [each for each in _records(segment, position, header) if each.offset >= start_offset]
+    newest = max(records, key=lambda each: each.timestamp)
+    return Found(newest.offset, newest.timestamp, header.leader_epoch)
+
+
+def _records(segment: Segment, position: int, header: BatchHeader) -> list[Record]:
+    batch = segment.file.pread(header.length, position)
+    check_crc(batch, 0, header)
+    if len(batch) < header.length:
+        raise CorruptMessage(f"{segment.path}.log is shorter than it was")
+    return list(iter_records(batch))

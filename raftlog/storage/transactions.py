@@ -1,0 +1,75 @@
+"""Which transactions of a log were aborted, and Kafka's `.txnindex` files (KIP-98)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import attrgetter
+from struct import Struct
+from typing import Final
+
+from raftlog.base.disk import Disk
+from raftlog.storage.producers import AbortedTransaction
+from raftlog.storage.segment import Segment
+
+ENTRY: Final = Struct(">hqqqq")
+_VERSION: Final = 0
+_LAST_OFFSET: Final = attrgetter("last_offset")
+
+
+class AbortedTransactions:
+    """The aborted transactions of a log by the offset of their marker."""
+
+    __slots__ = ("_entries", "_unsaved")
+
+    def __init__(self) -> None:
+        self._entries: list[AbortedTransaction] = []
+        self._unsaved = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, aborted: AbortedTransaction) -> None:
+        """Take in a transaction whose marker was appended; one known already (a replayed marker) is passed over."""
+        if not self._entries or self._entries[-1].last_offset < aborted.last_offset:
+            self._entries.append(aborted)
+            self._unsaved = True
+
+    def between(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
+        """Return (producer id, first offset) of those with records in [start, end)."""
+        first = bisect_left(self._entries, start_offset, key=_LAST_OFFSET)
+        return [
+            (aborted.producer_id, aborted.first_offset)
+            for aborted in self._entries[first:]
+            if aborted.first_offset < end_offset
+        ]
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget those whose marker lies at or after `end_offset`."""
+        del self._entries[bisect_left(self._entries, end_offset, key=_LAST_OFFSET) :]
+
+    def drop_before(self, start_offset: int) -> None:
+        """Forget those whose marker lies before `start_offset`."""
+        del self._entries[: bisect_left(self._entries, start_offset, key=_LAST_OFFSET)]
+
+    def save(self, disk: Disk, segment: Segment) -> None:
+        """Write the active segment's index if it has changed. Not synced: replay brings back what a crash loses."""
+        if not self._unsaved:
+            return
+        first = bisect_left(self._entries, segment.base_offset, key=_LAST_OFFSET)
+        packed = [ENTRY.pack(_VERSION, *aborted) for aborted in self._entries[first:]]
+        disk.write_file(segment.path + ".txnindex", b"".join(packed), sync=False)
+        self._unsaved = False
+
+    def load(self, disk: Disk, segments: list[Segment], end_offset: int) -> None:
+        """Read the indexes of all segments, up to markers before `end_offset`."""
+        for segment in segments:
+            path = segment.path + ".txnindex"
+            if not disk.exists(path):
+                continue
+            file_bytes = disk.read_file(path)
+            whole = len(file_bytes) // ENTRY.size * ENTRY.size
+            for version, *fields in ENTRY.iter_unpack(file_bytes[:whole]):
+                aborted = AbortedTransaction(*fields)
+                if version == _VERSION and segment.base_offset <= aborted.last_offset < end_offset:
+                    self.add(aborted)
+        self._unsaved = False
