@@ -36,6 +36,7 @@ class Snapshot(NamedTuple):
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return a file's bytes: magic, CRC-32C of the rest, the two entries, the state."""
     (previous, _, previous_term), (last, index, term), state = snapshot
     body = b"".join(
         [_HEADER.pack(index, term, previous_term, len(previous), len(last)), previous, last, state]

@@ -78,7 +78,7 @@ async def test_both_ends_know_each_other_and_frames_arrive_in_order() -> None:
         assert server.frames == sent
         answers: list[bytes] = []
         server.open[0].send(b"back")
-        await asyncio.sleep(0.01)
+        await until(lambda: channel._early)
         channel.attach(answers.append, answers.append)
         await until(lambda: answers == [b"back"])
 
