@@ -76,8 +76,9 @@ class FaultScript:
         self._wait(lambda: self._led_by_the_living() and self._resumed(), f"records flow after {event}")
         self._note(event, began)
         self._cluster.resume(follower)
+        resumed = time.monotonic()
         self._wait(self._isr_is_full, f"the ISR regains node {follower}")
-        self._say(f"  the ISR expanded again {time.monotonic() - began:.1f} s after the pause")
+        self._say(f"  the ISR expanded again {time.monotonic() - resumed:.1f} s after the node went on")
 
     def _note(self, event: str, began: float) -> None:
         outage = Outage(event, self._stream.longest_gap_s(began, time.monotonic()))
