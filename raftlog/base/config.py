@@ -5,7 +5,6 @@ Opens no file, resolves no host name: texts, host name and working folder are ha
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -40,7 +39,7 @@ __all__ = [
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Kafka's older names; the newer one wins where both are set."""
 
-ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG"})
+ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG", "RAFTLOG_BOOTSTRAP"})
 
 
 class Fault(NamedTuple):
@@ -141,6 +140,8 @@ def _warn_of_ignored(
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
     """Return the rule that a name broke by being nobody's, with the nearest known name."""
+    import difflib
+
     near = difflib.get_close_matches(name, [*known, *config_kafka.NAMES, *ALIASES], n=1, cutoff=0.75)
     return "there is no such setting" + (f"; did you mean {near[0]}?" if near else "")
 

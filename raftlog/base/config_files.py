@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,6 +20,8 @@ def parse_file(text: str, *, name: str) -> dict[str, str]:
 
 def parse_toml(text: str) -> dict[str, str]:
     """Read TOML; nested tables, dotted keys and quoted keys mean the same dotted name; arrays are lists."""
+    import tomllib
+
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -7,6 +7,7 @@ person; hot paths count instead. structlog is imported on first use, so that a c
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
+def _structlog() -> Any:
+    """Import structlog without rich, which it would load for colourful tracebacks: a third of a node's log's start."""
+    if "structlog" in sys.modules or "rich" in sys.modules:
+        return importlib.import_module("structlog")
+    sys.modules["rich"] = None  # type: ignore[assignment]  # an import of None fails, which structlog allows for
+    try:
+        return importlib.import_module("structlog")
+    finally:
+        del sys.modules["rich"]
+
+
 def configure_log(
     *, level: str = "info", format: str = "auto", node_id: int | None = None, stream: Any = None
 ) -> None:
@@ -23,8 +35,7 @@ def configure_log(
 
     `format`: json, console, or auto, which is console on a terminal. Raises KeyError for an unknown level.
     """
-    import structlog
-
+    structlog = _structlog()
     output: TextIO = sys.stderr if stream is None else stream
     console = format == "console" or (format == "auto" and output.isatty())
     structlog.configure(
@@ -37,14 +48,12 @@ def configure_log(
 
 def get_logger(name: str = "", **bound: object) -> FilteringBoundLogger:
     """Return a logger whose events carry `room=name` and what is bound; fine to call before `configure_log`."""
-    import structlog
-
+    structlog = _structlog()
     return cast("FilteringBoundLogger", structlog.get_logger(**({"room": name} if name else {}), **bound))
 
 
 def _shared_processors(node_id: int | None) -> list[Processor]:
-    import structlog
-
+    structlog = _structlog()
     processors: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -61,14 +70,12 @@ def _with_node_id(node_id: int, _logger: Any, _method: str, event: Any) -> Any:
 
 
 def _console(output: TextIO) -> list[Processor]:
-    import structlog
-
+    structlog = _structlog()
     return [structlog.dev.ConsoleRenderer(colors=output.isatty())]
 
 
 def _json() -> list[Processor]:
-    import structlog
-
+    structlog = _structlog()
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_to_json)]
 
 

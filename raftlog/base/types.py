@@ -29,7 +29,7 @@ class TopicPartition(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The largest leader epoch ≤ the one asked for, and the offset at which it ends (exclusive). (-1, -1) if unknown."""
+    """The largest leader epoch ≤ the one asked for, and its end offset (exclusive). (-1, -1) if unknown."""
 
     epoch: int
     end_offset: int

@@ -1,1 +1,1 @@
-"""TODO room docstring."""
+"""One broker: connections, a handler per API, its replicas and their followers' fetching. Decides no cluster change."""

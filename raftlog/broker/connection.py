@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
 
 from raftlog.base.disk import Buffer
@@ -37,6 +38,11 @@ WRITE_HIGH_BYTES: Final = 1024 * 1024
 WRITE_LOW_BYTES: Final = 256 * 1024
 """Unsent response bytes at which a connection stops handling requests, and at which it goes on."""
 
+PLAIN_MAX_BYTES: Final = 1 << 28
+"""A frame up to this is certainly no other protocol's beginning, so its length needs no second look."""
+
+_LENGTH = Struct(">i")
+
 log = get_logger(__name__)
 
 
@@ -53,6 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         "_finishing",
         "_frame_max_bytes",
         "_out",
+        "_out_bytes",
+        "_plain_max_bytes",
         "_quiet_sweeps",
         "_read_paused",
         "_slots",
@@ -66,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         "peer",
         "peer_host",
         "server",
+        "session_ids",
     )
 
     def __init__(self, server: BrokerServer, listener: str) -> None:
@@ -75,12 +84,16 @@ class Connection(asyncio.BufferedProtocol):
         self.peer: ReplicaId | None = None
         """The broker at the other end, once it proved the cluster secret."""
         self.handshake: ServerHandshake | None = None
+        self.session_ids: set[int] = set()
+        """Fetch sessions that end with this connection."""
         self._frame_max_bytes = server.request_max_bytes
+        self._plain_max_bytes = min(server.request_max_bytes, PLAIN_MAX_BYTES)
         self._view = memoryview(bytearray(RECEIVE_MIN_BYTES))
         self._start = 0  # bytes before it are handled, from it to _filled are not
         self._filled = 0
         self._slots: deque[Slot] = deque()
-        self._out: list[Buffer] = []
+        self._out: list[Buffer] = []  # of what is handled now; they leave together
+        self._out_bytes = 0
         self._waiting_for: Slot | None = None
         self._cutting = False
         self._cut_due = False
@@ -98,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        self.server.tune(transport)
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if peer else ""
         self.server.connection_opened(self)
@@ -142,6 +156,7 @@ class Connection(asyncio.BufferedProtocol):
             self._slots.append(ReadySlot(self, buffers))
         else:
             self._out += buffers
+            self._out_bytes += sum(map(len, buffers))
 
     def hold(self, slot: Slot) -> None:
         """Keep the place of the request being handled until `slot.answer`."""
@@ -160,6 +175,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         while slots and (buffers := slots[0].buffers) is not None:
             self._out += buffers
+            self._out_bytes += sum(map(len, buffers))
             slots.popleft()
         if not self._cutting:
             self._flush()
@@ -173,10 +189,16 @@ class Connection(asyncio.BufferedProtocol):
         self.server.counters.closed_by_broker[event] += 1
         self._close()
 
+    def crash(self, what: str) -> None:
+        """Log the exception being handled, which is our fault, and close at once."""
+        log.exception("request_crashed", what=what, listener=self.listener, peer=self.peer_host)
+        self.server.counters.closed_by_broker["request_crashed"] += 1
+        self.abort()
+
     # Called by the server.
 
     def sweep(self, *, max_quiet_sweeps: int) -> None:
-        """Give back memory that is not needed now; close if nothing came for `max_quiet_sweeps` sweeps."""
+        """Give back memory that is not needed now; close if nothing came for `max_quiet_sweeps` (0: never) sweeps."""
         if self._start == self._filled and len(self._view) > self._quiet_capacity():
             self._view = memoryview(bytearray(self._quiet_capacity()))
             self._start = self._filled = 0
@@ -185,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             self._quiet_sweeps = 0
             return
         self._quiet_sweeps += 1
-        if self._quiet_sweeps >= max_quiet_sweeps:
+        if 0 < max_quiet_sweeps <= self._quiet_sweeps:
             self.server.counters.idle_closed += 1
             self._close()
 
@@ -234,21 +256,30 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
         if self._blocked:
             self._pause_reading()
+        elif self._start == self._filled < len(self._view) and not self._read_paused:
+            self._start = self._filled = 0
         elif not self._closing:
             self._make_room()
 
     def _handle_frames(self) -> bool:
         """Say whether a complete frame was left because a limit is reached."""
-        view, filled, max_bytes = self._view, self._filled, self._frame_max_bytes
+        view, filled = self._view, self._filled
         position = self._start
         while filled - position >= PREFIX_BYTES:
-            end = position + PREFIX_BYTES + frame_length(view, position, max_bytes)
+            size = _LENGTH.unpack_from(view, position)[0]
+            if not 0 < size <= self._plain_max_bytes:
+                size = frame_length(view, position, self._frame_max_bytes)
+            end = position + PREFIX_BYTES + size
             if end > filled:
                 return False
-            if self._is_held_up():
+            if self._waiting_for is not None:
+                self._waiting_for.hurry()
+            if (self._slots or self._write_paused or self._closing or self._finishing) and self._is_held_up():
                 return True
             self._start = end
             dispatch(self, view[position + PREFIX_BYTES : end])
+            if self._out_bytes >= WRITE_HIGH_BYTES:
+                self._flush()
             position = end
         return False
 
@@ -291,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
+        out, self._out, self._out_bytes = self._out, [], 0
         if self._transport is None or not out:
             return
         if len(out) == 1:

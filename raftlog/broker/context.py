@@ -13,11 +13,12 @@ from raftlog.metadata.requests import Reply, Request
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
+    from raftlog.broker.producer_ids import ProducerIds
     from raftlog.broker.replicas import Replicas
 
 
 class Submit(Protocol):
-    """Ask the active controller, wherever it is. Raises KafkaError (retriable ones when no majority answers in time)."""
+    """Ask the active controller, wherever it is. Raises KafkaError (retriable when no majority answers in time)."""
 
     def __call__(self, request: Request, *, timeout: float | None = None) -> Awaitable[Reply]: ...
 
@@ -33,6 +34,10 @@ class BrokerContext:
     replicas: Replicas
     groups: Any = None
     broker_epoch: Callable[[], int] = lambda: -1
+    producer_ids: ProducerIds | None = None
+    """Set by the broker server."""
+    metadata_views: Any = None
+    """What handlers.metadata keeps encoded between requests."""
 
 
 @dataclass(slots=True, frozen=True)

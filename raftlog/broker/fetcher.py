@@ -56,7 +56,7 @@ class Peers(Protocol):
     def connect(self, leader: int, *, on_lost: Callable[[Exception | None], None]) -> Awaitable[PeerChannel]:
         """An authenticated connection to another broker. Raises OSError or KafkaError."""
 
-    def flushed(self) -> Awaitable[None] | None:
+    def flushed(self) -> Awaitable[object] | None:
         """Something to wait for until all that was appended is durable; None if it is."""
 
 
@@ -158,6 +158,11 @@ class LeaderFetcher:
             if followed.paused is not None:
                 followed.paused.cancel()
 
+    def reconnect(self) -> None:
+        """Begin again on a new connection."""
+        if self._channel is not None:
+            self._channel.close()
+
     def _hurry(self) -> None:
         self._urgent = True
         self._signal()
@@ -198,6 +203,8 @@ class LeaderFetcher:
                 await self._fetch_on(self._channel)
             except (OSError, KafkaError, TimeoutError) as error:
                 log.info("leader_unreachable", leader=self.leader, reason=repr(error))
+            except Exception:
+                log.exception("fetcher_failed", leader=self.leader)
             finally:
                 self._drop_channel()
             if self.answers != answers:
@@ -380,8 +387,8 @@ class LeaderFetcher:
             role.restart_at(fetched.log_start_offset, leader_epoch=epoch)
         elif fetched.error_code:
             raise from_code(fetched.error_code)
-        elif fetched.diverging is not None:
-            role.truncate_to(fetched.diverging, leader_epoch=epoch)
+        elif fetched.diverging_epoch is not None:
+            role.truncate_to(fetched.diverging_epoch, leader_epoch=epoch)
         else:
             records = fetched.records or b""
             role.append_fetched(

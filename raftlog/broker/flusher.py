@@ -19,7 +19,7 @@ from raftlog.base.env import Env
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
-    from raftlog.storage.log import FlushTicket
+    from raftlog.storage.flush import FlushTicket
 
 ON_LOOP_BELOW = 0.0005
 """Seconds of the average round up to which rounds stay on the loop."""
@@ -30,17 +30,18 @@ THREADS = 4
 
 
 class Flusher:
-    """The flusher of one log directory. `failed` is told the error of a sync, once."""
+    """The flusher of one log directory. `failed` is told the error of a sync, once; set it before the first mark."""
 
-    def __init__(self, env: Env, loop: asyncio.AbstractEventLoop, failed: Callable[[OSError], None]) -> None:
+    def __init__(self, env: Env, loop: asyncio.AbstractEventLoop) -> None:
         self._env = env
         self._loop = loop
-        self._failed = failed
+        self.failed: Callable[[OSError], None] = _unhandled
         self._dirty: dict[Partition, None] = {}
         self._scheduled = False
         self._running = 0
         self._round_waiters: list[asyncio.Future[None]] = []
         self._next_waiters: list[asyncio.Future[None]] = []
+        self._after_round: list[Callable[[], None]] = []
         self._average = 0.0
         self._offline = False
         self.rounds = 0
@@ -48,14 +49,32 @@ class Flusher:
 
     def mark(self, partition: Partition) -> None:
         """Sync this partition's log in the next round."""
+        if self._offline:
+            return
         self._dirty[partition] = None
         if not self._scheduled and not self._running:
             self._scheduled = True
             self._loop.call_soon(self._run_round)
 
-    def forget(self, partition: Partition) -> None:
-        """The partition is being removed: do not touch its log again."""
+    def release(self, partition: Partition, then: Callable[[], None]) -> None:
+        """Never touch this partition's log again, then call `then`: at once, or when the round under way ends."""
         self._dirty.pop(partition, None)
+        if self._running:
+            self._after_round.append(then)
+        else:
+            then()
+
+    async def drain(self) -> None:
+        """Return once nothing is dirty and no round is under way."""
+        while (waiting := self.flushed() or self._round_end()) is not None:
+            await waiting
+
+    def _round_end(self) -> asyncio.Future[None] | None:
+        if not self._running:
+            return None
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._round_waiters.append(future)
+        return future
 
     def flushed(self) -> asyncio.Future[None] | None:
         """A future of all that is dirty now being durable (or the directory offline); None if nothing is dirty."""
@@ -77,12 +96,16 @@ class Flusher:
             return
         dirty, self._dirty = self._dirty, {}
         self._round_waiters, self._next_waiters = self._next_waiters, []
-        tickets = [
-            (partition, ticket) for partition in dirty if (ticket := partition.log.begin_flush()) is not None
-        ]
+        tickets = []
+        for partition in dirty:
+            ticket = partition.log.begin_flush()
+            if ticket is not None:
+                tickets.append((partition, ticket))
+            else:
+                partition.note_flushed(partition.log.flushed_end_offset)
         self.rounds += 1
         self.syncs += len(tickets)
-        if self._average < ON_LOOP_BELOW:
+        if self._average < ON_LOOP_BELOW or not tickets:
             self._complete(tickets, [_run([ticket for _, ticket in tickets], self._loop.time)])
         else:
             self._run_in_threads(tickets)
@@ -109,12 +132,15 @@ class Flusher:
         error = next((outcome[1] for outcome in outcomes if outcome[1] is not None), None)
         if error is not None:
             self.stop()
-            self._failed(error)
+            self.failed(error)
         elif not self._offline:
             for partition, ticket in tickets:
                 partition.log.complete_flush(ticket)
                 partition.note_flushed(partition.log.flushed_end_offset)
         self._release(self._round_waiters)
+        after, self._after_round = self._after_round, []
+        for then in after:
+            then()
         if self._dirty and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._run_round)
@@ -143,3 +169,7 @@ def _run(tickets: list[FlushTicket], time: Callable[[], float]) -> Outcome:
 
 def _cancelled() -> OSError:
     return OSError("the sync was cancelled, so nobody knows what is durable")
+
+
+def _unhandled(error: OSError) -> None:
+    raise error

@@ -1,4 +1,4 @@
-"""Carries the ISR changes of all partitions led here to the controller: one request under way, each with all that is due.
+"""Carries the ISR changes of the partitions led here to the controller: one request at a time, with all that is due.
 
 A proposal whose fate is unknown (no answer, no controller) is sent again as it was, until an answer or the metadata
 image settles it: the partition epoch in it keeps it from being applied twice.

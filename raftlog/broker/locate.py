@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raftlog.base.errors import (
@@ -14,7 +15,9 @@ from raftlog.base.errors import (
 )
 from raftlog.broker.context import BrokerContext
 from raftlog.protocol.wire import Endpoint
-from raftlog.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
 
 TopicKey = str | UUID
 """A topic by name, or by id where the API's version has ids."""
@@ -25,12 +28,14 @@ MOVED = frozenset({NotLeaderOrFollower.code, FencedLeaderEpoch.code})
 
 def locate(broker: BrokerContext, topic: TopicKey, index: int) -> Partition:
     """Return this broker's replica. Raises UnknownTopicId, UnknownTopicOrPartition or NotLeaderOrFollower."""
+    replicas = broker.replicas
+    key = (topic, index)
+    found = replicas.partitions.get(key) if isinstance(topic, str) else replicas.by_id.get(key)  # type: ignore[call-overload,arg-type]  # equal to a TopicPartition
+    if found is not None:
+        return found
     if isinstance(topic, str):
-        return broker.replicas.get(topic, index)
-    partition = broker.replicas.by_id.get((topic, index))
-    if partition is None:
-        raise _missing(broker, topic, index)
-    return partition
+        return replicas.get(topic, index)
+    raise _missing(broker, topic, index)
 
 
 def _missing(broker: BrokerContext, topic_id: UUID, index: int) -> KafkaError:

@@ -1,7 +1,7 @@
 """A connection to another broker's listener: whole answer frames in order, received in place.
 
-A frame is a view of the receive buffer, valid only during the call that gets it: followers write it to their logs right
-there, without a copy. Memory is bounded by the largest frame allowed; what a burst needed is given back when it is over.
+A frame is a view of the receive buffer, valid only during the call that gets it: followers write it to their logs
+right there, without a copy. Memory is bounded by the largest frame allowed; what a burst needed is given back.
 """
 
 from __future__ import annotations

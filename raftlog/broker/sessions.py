@@ -182,6 +182,7 @@ class FetchSession:
         if entry is None:
             return
         self._unpark(entry, partition)
+        entry.dry = False  # also for a fetch that has read it already, but is not answered yet
         self.ready[entry] = None
         if self.fetch is not None:
             self.fetch.wake_soon()
@@ -190,6 +191,7 @@ class FetchSession:
         """A follower hears of it with its next answer."""
         entry = self.by_partition.get(partition)
         if entry is not None:
+            entry.dry = False
             self.ready[entry] = None
 
     def notice_log_starts(self) -> None:
@@ -285,7 +287,7 @@ class FetchSessions:
         self._sessions[session.session_id] = session
 
     def _evict(self, newcomer: FetchSession, now: float) -> bool:
-        """KIP-227: first what was idle for long; else the smallest that had its time, if it is smaller than the newcomer."""
+        """KIP-227: first what was idle for long; else the smallest that had its time, if smaller than the newcomer."""
         others = [session for session in self if not session.replica]
         if not others:
             return False

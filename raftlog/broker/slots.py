@@ -33,6 +33,9 @@ class Slot:
         self.buffers = buffers
         self.connection.answered(self)
 
+    def hurry(self) -> None:
+        """Another request arrived behind this one: if this only waits for something better to say, say it now."""
+
     def abandoned(self) -> None:
         """The connection is gone: stop waiting, nobody reads the answer."""
 

@@ -72,7 +72,7 @@ def decide_register(
     return Decision(
         (*settlement.records, record),
         BrokerRegistration(broker_epoch),
-        (*settlement.events, Event("info", "broker_registered", fields)),
+        (*settlement.events, Event("info", "controller_registered_broker", fields)),
     )
 
 
@@ -134,7 +134,9 @@ def _unfence(image: MetadataImage, broker: BrokerState, standing: Standing, uncl
     broker_id = broker.broker_id
     record = BrokerChanged(broker_id, broker.broker_epoch, fenced=False, in_controlled_shutdown=False)
     settlement = settle_all(image, standing.with_alive(broker_id), unclean)
-    event = Event("info", "broker_unfenced", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch})
+    event = Event(
+        "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
+    )
     # A leader must not be fenced: unfence first, settle what does not fit afterwards.
     more = () if settlement.complete else (SWEEP,)
     return Decision(
@@ -157,7 +159,11 @@ def decide_fence(
         return Decision(settlement.records, MORE, settlement.events)
     fencing = tuple(BrokerChanged(each.broker_id, each.broker_epoch, fenced=True) for each in brokers)
     events = tuple(
-        Event("warning", "broker_fenced", {"broker_id": each.broker_id, "reason": reasons[each.broker_id]})
+        Event(
+            "warning",
+            "controller_fenced_broker",
+            {"broker_id": each.broker_id, "reason": reasons[each.broker_id]},
+        )
         for each in brokers
     )
     return Decision((*settlement.records, *fencing), None, (*events, *settlement.events))
@@ -207,5 +213,5 @@ def decide_unregister(
     if not settlement.complete:
         return Decision(settlement.records, MORE, settlement.events)
     record = BrokerUnregistered(broker.broker_id, broker.broker_epoch)
-    event = Event("info", "broker_unregistered", {"broker_id": broker.broker_id})
+    event = Event("info", "controller_unregistered_broker", {"broker_id": broker.broker_id})
     return Decision((*settlement.records, record), Done(), (*settlement.events, event))

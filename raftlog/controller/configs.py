@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from raftlog.base.config import (
     NodeConfig,
@@ -21,7 +22,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.controller.decisions import SWEEP, Event
+from raftlog.controller.decisions import SWEEP, Event, Room
 from raftlog.controller.settling import UNCLEAN_KEY
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import ConfigChanged
@@ -37,10 +38,14 @@ from raftlog.metadata.requests import (
     ConfigResults,
 )
 
+MAX_VALUE_LENGTH: Final = 32_767
+"""Characters of a config's value (Kafka's limit)."""
+
 
 def decide_alter_configs(image: MetadataImage, request: AlterConfigs, config: NodeConfig) -> Decision:
     """Alter configs, each resource wholly or not at all; with `validate_only`, say what would happen."""
     times = Counter((each.resource_type, each.resource_name) for each in request.alterations)
+    room = Room()
     records: list[ConfigChanged] = []
     results: dict[tuple[str, str], ConfigResult] = {}
     for alteration in request.alterations:
@@ -49,10 +54,12 @@ def decide_alter_configs(image: MetadataImage, request: AlterConfigs, config: No
             if times[resource] > 1:
                 raise InvalidRequest("the resource is named more than once in this request")
             _check_resource(image, alteration)
-            records += _altered(image, alteration, config, replace=request.replace)
+            changes = _altered(image, alteration, config, replace=request.replace)
+            room.take(others=len(changes))
         except KafkaError as error:
             results[resource] = ConfigResult(*resource, error.code, error.message)
             continue
+        records += changes
         results[resource] = ConfigResult(*resource)
     reply = ConfigResults(tuple(results.values()))
     if request.validate_only:
@@ -118,6 +125,8 @@ def _value_after(
     if op.op == SET:
         if op.value is None:
             raise InvalidConfig(f"{op.key}: to set it needs a value")
+        if len(op.value) > MAX_VALUE_LENGTH:
+            raise InvalidConfig(f"{op.key}: a value has at most {MAX_VALUE_LENGTH} characters")
         return op.value
     if op.op not in (APPEND, SUBTRACT):
         raise InvalidRequest(f"config operation {op.op} is unknown")

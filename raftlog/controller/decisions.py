@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
+
+from raftlog.base.errors import PolicyViolation
 
 MAX_PARTITION_RECORDS: Final = 10_000
 """Partition records in one batch (about 50 bytes each): one quorum entry stays well below 4 MiB."""
+
+MAX_OTHER_RECORDS: Final = 10_000
+"""Records of other kinds (topics, configs) in one batch."""
 
 MORE: Final = object()
 """The reply of a decision that did only as much as one batch may hold; decide again once it is committed."""
 
 SWEEP: Final = object()
 """The effect that asks the controller to settle every partition anew."""
+
+
+@dataclass(slots=True)
+class Room:
+    """What one batch still has room for."""
+
+    partitions: int = MAX_PARTITION_RECORDS
+    others: int = MAX_OTHER_RECORDS
+
+    def check(self, *, partitions: int = 0, others: int = 0) -> None:
+        """Raise PolicyViolation if so many records more are too many."""
+        if partitions > self.partitions:
+            raise PolicyViolation(
+                f"one request takes at most {MAX_PARTITION_RECORDS} partitions; {partitions} more are too many"
+            )
+        if others > self.others:
+            raise PolicyViolation(f"one request takes at most {MAX_OTHER_RECORDS} topics and configs")
+
+    def take(self, *, partitions: int = 0, others: int = 0) -> None:
+        """Use room for so many records; raises PolicyViolation like `check`."""
+        self.check(partitions=partitions, others=others)
+        self.partitions -= partitions
+        self.others -= others
+
 
 Level = Literal["info", "warning", "error"]
 

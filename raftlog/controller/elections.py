@@ -16,7 +16,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.base.types import NO_BROKER
-from raftlog.controller.decisions import MAX_PARTITION_RECORDS, Event
+from raftlog.controller.decisions import Event, Room
 from raftlog.controller.settling import settle
 from raftlog.controller.standing import Standing
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
@@ -31,16 +31,16 @@ def decide_elect_leaders(image: MetadataImage, request: ElectLeaders, standing: 
     """Elect preferred or unclean leaders; asked for all partitions, tell only of those that needed it."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"election type {request.election_type} is unknown")
+    room = Room()
     records: list[PartitionChanged] = []
     results: list[ElectionResult] = []
     for topic, partition in _asked_for(image, request):
         error: KafkaError | None = None
         try:
-            if len(records) == MAX_PARTITION_RECORDS:
-                break
-            records.append(
-                _elected(image, topic, partition, unclean=request.election_type == UNCLEAN, standing=standing)
-            )
+            unclean = request.election_type == UNCLEAN
+            change = _elected(image, topic, partition, unclean=unclean, standing=standing)
+            room.take(partitions=1)
+            records.append(change)
         except ElectionNotNeeded as not_needed:
             if request.partitions is None:
                 continue

@@ -17,7 +17,6 @@ from raftlog.base.errors import (
     InvalidRequest,
     InvalidTopic,
     KafkaError,
-    PolicyViolation,
     TopicAlreadyExists,
     TopicDeletionDisabled,
     UnknownTopicId,
@@ -25,7 +24,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.base.types import NO_BROKER
-from raftlog.controller.decisions import MAX_PARTITION_RECORDS, Event
+from raftlog.controller.decisions import Event, Room
 from raftlog.controller.placement import Placement
 from raftlog.metadata.image import MetadataImage, TopicState
 from raftlog.metadata.records import ConfigChanged, PartitionCreated, Record, TopicCreated, TopicDeleted
@@ -61,22 +60,6 @@ def check_topic_name(name: str) -> None:
         )
 
 
-class _Room:
-    """How many partitions may still be created in this batch."""
-
-    def __init__(self) -> None:
-        self._left = MAX_PARTITION_RECORDS
-
-    def check(self, partitions: int) -> None:
-        if partitions > self._left:
-            raise PolicyViolation(
-                f"one request creates at most {MAX_PARTITION_RECORDS} partitions; {partitions} are too many"
-            )
-
-    def take(self, partitions: int) -> None:
-        self._left -= partitions
-
-
 class _Plan(NamedTuple):
     """A topic as it will be created."""
 
@@ -88,7 +71,7 @@ def decide_create_topics(
     image: MetadataImage, request: CreateTopics, *, config: NodeConfig, random: Random
 ) -> Decision:
     """Create topics; with `validate_only`, say what would happen."""
-    placement, room = Placement(image, random), _Room()
+    placement, room = Placement(image, random), Room()
     times = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     results: dict[str, TopicCreation] = {}
@@ -122,7 +105,7 @@ def _plan(
     *,
     config: NodeConfig,
     placement: Placement,
-    room: _Room,
+    room: Room,
     random: Random,
 ) -> _Plan:
     check_topic_name(topic.name)
@@ -136,7 +119,7 @@ def _plan(
         assignments = _automatic(topic, config, placement, room)
     topic_id = random_uuid(random)
     partitions = _partition_records(image, topic_id, assignments)
-    room.take(len(partitions))
+    room.take(partitions=len(partitions), others=1 + len(configs))
     records: tuple[Record, ...] = (
         TopicCreated(topic.name, topic_id),
         *(ConfigChanged("topic", topic.name, key, value) for key, value in sorted(configs.items())),
@@ -160,7 +143,7 @@ def random_uuid(random: Random) -> UUID:
 
 
 def _automatic(
-    topic: NewTopic, config: NodeConfig, placement: Placement, room: _Room
+    topic: NewTopic, config: NodeConfig, placement: Placement, room: Room
 ) -> list[tuple[int, ...]]:
     partitions = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = topic.replication_factor
@@ -169,16 +152,16 @@ def _automatic(
         raise InvalidPartitions(f"a topic has at least 1 partition, not {partitions}")
     if factor <= 0:
         raise InvalidReplicationFactor(f"a replication factor is at least 1, not {factor}")
-    room.check(partitions)
+    room.check(partitions=partitions)
     return placement.place(partitions, factor)
 
 
-def _manual(image: MetadataImage, topic: NewTopic, room: _Room) -> list[tuple[int, ...]]:
+def _manual(image: MetadataImage, topic: NewTopic, room: Room) -> list[tuple[int, ...]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise InvalidRequest("with assignments, the number of partitions and the replication factor are -1")
     if sorted(topic.assignments) != list(range(len(topic.assignments))):
         raise InvalidReplicaAssignment("partitions are numbered from 0 without gaps")
-    room.check(len(topic.assignments))
+    room.check(partitions=len(topic.assignments))
     assignments = [topic.assignments[index] for index in range(len(topic.assignments))]
     _check_assignments(image, assignments, len(assignments[0]))
     return assignments
@@ -237,6 +220,7 @@ def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: No
     """Delete topics with their configs."""
     if not config.delete_topic_enable:
         raise TopicDeletionDisabled()
+    room = Room()
     results: list[TopicResult] = []
     deleted: dict[UUID, str] = {}
     for ref in request.topics:
@@ -244,6 +228,7 @@ def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: No
             topic = find_topic(image, ref)
             if topic.topic_id in deleted:
                 raise InvalidRequest("the topic is named more than once in this request")
+            room.take(others=1)
         except KafkaError as error:
             results.append(TopicResult(ref.name, ref.topic_id, error.code, error.message))
             continue
@@ -256,7 +241,7 @@ def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: No
 
 def decide_create_partitions(image: MetadataImage, request: CreatePartitions, random: Random) -> Decision:
     """Grow topics; with `validate_only`, say what would happen."""
-    placement, room = Placement(image, random), _Room()
+    placement, room = Placement(image, random), Room()
     times: Mapping[str, int] = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     results: dict[str, TopicResult] = {}
@@ -275,7 +260,7 @@ def decide_create_partitions(image: MetadataImage, request: CreatePartitions, ra
 
 
 def _grown(
-    image: MetadataImage, topic: TopicState, wanted: NewPartitions, *, placement: Placement, room: _Room
+    image: MetadataImage, topic: TopicState, wanted: NewPartitions, *, placement: Placement, room: Room
 ) -> list[PartitionCreated]:
     present = len(topic.partitions)
     added = wanted.total - present
@@ -283,7 +268,7 @@ def _grown(
         raise InvalidPartitions(f"topic {topic.name} has {present} partitions already")
     if added < 0:
         raise InvalidPartitions(f"topic {topic.name} has {present} partitions; {wanted.total} would be fewer")
-    room.check(added)
+    room.check(partitions=added)
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
         assignments = placement.place(added, factor, topic)
@@ -294,5 +279,5 @@ def _grown(
     else:
         assignments = list(wanted.assignments)
         _check_assignments(image, assignments, factor)
-    room.take(added)
+    room.take(partitions=added)
     return _partition_records(image, topic.topic_id, assignments, present)

@@ -1,7 +1,7 @@
 """The cluster's state as a value: frozen, structurally shared, equal on every node at equal offsets.
 
-An image knows nothing of who decides or how it came here. `raftlog.metadata.replay` makes the next one from records;
-listeners get `(old, new)` and compare; a loaded snapshot is just a bigger difference.
+An image knows nothing of who decides or how it came here. `raftlog.metadata.replay` makes the next one from
+records; listeners get `(old, new)` and compare; a loaded snapshot is just a bigger difference.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class BrokerState(msgspec.Struct, frozen=True, array_like=True):
 class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     """One partition: isr ⊆ replicas, leader ∈ isr or NO_BROKER.
 
-    `leader_epoch` grows with every leader election, `partition_epoch` with every change. `isr_lost`: the last in-sync
-    replica came back with another disk, so only an unclean election may choose a leader.
+    `leader_epoch` grows with every leader election, `partition_epoch` with every change. `isr_lost`: the last
+    in-sync replica came back with another disk, so only an unclean election may choose a leader. The isr may hold
+    fenced brokers, but only while none of its members is known to be alive.
     """
 
     replicas: tuple[int, ...]
@@ -74,7 +75,7 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
 class MetadataImage(msgspec.Struct, frozen=True):
     """Everything the cluster agreed on up to (not including) the metadata record at `offset`.
 
-    Treat every mapping as read-only; unchanged parts are shared between images, so `is` comparison finds changes.
+    Treat every mapping as read-only; unchanged parts are shared between images, so `is` finds changes.
     `configs[(resource_type, name)][key]`: dynamic configs; broker name "" is the cluster-wide default.
     """
 

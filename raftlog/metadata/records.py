@@ -1,7 +1,8 @@
 """The records that change the metadata image, and their bytes (MessagePack arrays behind a version byte).
 
-A batch is the unit of atomicity: it is applied whole or, when its fence (controller epoch, base offset) does not match
-the image, skipped whole, on every node alike. A record has exactly one meaning: `replay.apply` is the only interpreter.
+A batch is the unit of atomicity: it is applied whole or, when its fence (controller epoch, base offset) does not
+match the image, skipped whole, on every node alike. A record has exactly one meaning: `raftlog.metadata.replay` is
+the only interpreter.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ UNCHANGED_LEADER = -2
 
 
 class ClusterNamed(msgspec.Struct, frozen=True, tag=1, array_like=True):
-    """The first record of all: which cluster this is."""
+    """The first decision of all: which cluster this is."""
 
     cluster_id: str
 
 
 class ControllerElected(msgspec.Struct, frozen=True, tag=2, array_like=True):
-    """A new active controller; its epoch is its Raft term. Batches of older epochs are skipped from here on."""
+    """A new active controller, alone in its batch; its epoch is its Raft term. Older epochs are skipped after it."""
 
     controller_id: int
     controller_epoch: int
 
 
 class BrokerRegistered(msgspec.Struct, frozen=True, tag=3, array_like=True):
-    """A broker (or a new incarnation of it) joined, fenced. Its broker epoch is this record's metadata offset."""
+    """A broker (or a new incarnation) joined, fenced. Its broker epoch is this record's metadata offset."""
 
     broker_id: int
     incarnation_id: UUID
@@ -69,7 +70,7 @@ class PartitionCreated(msgspec.Struct, frozen=True, tag=7, array_like=True):
 
 
 class PartitionChanged(msgspec.Struct, frozen=True, tag=8, array_like=True):
-    """Bumps the partition epoch; `leader` other than UNCHANGED_LEADER also bumps the leader epoch. None keeps a field."""
+    """Bumps the partition epoch and, with a `leader`, the leader epoch. None keeps a field."""
 
     topic_id: UUID
     partition: int

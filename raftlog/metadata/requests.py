@@ -1,7 +1,8 @@
-"""What one may ask of the active controller, and what it answers: the vocabulary between brokers and the controller.
+"""What one may ask of the active controller, and what it answers: the words between brokers and the controller.
 
-Values only. They travel as MessagePack over the authenticated controller listener, or by call when both are one node.
-A failure of the whole request is an `ErrorReply`; failures per item are `error_code` in the reply's items (0 is none).
+Values only. They travel as MessagePack over the authenticated controller listener, or by call when both are one
+node. A failure of the whole request is an `ErrorReply`; failures per item are `error_code` in the reply's items (0 is
+none).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class BrokerRegistration(msgspec.Struct, frozen=True, tag="broker_registration")
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Sent every broker.heartbeat.interval.ms. `metadata_offset` is the offset of the sender's published image."""
+    """Sent every broker.heartbeat.interval.ms. `metadata_offset`: the offset of the sender's published image."""
 
     broker_id: int
     broker_epoch: int
@@ -49,7 +50,7 @@ class IsrMember(msgspec.Struct, frozen=True):
 
 
 class IsrChange(msgspec.Struct, frozen=True):
-    """The ISR a leader asks for (KIP-497), fenced by leader epoch and partition epoch, each member by broker epoch (KIP-903)."""
+    """The ISR a leader asks for (KIP-497), fenced by leader and partition epoch, members by broker epoch (KIP-903)."""
 
     topic_id: UUID
     partition: int
@@ -79,7 +80,7 @@ class AlterPartitionReply(msgspec.Struct, frozen=True, tag="alter_partition_repl
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """-1 partitions or replication factor: the broker's default. `assignments[p]`: the replicas of p; then both are -1."""
+    """-1 partitions or replication factor: the default. `assignments[p]`: the replicas of p; then both are -1."""
 
     name: str
     num_partitions: int = -1
@@ -276,9 +277,9 @@ Reply = (
     | ErrorReply
 )
 
-_encoder = msgspec.msgpack.Encoder()
-_request_decoder = msgspec.msgpack.Decoder(Request)
-_reply_decoder = msgspec.msgpack.Decoder(Reply)
+_encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
+_request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_reply_decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def encode(message: Request | Reply) -> bytes:

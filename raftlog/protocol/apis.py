@@ -165,6 +165,11 @@ def _parse(line: str) -> Api:
 APIS: Final[dict[int, Api]] = {api.key: api for api in map(_parse, _TABLE.strip().splitlines())}
 """Every API that the schema knows, by key, with the versions that kio can express."""
 
+FLEXIBLE_FROM: Final[dict[int, int]] = {api.key: api.flexible_from for api in APIS.values()}
+"""The same column alone, for every request's header."""
+
+API_VERSIONS: Final = 18
+
 BUILT: Final = frozenset(int(key) for key in ApiKey)
 """Keys of the APIs that raftlog serves."""
 

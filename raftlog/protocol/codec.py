@@ -11,12 +11,13 @@ from struct import error as struct_error
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import InvalidRequest, UnsupportedVersion
-from raftlog.protocol.apis import APIS, ApiKey, is_flexible
+from raftlog.protocol.apis import API_VERSIONS, APIS, FLEXIBLE_FROM, NEVER_FLEXIBLE, is_flexible
 from raftlog.protocol.reader import Cursor, read_message
 from raftlog.protocol.schema import KioType, message_type
 from raftlog.protocol.shapes import build
-from raftlog.protocol.writer import entity_writer, write_varint
+from raftlog.protocol.writer import Encoded, entity_writer, write_varint
 
+_new = tuple.__new__
 _HEADER = Struct(">hhih")
 _CORRELATION = Struct(">ii")
 _LENGTH = Struct(">i")
@@ -30,10 +31,6 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
-
-
-class EncodedBody(bytes):
-    """A response body that is bytes already, given where a message is expected."""
 
 
 def decode_header(frame: memoryview) -> tuple[RequestHeader, int]:
@@ -50,13 +47,13 @@ def decode_header(frame: memoryview) -> tuple[RequestHeader, int]:
             if position > len(frame):
                 raise InvalidRequest("the client id is cut off")
             client_id = str(frame[_SMALLEST_HEADER_BYTES:position], "utf-8")
-        if is_flexible(api_key, version):
+        if version >= FLEXIBLE_FROM.get(api_key, NEVER_FLEXIBLE):
             position = skip_tagged(frame, position) if frame[position] else position + 1
     except (struct_error, IndexError):
         raise InvalidRequest("the request header is cut off") from None
     except UnicodeDecodeError:
         raise InvalidRequest("the client id is not UTF-8") from None
-    return RequestHeader(api_key, version, correlation_id, client_id), position
+    return _new(RequestHeader, (api_key, version, correlation_id, client_id)), position
 
 
 def skip_tagged(frame: memoryview, position: int) -> int:
@@ -91,7 +88,7 @@ def _require(api_key: int, version: int) -> None:
 
 
 def decode_request(api_key: int, version: int, buffer: memoryview, position: int) -> Any:
-    """Decode the body that runs from `position` to the end of the frame.
+    """Decode the body that starts at `position`; bytes behind it are ignored.
 
     Durations are ints of milliseconds. Raises InvalidRequest for malformed bytes, UnsupportedVersion for a
     version without schema.
@@ -103,37 +100,44 @@ def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int,
     """Return the correlation id and message of a response frame (without its length prefix)."""
     entity = response_type(api_key, version)
     position = _LENGTH.size
-    if _has_tagged_response_header(api_key, version):
+    if is_flexible(api_key, version) and api_key != API_VERSIONS:
         position = skip_tagged(frame, position)
     return _LENGTH.unpack_from(frame)[0], read_message(entity, frame, position)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:
-    """Return the whole frame of a response, its length in front. `message` may be an EncodedBody."""
+    """Return the whole frame of a response, its length in front. `message` may be Encoded."""
     out = response_head(api_key, version, correlation_id)
-    if isinstance(message, EncodedBody):
-        out += message
-    else:
-        entity_writer(response_type(api_key, version))(out, message)
+    entity_writer(response_type(api_key, version))(out, message)
     _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
     return bytes(out)
 
 
 def response_head(api_key: int, version: int, correlation_id: int) -> bytearray:
-    """Return a length still to be filled in, and the response header."""
+    """Return a length still to be filled in, and the response header.
+
+    ApiVersions keeps header version 0, since who asks may not know ours (KIP-511).
+    """
     out = bytearray(_CORRELATION.pack(0, correlation_id))
-    if _has_tagged_response_header(api_key, version):
+    if version >= FLEXIBLE_FROM[api_key] and api_key != API_VERSIONS:
         out.append(0)
     return out
 
 
-def _has_tagged_response_header(api_key: int, version: int) -> bool:
-    """ApiVersions keeps header version 0, since who asks may not know ours (KIP-511)."""
-    return api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version)
+def encode_entity(entity: Any) -> Encoded:
+    """Return a message or a part of one as bytes, to be kept and sent many times."""
+    kind: KioType = type(entity)
+    out = bytearray()
+    entity_writer(kind)(out, entity)
+    return Encoded(out)
+
+
+EncodedBody = Encoded
+"""A whole response body that is bytes already."""
 
 
 def encode_body(api_key: int, version: int, message: Any) -> EncodedBody:
-    """Return a response's body alone, to be kept and sent many times."""
+    """Return a response's body as bytes, to be kept and sent many times."""
     out = bytearray()
     entity_writer(response_type(api_key, version))(out, message)
     return EncodedBody(out)

@@ -5,7 +5,7 @@ Records are never copied: a response is a list of buffers, only small ones are m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -16,6 +16,7 @@ from raftlog.base.errors import InvalidRequest
 from raftlog.base.types import EpochEnd
 from raftlog.protocol.codec import response_head, skip_tagged
 from raftlog.protocol.wire import (
+    ELEMENTS_FREE,
     Endpoint,
     check_elements,
     cut_off,
@@ -29,9 +30,9 @@ from raftlog.protocol.wire import (
     write_endpoints,
     write_leader,
     write_legacy_string,
+    write_length,
     write_tag,
 )
-from raftlog.protocol.writer import write_varint
 
 API_KEY: Final = 1
 FIRST_FLEXIBLE_VERSION: Final = 12
@@ -149,7 +150,8 @@ def _decode_legacy(buffer: memoryview, position: int, version: int) -> FetchRequ
         topic, position = read_legacy_string(buffer, position)
         partition_count, position = read_count(buffer, position)
         elements += partition_count
-        check_elements(elements, len(buffer))
+        if elements > ELEMENTS_FREE:
+            check_elements(elements, len(buffer))
         partitions = []
         for _ in range(partition_count):
             partitions.append(_partition(layout.unpack_from(buffer, position), version))
@@ -214,15 +216,16 @@ def _decode_flexible(buffer: memoryview, position: int, version: int) -> FetchRe
     count, position = read_compact_length(buffer, position + _FLEXIBLE_HEAD.size)
     elements = count
     read_topic = read_uuid if version >= FIRST_TOPIC_ID_VERSION else read_compact_string
-    unpack, make = _PARTITION_V12.unpack_from, FetchPartition._make
+    unpack, new = _PARTITION_V12.unpack_from, tuple.__new__
     for _ in range(count):
         topic, position = read_topic(buffer, position)
         partition_count, position = read_compact_length(buffer, position)
         elements += partition_count
-        check_elements(elements, len(buffer))
+        if elements > ELEMENTS_FREE:
+            check_elements(elements, len(buffer))
         partitions = []
         for _ in range(partition_count):
-            partitions.append(make(unpack(buffer, position)))
+            partitions.append(new(FetchPartition, unpack(buffer, position)))
             position += 32
             position = skip_tagged(buffer, position) if buffer[position] else position + 1
         request.topics.append((_required(topic), partitions))
@@ -234,8 +237,11 @@ def _decode_flexible(buffer: memoryview, position: int, version: int) -> FetchRe
         forgotten, position = _int32s(buffer, position, partition_count)
         request.forgotten.append((_required(topic), forgotten))
         position = skip_tagged(buffer, position)
-    rack_id, position = read_compact_string(buffer, position)
-    request.rack_id = rack_id or ""
+    if buffer[position] > 1:
+        rack_id, position = read_compact_string(buffer, position)
+        request.rack_id = rack_id or ""
+    else:
+        position += 1
     if buffer[position]:
         _read_request_tags(buffer, position, request)
     return request
@@ -263,7 +269,7 @@ def encode_fetch_response(
     *,
     error_code: int = 0,
     session_id: int = 0,
-    endpoints: Iterable[Endpoint] = (),
+    endpoints: Sequence[Endpoint] = (),
 ) -> list[Buffer]:
     """Return the whole frame as buffers to be written in order. Throttle time is always 0.
 
@@ -277,7 +283,10 @@ def encode_fetch_response(
         out += _i32.pack(0)
     if version >= FIRST_FLEXIBLE_VERSION:
         out = _write_flexible(out, buffers, version, topics)
-        write_endpoints(out, endpoints if version >= FIRST_ENDPOINTS_VERSION else ())
+        if endpoints and version >= FIRST_ENDPOINTS_VERSION:
+            write_endpoints(out, endpoints)
+        else:
+            out.append(0)
     else:
         out = _write_legacy(out, buffers, version, topics)
     buffers.append(out)
@@ -292,13 +301,13 @@ def _write_flexible(
 ) -> bytearray:
     """Returns the buffer that what follows goes to; full ones are in `buffers`."""
     pack = _RESULT_V5.pack
-    write_varint(out, len(topics) + 1)
+    write_length(out, len(topics))
     for topic, results in topics:
         if isinstance(topic, UUID):
             out += topic.bytes
         else:
             write_compact_string(out, topic)
-        write_varint(out, len(results) + 1)
+        write_length(out, len(results))
         for each in results:
             index, error, committed, stable, start, records, aborted, preferred, diverging, leader = each
             out += pack(index, error, committed, stable, start)
@@ -311,7 +320,7 @@ def _write_flexible(
                 out.append(0)
             else:
                 size = len(records)
-                write_varint(out, size + 1)
+                write_length(out, size)
                 if size < MERGE_BELOW_BYTES:
                     out += records
                 else:
@@ -326,7 +335,7 @@ def _write_flexible(
 
 
 def _write_aborted_flexible(out: bytearray, aborted: Sequence[tuple[int, int]]) -> None:
-    write_varint(out, len(aborted) + 1)
+    write_length(out, len(aborted))
     for transaction in aborted:
         out += _ABORTED.pack(*transaction)
         out.append(0)

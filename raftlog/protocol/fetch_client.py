@@ -27,9 +27,9 @@ from raftlog.protocol.wire import (
     read_uuid,
     read_varint,
     write_compact_string,
+    write_length,
     write_tag,
 )
-from raftlog.protocol.writer import write_varint
 
 _i32 = Struct(">i")
 _HEADER = Struct(">ihhih")
@@ -42,6 +42,7 @@ _ABORTED = Struct(">qq")
 _EPOCH_END = Struct(">iq")
 _LEADER = Struct(">ii")
 _LENGTH_BYTES = 4
+_new = tuple.__new__
 
 
 class FetchResponse(NamedTuple):
@@ -82,11 +83,11 @@ def encode_fetch_request(
 
 def _write_topics(out: bytearray, topics: Sequence[tuple[str | UUID, Sequence[FetchPartition]]]) -> None:
     pack = _PARTITION.pack
-    write_varint(out, len(topics) + 1)
+    write_length(out, len(topics))
     for topic, partitions in topics:
         assert isinstance(topic, UUID)
         out += topic.bytes
-        write_varint(out, len(partitions) + 1)
+        write_length(out, len(partitions))
         for partition in partitions:
             out += pack(*partition)
             out.append(0)
@@ -94,11 +95,11 @@ def _write_topics(out: bytearray, topics: Sequence[tuple[str | UUID, Sequence[Fe
 
 
 def _write_forgotten(out: bytearray, forgotten: Sequence[tuple[str | UUID, Sequence[int]]]) -> None:
-    write_varint(out, len(forgotten) + 1)
+    write_length(out, len(forgotten))
     for topic, partitions in forgotten:
         assert isinstance(topic, UUID)
         out += topic.bytes
-        write_varint(out, len(partitions) + 1)
+        write_length(out, len(partitions))
         out += Struct(f">{len(partitions)}i").pack(*partitions)
         out.append(0)
 
@@ -148,13 +149,16 @@ def _decode(frame: memoryview) -> FetchResponse:
 
 def _read_result(frame: memoryview, position: int) -> tuple[Fetched, int]:
     partition, error_code, high_watermark, stable, start = _RESULT.unpack_from(frame, position)
-    count, position = read_compact_length(frame, position + _RESULT.size)
+    position += _RESULT.size
     aborted = None
-    if count >= 0:
+    if frame[position]:
+        count, position = read_compact_length(frame, position)
         aborted = []
         for _ in range(count):
             aborted.append(_ABORTED.unpack_from(frame, position))
             position = skip_tagged(frame, position + _ABORTED.size)
+    else:
+        position += 1
     preferred = _i32.unpack_from(frame, position)[0]
     length, position = read_compact_length(frame, position + 4)
     records = None
@@ -166,10 +170,19 @@ def _read_result(frame: memoryview, position: int) -> tuple[Fetched, int]:
         diverging, leader, position = _read_result_tags(frame, position)
     else:
         position += 1
-    result = Fetched(
-        partition, error_code, high_watermark, stable, start, records, aborted, preferred, diverging, leader
+    fields = (
+        partition,
+        error_code,
+        high_watermark,
+        stable,
+        start,
+        records,
+        aborted,
+        preferred,
+        diverging,
+        leader,
     )
-    return result, position
+    return _new(Fetched, fields), position
 
 
 def _read_result_tags(

@@ -6,7 +6,7 @@ answered with UNSUPPORTED_VERSION (they are advertised for old librdkafka, see `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -15,6 +15,8 @@ from uuid import UUID
 from raftlog.base.errors import InvalidRequest
 from raftlog.protocol.codec import response_head, skip_tagged
 from raftlog.protocol.wire import (
+    ELEMENTS_FREE,
+    MULTIBYTE,
     Endpoint,
     check_elements,
     cut_off,
@@ -27,12 +29,14 @@ from raftlog.protocol.wire import (
     write_endpoints,
     write_leader,
     write_legacy_string,
+    write_length,
     write_tag,
 )
 from raftlog.protocol.writer import write_varint
 
 FIRST_HANDLED_VERSION: Final = 3
 FIRST_FLEXIBLE_VERSION: Final = 9
+FIRST_LEADER_HINT_VERSION: Final = 10
 FIRST_TOPIC_ID_VERSION: Final = 13
 
 _ACKS = Struct(">hii")
@@ -104,7 +108,8 @@ def _decode_legacy(buffer: memoryview, position: int, version: int) -> ProduceRe
         name, position = read_legacy_string(buffer, position)
         partition_count, position = read_count(buffer, position)
         elements += partition_count
-        check_elements(elements, size)
+        if elements > ELEMENTS_FREE:
+            check_elements(elements, size)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             partition, length = _PARTITION.unpack_from(buffer, position)
@@ -126,7 +131,11 @@ def _decode_legacy(buffer: memoryview, position: int, version: int) -> ProduceRe
 def _decode_flexible(buffer: memoryview, position: int, version: int) -> ProduceRequest:
     size = len(buffer)
     read_topic = read_uuid if version >= FIRST_TOPIC_ID_VERSION else read_compact_string
-    transactional_id, position = read_compact_string(buffer, position)
+    transactional_id = None
+    if buffer[position]:
+        transactional_id, position = read_compact_string(buffer, position)
+    else:
+        position += 1
     acks, timeout_ms = _FLEXIBLE_ACKS.unpack_from(buffer, position)
     topic_count, position = read_compact_length(buffer, position + _FLEXIBLE_ACKS.size)
     elements = topic_count
@@ -135,11 +144,15 @@ def _decode_flexible(buffer: memoryview, position: int, version: int) -> Produce
         topic, position = read_topic(buffer, position)
         partition_count, position = read_compact_length(buffer, position)
         elements += partition_count
-        check_elements(elements, size)
+        if elements > ELEMENTS_FREE:
+            check_elements(elements, size)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             partition = _i32.unpack_from(buffer, position)[0]
-            length, position = read_compact_length(buffer, position + 4)
+            length = buffer[position + 4] - 1
+            position += 5
+            if length >= MULTIBYTE:
+                length, position = read_compact_length(buffer, position - 1)
             end = position + length
             if length < 0:
                 end = position
@@ -153,7 +166,8 @@ def _decode_flexible(buffer: memoryview, position: int, version: int) -> Produce
             raise InvalidRequest("a topic name is null")
         topics.append((topic, partitions))
         position = skip_tagged(buffer, position) if buffer[position] else position + 1
-    skip_tagged(buffer, position)
+    if buffer[position]:
+        skip_tagged(buffer, position)
     return ProduceRequest(transactional_id, acks, timeout_ms=timeout_ms, topics=topics)
 
 
@@ -163,14 +177,17 @@ def encode_produce_response(
     topics: Sequence[tuple[TopicKey, Sequence[Produced]]],
     *,
     throttle_ms: int = 0,
-    endpoints: Iterable[Endpoint] = (),
+    endpoints: Sequence[Endpoint] = (),
 ) -> bytes:
     """Return the whole frame. `endpoints` are those of the leaders that results name (version 10 and up)."""
     out = response_head(0, version, correlation_id)
     if version >= FIRST_FLEXIBLE_VERSION:
         _write_flexible(out, version, topics)
         out += _i32.pack(throttle_ms)
-        write_endpoints(out, endpoints if version >= 10 else ())
+        if endpoints and version >= FIRST_LEADER_HINT_VERSION:
+            write_endpoints(out, endpoints)
+        else:
+            out.append(0)
     else:
         _write_legacy(out, version, topics)
         if version >= 1:
@@ -183,13 +200,13 @@ def _write_flexible(
     out: bytearray, version: int, topics: Sequence[tuple[TopicKey, Sequence[Produced]]]
 ) -> None:
     pack = _RESULT[5].pack
-    write_varint(out, len(topics) + 1)
+    write_length(out, len(topics))
     for topic, results in topics:
         if isinstance(topic, UUID):
             out += topic.bytes
         else:
             write_compact_string(out, topic)
-        write_varint(out, len(results) + 1)
+        write_length(out, len(results))
         for partition, error_code, base, time_ms, start, message, leader, record_errors in results:
             out += pack(partition, error_code, base, time_ms, start)
             if error_code == 0:
@@ -201,7 +218,7 @@ def _write_flexible(
                 write_compact_string(out, reason)
                 out.append(0)
             write_compact_string(out, message)
-            if leader is None or version < 10:
+            if leader is None or version < FIRST_LEADER_HINT_VERSION:
                 out.append(0)
             else:
                 out.append(1)

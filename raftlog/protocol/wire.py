@@ -5,7 +5,7 @@ Readers raise IndexError or struct.error beyond the end of the buffer; a slice i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -18,6 +18,9 @@ _i32 = Struct(">i")
 _LEADER = Struct(">ii")
 _LONGEST_VARINT_SHIFT: Final = 28
 _UUIDS_MAX: Final = 4096
+
+MULTIBYTE: Final = 0x7F
+"""A compact length of this and above takes more than one byte."""
 
 ELEMENTS_FREE: Final = 1 << 16
 BYTES_PER_ELEMENT: Final = 24
@@ -62,15 +65,24 @@ def read_varint(buffer: memoryview, position: int) -> tuple[int, int]:
 
 def read_compact_length(buffer: memoryview, position: int) -> tuple[int, int]:
     """Return a compact length or count (-1 is null) and the position behind it."""
-    first = buffer[position]
-    if first < 0x80:
-        return first - 1, position + 1
-    value, position = read_varint(buffer, position)
+    byte = buffer[position]
+    position += 1
+    value, shift = byte & 0x7F, 0
+    while byte > 0x7F:
+        shift += 7
+        if shift > _LONGEST_VARINT_SHIFT:
+            raise InvalidRequest("a varint is longer than five bytes")
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
     return value - 1, position
 
 
 def read_compact_string(buffer: memoryview, position: int) -> tuple[str | None, int]:
-    length, position = read_compact_length(buffer, position)
+    length = buffer[position] - 1
+    position += 1
+    if length >= MULTIBYTE:
+        length, position = read_compact_length(buffer, position - 1)
     if length < 0:
         return None, position
     end = position + length
@@ -110,12 +122,24 @@ def read_uuid(buffer: memoryview, position: int) -> tuple[UUID, int]:
     return found, end
 
 
+def write_length(out: bytearray, length: int) -> None:
+    """Append a compact length or count."""
+    length += 1
+    while length > 0x7F:
+        out.append(length & 0x7F | 0x80)
+        length >>= 7
+    out.append(length)
+
+
 def write_compact_string(out: bytearray, value: str | None) -> None:
     if value is None:
         out.append(0)
         return
     data = value.encode()
-    write_varint(out, len(data) + 1)
+    if len(data) < MULTIBYTE:
+        out.append(len(data) + 1)
+    else:
+        write_varint(out, len(data) + 1)
     out += data
 
 
@@ -139,15 +163,11 @@ def write_leader(leader: tuple[int, int]) -> bytes:
     return _LEADER.pack(*leader) + b"\x00"
 
 
-def write_endpoints(out: bytearray, endpoints: Iterable[Endpoint]) -> None:
+def write_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
     """Append the tagged fields of a response whose only one is NodeEndpoints, tag 0."""
-    found = list(endpoints)
-    if not found:
-        out.append(0)
-        return
     data = bytearray()
-    write_varint(data, len(found) + 1)
-    for node_id, host, port, rack in found:
+    write_length(data, len(endpoints))
+    for node_id, host, port, rack in endpoints:
         data += _i32.pack(node_id)
         write_compact_string(data, host)
         data += _i32.pack(port)

@@ -22,6 +22,10 @@ _i32 = struct.Struct(">i")
 _TIMES = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 
 
+class Encoded(bytes):
+    """An entity or whole message that is bytes already: taken wherever the thing itself would be."""
+
+
 def write_varint(out: bytearray, value: int) -> None:
     """Append an unsigned varint."""
     while value > 0x7F:
@@ -41,12 +45,18 @@ def entity_writer(entity: KioType) -> Write:
     if not schema.is_flexible:
 
         def write_plain(out: bytearray, message: Any) -> None:
+            if type(message) is Encoded:
+                out += message
+                return
             for step in steps:
                 step(out, message)
 
         return write_plain
 
     def write(out: bytearray, message: Any) -> None:
+        if type(message) is Encoded:
+            out += message
+            return
         for step in steps:
             step(out, message)
         if tagged:

@@ -24,7 +24,7 @@ _BATCH_LENGTH_FROM = 12
 
 
 class FetchPosition(NamedTuple):
-    """Where to fetch next. `offset` proves to the leader that all before it is flushed; `last_epoch` -1: an empty log."""
+    """Where to fetch next. `offset` proves that all before it is flushed; `last_epoch` -1: an empty log."""
 
     offset: int
     last_epoch: int
@@ -40,6 +40,15 @@ class Following(Role):
         super().__init__(partition)
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
+
+    def begin(self) -> None:
+        """A damaged log is cut back to what is sound, and refetched from there (never served meanwhile)."""
+        partition = self.partition
+        log = partition.log
+        if log.damage is not None and log.log_end_offset > log.damage.offset:
+            log.cut_damage()
+            partition.host.happened("damaged_log_cut", partition, log_end_offset=log.log_end_offset)
+        partition.high_watermark = min(partition.high_watermark, log.log_end_offset)
 
     def fetch_position(self) -> FetchPosition:
         log = self.partition.log
@@ -58,6 +67,7 @@ class Following(Role):
         known = min(high_watermark, log.log_end_offset)
         if known > partition.high_watermark:
             partition.high_watermark = known
+            log.forget_replicated(known)
         if log_start_offset > log.log_start_offset:
             self._advance_log_start(min(log_start_offset, partition.high_watermark))
 

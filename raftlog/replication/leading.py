@@ -77,11 +77,11 @@ class Leading(Role):
         self._counted: tuple[Progress, ...] = ()
         self._outside: tuple[Progress, ...] = ()
         self._waiters: deque[tuple[int, CommitWaiter]] = deque()
-
-    def begin(self, state: PartitionState) -> None:
-        """Take over: the epoch starts at the log end, and what this replica has flushed counts from now on."""
         self._take_replicas(state, caught_up_at=self.host.now())
-        self._set_isr(CommittedIsr(state.isr))
+        self._set_isr(self.isr)
+
+    def begin(self) -> None:
+        """Take over: what this replica has flushed counts from now on."""
         if self.flushed_end_offset < self.log.log_end_offset:
             self.host.log_appended(self.partition)
         self.advance()
@@ -140,7 +140,7 @@ class Leading(Role):
         partition = self.partition
         high_watermark = self.flushed_end_offset
         for progress in self._counted:
-            if progress.end_offset < high_watermark:
+            if progress.end_offset < high_watermark:  # noqa: PLR1730 - half the price of min() on the hot path
                 high_watermark = progress.end_offset
         for progress in self._outside:
             if progress.end_offset < high_watermark and self._is_about_to_join(progress):
@@ -149,12 +149,14 @@ class Leading(Role):
             return
         assert high_watermark <= self.log.log_end_offset
         partition.high_watermark = high_watermark
+        if self.log.first_unstable_offset is not None:
+            self.log.forget_replicated(high_watermark)
         partition.high_watermark_moved()
         while self._waiters and self._waiters[0][0] <= partition.high_watermark:
             self._waiters.popleft()[1].committed(partition)
 
     def _is_about_to_join(self, progress: Progress) -> bool:
-        """A follower that keeps up, but always a fetch behind, would never reach a high watermark that runs ahead of it."""
+        """A follower that keeps up a fetch behind would never reach a high watermark that runs ahead of it."""
         host = self.host
         return host.now() - progress.caught_up_at <= host.replica_lag_time_max and self._is_eligible(progress)
 
@@ -206,32 +208,29 @@ class Leading(Role):
         records: bytes | None = b""
         if offset < end:
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
-        partition = self.partition
-        return PartitionRead(
-            0, partition.high_watermark, partition.last_stable_offset, log.log_start_offset, records
-        )
+        # the last stable offset is only for consumers
+        high_watermark = self.partition.high_watermark
+        return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, records)
 
     def _refuse_position(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
         """OFFSET_OUT_OF_RANGE, or the point where the reader's log left this one (KIP-320, KIP-595), or None: go on."""
         log = self.log
-        start = log.log_start_offset
-        error = 0
+        start, end = log.log_start_offset, log.log_end_offset
+        in_range = start <= offset <= end
+        if in_range and (last_fetched_epoch < 0 or last_fetched_epoch == self.leader_epoch):
+            return None
         diverging = None
         if last_fetched_epoch >= 0 and offset >= start:
             diverging = self._divergence(offset, last_fetched_epoch)
-        if diverging is None:
-            if start <= offset <= log.log_end_offset:
-                return None
-            error = OffsetOutOfRange.code
+        if diverging is None and in_range:
+            return None
+        error = 0 if diverging is not None else OffsetOutOfRange.code
         partition = self.partition
         return PartitionRead(
             error, partition.high_watermark, partition.last_stable_offset, start, b"", diverging
         )
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        log = self.log
-        if last_fetched_epoch == self.leader_epoch and offset <= log.log_end_offset:
-            return None
         end = self.epoch_end(last_fetched_epoch)
         if end.epoch < 0:
             return None
@@ -240,7 +239,7 @@ class Leading(Role):
     def offset_for_timestamp(
         self, timestamp_ms: int, *, read_committed: bool, replica: bool
     ) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch). OffsetNotAvailable while the high watermark lies before this epoch (KIP-207)."""
+        """(offset, timestamp, leader epoch); OffsetNotAvailable while the high watermark is before this epoch."""
         log = self.log
         partition = self.partition
         if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
@@ -257,22 +256,17 @@ class Leading(Role):
             if not settled:
                 raise OffsetNotAvailable()
             return end, NO_TIMESTAMP, self.leader_epoch
-        found = self._find_timestamp(timestamp_ms)
-        if found is not None and found[0] < end:
+        found = (
+            log.max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
+        )
+        if found is not None and found.offset < end:
             return found
         if not settled:
             raise OffsetNotAvailable()
         return None
 
-    def _find_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        log = self.log
-        if timestamp_ms != MAX_TIMESTAMP:
-            return log.offset_for_timestamp(timestamp_ms)
-        offset, timestamp = log.max_timestamp()
-        return None if offset == NO_OFFSET else (offset, timestamp, log.epoch_at(offset))
-
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        """The log learns of an epoch with its first batch; until then this leader's own one is empty, at the log end."""
+        """The log learns of an epoch with its first batch; until then this leader's own is empty, at the log end."""
         log = self.log
         latest = log.latest_epoch
         if leader_epoch <= latest:
@@ -338,6 +332,8 @@ class Leading(Role):
 
     def shrink_laggards(self) -> None:
         """Propose to drop the ISR members that were not caught up for replica.lag.time.max.ms."""
+        if self._outside:
+            self.reconsider()  # who is about to join may have stalled
         if type(self.isr) is not CommittedIsr or len(self.isr.committed) == 1:
             return
         end = self.log.log_end_offset

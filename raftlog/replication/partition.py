@@ -136,7 +136,7 @@ class Partition:
     # -- roles --------------------------------------------------------------------------------------------------
 
     def reconcile(self, state: PartitionState) -> None:
-        """Take the role that the metadata gives; older or equal states (an answer may outrun the image) change nothing."""
+        """Take the role that the metadata gives. Older states change nothing: an answer may outrun the image."""
         role = self.role
         if type(role) is Offline:
             return
@@ -149,15 +149,13 @@ class Partition:
     def _change_role(self, state: PartitionState) -> None:
         self.role.resign(NotLeaderOrFollower)
         self.partition_epoch = state.partition_epoch
-        if state.leader == self.host.broker_id:
-            leading = Leading(self, state)
-            self.role = leading
-            try:
-                leading.begin(state)
-            except OSError as error:
-                self.storage_failed(error)
-        else:
-            self.role = Following(self, state)
+        role: Leading | Following
+        role = Leading(self, state) if state.leader == self.host.broker_id else Following(self, state)
+        self.role = role
+        try:
+            role.begin()
+        except OSError as error:
+            self.storage_failed(error)
         self.high_watermark_moved()
         self.log_end_moved()
 
@@ -183,7 +181,6 @@ class Partition:
         """Leader: propose to drop ISR members that lag; also lets the high watermark go on without a stalled joiner."""
         if type(self.role) is Leading:
             self.role.shrink_laggards()
-            self.role.reconsider()
 
     def storage_failed(self, error: OSError) -> KafkaStorageError:
         """Report the disk, and return what to tell the client."""
@@ -225,10 +222,11 @@ class Partition:
         `min_one`: the first batch comes even if it is longer than `max_bytes`. `cached`: see PartitionRead.records.
         """
         try:
-            if current_leader_epoch >= 0:
+            role = self.role
+            if 0 <= current_leader_epoch != role.leader_epoch:
                 self._check_leader_epoch(current_leader_epoch)
             if replica is None:
-                return self.role.read_as_consumer(
+                return role.read_as_consumer(
                     offset,
                     max_bytes,
                     min_one=min_one,
@@ -236,7 +234,7 @@ class Partition:
                     read_committed=read_committed,
                     cached=cached,
                 )
-            return self.role.read_as_replica(
+            return role.read_as_replica(
                 offset,
                 max_bytes,
                 min_one=min_one,

@@ -31,7 +31,7 @@ from raftlog.storage import recovery, retention, snapshots, timestamps
 from raftlog.storage.damage import Damage
 from raftlog.storage.flush import FlushTicket, Unflushed
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
-from raftlog.storage.layout import EPOCH_CHECKPOINT, TRUNCATION_MARK
+from raftlog.storage.layout import EPOCH_CHECKPOINT, PARTITION_METADATA, TRUNCATION_MARK
 from raftlog.storage.recovery import Contents
 from raftlog.storage.retention import Condemned
 from raftlog.storage.segment import Segment
@@ -76,6 +76,9 @@ class Log:
         self.log_end_offset = self._active.end_offset
         self.recovery_point = min(contents.recovery_point, self.log_end_offset)
         self._unflushed = Unflushed(disk, self.recovery_point, contents.unsynced_directories)
+        if contents.unsynced_directories and contents.topic_id is not None:
+            # whose records these are must be as durable as the first of them
+            self._unflushed.paths.append(f"{directory}/{PARTITION_METADATA}")
         for segment in self._segments[:-1]:
             if segment.end_offset > self.recovery_point:
                 self._unflushed.rolled(segment)

@@ -1,1 +1,1 @@
-"""What tests and measurements of other people need: a real cluster in processes, and a fast producer."""
+"""What tests, the demo and measurements need: a real cluster in processes on loopback, and fast clients to load it."""

@@ -79,11 +79,11 @@ def test_settings_that_only_kafka_has_are_named_in_one_warning():
 
 def test_nothing_at_all_is_a_node_alone():
     """A newcomer's `raftlog server` without any setting works."""
-    config = load_config(hostname="box", working_dir="/home/someone")
+    config = load_config(hostname="box", working_dir="/srv/node")
     assert config.node_id == 1
     assert config.voters == {1: ("localhost", 9093)}
     assert config.advertised_listeners == (Listener("PLAINTEXT", "box", 9092),)
-    assert config.log_dirs == ("/home/someone/raftlog-data",)
+    assert config.log_dirs == ("/srv/node/raftlog-data",)
 
 
 def test_a_flag_goes_before_the_environment_before_the_file_before_the_default():

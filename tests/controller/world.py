@@ -43,7 +43,7 @@ class World:
         self.probes: list[int] = []
         self.incarnations = 0
         self.disks: dict[int, UUID] = {}
-        self.refuse_appends = False
+        self.refusals = 0
         self.controllers = {
             node_id: Controller(
                 node_id,
@@ -58,7 +58,8 @@ class World:
     # --- the quorum
 
     def _append(self, node_id: int, batch: Batch) -> None:
-        if self.refuse_appends or node_id != self.leader:
+        if self.refusals or node_id != self.leader:
+            self.refusals = max(0, self.refusals - 1)
             raise NotController
         self.journal.append(encode_batch(batch))
         if self.commit_at_once:

@@ -291,14 +291,23 @@ def test_the_environment_belongs_to_its_host() -> None:
 
 
 def test_an_error_nobody_caught_fails_the_simulation_and_names_the_seed() -> None:
-    """A callback that raises is a finding."""
+    """A callback that raises is a finding, and so is a failed task that nobody awaited."""
+    kept: list[object] = []
 
-    async def program(loop: SimLoop) -> None:
+    async def raising(loop: SimLoop) -> None:
         loop.host("a").call(lambda: 1 // 0)
         await asyncio.sleep(1)
 
-    with pytest.raises(SimulationFailed, match="seed 9"):
-        simulate(program, seed=9)
+    async def failing(loop: SimLoop) -> None:
+        async def program() -> int:
+            return 1 // 0
+
+        kept.append(loop.host("a").start(program()))
+        await asyncio.sleep(1)
+
+    for program in (raising, failing):
+        with pytest.raises(SimulationFailed, match="seed 9"):
+            simulate(program, seed=9)
 
 
 def test_waiting_for_what_cannot_happen_ends_the_simulation() -> None:

@@ -1,14 +1,16 @@
-"""Fetch 4-18: records of many partitions, waiting for them if there are too few (KIP-74, 227, 320, 392's shape, 516, 951).
+"""Fetch 4-18: records of many partitions, waiting for them if there are too few (KIP-74, 227, 320, 516, 595, 951).
 
-A consumer sees what is committed; a replica, only on a connection that proved to be that broker, sees the log's end, and
-the offset it asks for says what it has flushed. Records that are not in memory are read by `env.offload`.
+A consumer sees what is committed. A replica, only on a connection that proved to be that broker, sees the log's end,
+and the offset it asks for says what it has flushed. Records that are not in memory are read by `env.offload`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from errno import EIO
 from typing import TYPE_CHECKING, Final
 
+from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError, KafkaStorageError, TopicAuthorizationFailed
 from raftlog.broker.handlers.fetch_response import encode, encode_error, refuse_all
 from raftlog.broker.locate import locate
@@ -42,12 +44,15 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         connection.respond(encode_error(header, error.code))
         return
     fetch = PendingFetch(connection, header, request, session=session, replica=replica)
-    fetch.start()
-    connection.hold(fetch)
+    buffers = fetch.start()
+    if buffers is None:
+        connection.hold(fetch)
+    else:
+        connection.respond(buffers)
 
 
 def _replica(connection: Connection, request: FetchRequest) -> ReplicaId | None:
-    """Return who replicates, or None for a consumer. Raises TopicAuthorizationFailed for who only says it is a broker."""
+    """Return who replicates, None for a consumer. TopicAuthorizationFailed for who only says that it is a broker."""
     if request.replica_id < 0:
         return None
     peer = connection.peer
@@ -92,7 +97,7 @@ class PendingFetch(Slot):
         self.replica = replica
         self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
         self.read_committed = request.isolation_level == READ_COMMITTED
-        self.max_bytes = min(request.max_bytes, connection.server.fetch_max_bytes)
+        self.max_bytes = min(max(0, request.max_bytes), connection.server.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._gathered_bytes = 0
         self._cold: list[ColdRead] = []
@@ -101,15 +106,15 @@ class PendingFetch(Slot):
 
     # -- its course ---------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Answer if there is enough to tell or the client does not wait; else wait."""
+    def start(self) -> list[Buffer] | None:
+        """Return the response if there is enough to tell or the client does not wait; None: it comes later."""
         waiting = self.session.fetch
         if isinstance(waiting, PendingFetch):
             waiting.give_up()  # the client came back on another connection
         if self._gather() or self.request.max_wait_ms <= 0 or not self.session.entries:
-            self._complete()
-        else:
-            self._wait()
+            return self._complete()
+        self._wait()
+        return None
 
     def wake_soon(self) -> None:
         """Look again in the next loop iteration, once however many partitions woke the session."""
@@ -119,12 +124,16 @@ class PendingFetch(Slot):
 
     def expired(self) -> None:
         """The client's max wait is over."""
-        self._ticket = NOTHING
         if self.replica is not None:
             self.session.notice_log_starts()
         self._stop_waiting()
         self._gather()
-        self._complete()
+        self._answer()
+
+    def hurry(self) -> None:
+        """The client has something else to ask, so it does not wait for this any longer."""
+        if self.session.fetch is self:
+            self.expired()
 
     def abandoned(self) -> None:
         self._stop_waiting()
@@ -141,6 +150,7 @@ class PendingFetch(Slot):
         session.fetch = self
         for entry in session.entries.values():
             if not entry.parked:
+                session.attach(entry, entry.partition)
                 session.park(entry)
         for entry in session.ready:
             entry.read = None  # not kept while waiting: it is read again
@@ -163,7 +173,7 @@ class PendingFetch(Slot):
                 session.park(entry)
         elif self._gather():
             self._stop_waiting()
-            self._complete()
+            self._answer()
         else:
             for entry in session.ready:
                 entry.read = None
@@ -179,19 +189,24 @@ class PendingFetch(Slot):
             total += max(0, partition.log.size_bytes - entry.seen_bytes)
         return total
 
-    def _complete(self) -> None:
+    def _answer(self) -> None:
+        buffers = self._complete()
+        if buffers is not None:
+            self.answer(buffers)
+
+    def _complete(self) -> list[Buffer] | None:
+        """Return the response to what was gathered; None: the disk must be asked first."""
         if self._cold:
             self._read_cold()
-        else:
-            self._respond()
-
-    def _respond(self) -> None:
-        buffers = encode(self.connection, self.header, self.session, full=self.full)
-        if self.session.session_id == NO_SESSION:
-            self.session.close()
+            return None
+        session = self.session
+        buffers = encode(self.connection, self.header, session, full=self.full)
+        if session.session_id == NO_SESSION:
+            if session.by_partition:
+                session.close()
         elif self.replica is not None:
-            self.connection.session_ids.add(self.session.session_id)
-        self.answer(buffers)
+            self.connection.session_ids.add(session.session_id)
+        return buffers
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -235,7 +250,9 @@ class PendingFetch(Slot):
                 self.session.attach(entry, None)
                 return PartitionRead(error.code, -1, -1, -1, b"")
             entry.image = image
-            if partition is not entry.partition:
+            if self.session.session_id == NO_SESSION and not self.session.by_partition:
+                entry.partition = partition  # if it has to wait, it is attached then
+            elif partition is not entry.partition:
                 self.session.attach(entry, partition)
         if self.min_bytes > 1:
             entry.seen_bytes = partition.log.size_bytes
@@ -269,17 +286,33 @@ class PendingFetch(Slot):
     def _cold_read(self, future: asyncio.Future[list[PartitionRead]]) -> None:
         """Back on the loop."""
         if not self.connection.is_open:
-            return self.abandoned()
-        for cold, read in zip(self._cold, future.result(), strict=True):
+            self.abandoned()
+            return
+        try:
+            reads = future.result()
+        except Exception:
+            self.connection.crash("cold read")
+            return
+        for cold, read in zip(self._cold, reads, strict=True):
             cold.entry.read = read
-        self._respond()
-        return None
+            cold.report_disk()
+        self._cold.clear()
+        self._answer()
 
 
 class ColdRead:
     """A read that has to wait for the disk. Made on the loop, run away from it: it touches the log and nothing else."""
 
-    __slots__ = ("_end_offset", "_limit", "_log", "_min_one", "_offset", "_read", "entry")
+    __slots__ = (
+        "_disk_error",
+        "_end_offset",
+        "_limit",
+        "_min_one",
+        "_offset",
+        "_partition",
+        "_read",
+        "entry",
+    )
 
     def __init__(
         self, entry: Entry, read: PartitionRead, limit: int, fetch: PendingFetch, *, min_one: bool
@@ -287,19 +320,28 @@ class ColdRead:
         assert entry.partition is not None
         self.entry = entry
         self._read = read
-        self._log = entry.partition.log
+        self._disk_error: OSError | None = None
+        self._partition = entry.partition
         self._offset = entry.offset
         self._limit = limit
         self._end_offset = fetch.end_of(entry, read)
         self._min_one = min_one
 
     def run(self) -> PartitionRead:
+        """Wait for the disk."""
         try:
-            records = self._log.read(
+            records = self._partition.log.read(
                 self._offset, self._limit, end_offset=self._end_offset, min_one=self._min_one, cached=False
             )
         except KafkaError as error:
             return PartitionRead(error.code, -1, -1, -1, b"")
-        except OSError:
+        except OSError as error:
+            self._disk_error = error
             return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
         return self._read._replace(records=records)
+
+    def report_disk(self) -> None:
+        """Back on the loop: a failing disk goes offline; a file that retention took away meanwhile is no such thing."""
+        error = self._disk_error
+        if error is not None and error.errno == EIO:
+            self._partition.storage_failed(error)

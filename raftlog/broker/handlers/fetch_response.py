@@ -1,4 +1,4 @@
-"""What a fetch answers: the reads of a session as a frame, with a hint at the leader where that is elsewhere (KIP-951)."""
+"""What a fetch answers: the reads of a session as a frame, with a hint at a leader that is elsewhere (KIP-951)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.base.disk import Buffer
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of
-from raftlog.broker.sessions import Entry, FetchSession
+from raftlog.broker.sessions import NO_SESSION, Entry, FetchSession
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import Fetched, FetchRequest, TopicKey, encode_fetch_response
 
@@ -16,24 +16,45 @@ if TYPE_CHECKING:
 
 FIRST_LEADER_HINT_VERSION = 12
 
+_as_fetched = tuple.__new__
+"""Spares the Python call of a NamedTuple's own `__new__`."""
+
 
 def encode(
     connection: Connection, header: RequestHeader, session: FetchSession, *, full: bool
 ) -> list[Buffer]:
-    """Return the frame: all partitions, or (`full` false) those with news. Partitions with records go to the queue's end."""
+    """Return the frame: all partitions, or (`full` false) those with news. Who had records goes to the queue's end."""
+    _, version, correlation_id, _ = header
     told = _tell_all(session) if full else _tell_news(session)
     topics: dict[TopicKey, list[Fetched]] = {}
     leaders: set[int] = set()
     for entry in told:
-        fetched = _fetched(connection, header.api_version, entry)
-        if fetched[9] is not None:
-            leaders.add(fetched[9][0])
-        topics.setdefault(entry.topic, []).append(fetched)
+        read = entry.read
+        assert read is not None
+        error_code, high_watermark, stable, start, records, diverging, aborted = read
+        leader = None
+        if error_code in MOVED and version >= FIRST_LEADER_HINT_VERSION:
+            leader = current_leader(connection.server.broker, entry.topic, entry.index)
+            if leader is not None:
+                leaders.add(leader[0])
+        fetched = (
+            entry.index,
+            error_code,
+            high_watermark,
+            stable,
+            start,
+            records,
+            aborted,
+            -1,
+            diverging,
+            leader,
+        )
+        topics.setdefault(entry.topic, []).append(_as_fetched(Fetched, fetched))
         entry.read = None
     endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
     return encode_fetch_response(
-        header.api_version,
-        header.correlation_id,
+        version,
+        correlation_id,
         tuple(topics.items()),
         session_id=session.session_id,
         endpoints=endpoints,
@@ -41,44 +62,34 @@ def encode(
 
 
 def _tell_all(session: FetchSession) -> Iterable[Entry]:
-    for entry in session.entries.values():
-        assert entry.read is not None
-        entry.is_news(entry.read)
-    return session.entries.values()
+    entries = session.entries.values()
+    if session.session_id != NO_SESSION:
+        for entry in entries:
+            assert entry.read is not None
+            entry.is_news(entry.read)
+            _end_turn(session, entry)
+    return entries
 
 
 def _tell_news(session: FetchSession) -> Sequence[Entry]:
-    ready = session.ready
     told = []
-    for entry in tuple(ready):
+    for entry in tuple(session.ready):
         if entry.read is None:
             continue  # it became ready after the reading
         if entry.is_news(entry.read):
             told.append(entry)
-            del ready[entry]
-            if not entry.dry:
-                ready[entry] = None
+        _end_turn(session, entry)
     return told
 
 
-def _fetched(connection: Connection, version: int, entry: Entry) -> Fetched:
-    read = entry.read
-    assert read is not None
-    leader = None
-    if read.error_code in MOVED and version >= FIRST_LEADER_HINT_VERSION:
-        leader = current_leader(connection.server.broker, entry.topic, entry.index)
-    return Fetched(
-        entry.index,
-        read.error_code,
-        read.high_watermark,
-        read.last_stable_offset,
-        read.log_start_offset,
-        read.records,
-        read.aborted,
-        -1,
-        read.diverging,
-        leader,
-    )
+def _end_turn(session: FetchSession, entry: Entry) -> None:
+    """Who is dry leaves the queue, who got records goes to its end, whose records did not fit keeps its place."""
+    assert entry.read is not None
+    if entry.dry:
+        session.ready.pop(entry, None)
+    elif entry.read.records:
+        session.ready.pop(entry, None)
+        session.ready[entry] = None
 
 
 def encode_error(header: RequestHeader, error_code: int) -> list[Buffer]:

@@ -1,4 +1,4 @@
-"""Produce 0-13: one batch for each partition, appended while its bytes still lie in the receive buffer (KIP-98, 516, 951).
+"""Produce 0-13: one batch for each partition, appended while its bytes lie in the receive buffer (KIP-98, 516, 951).
 
 acks=1 answers when the batches are in this broker's log, acks=-1 when they are committed or the client's timeout is
 over, acks=0 never: there an error closes the connection, the only sign that such a client can see.
@@ -14,6 +14,7 @@ from raftlog.base.errors import (
     InvalidTxnState,
     KafkaError,
     RequestTimedOut,
+    UnsupportedCompressionType,
     UnsupportedVersion,
 )
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
@@ -36,7 +37,16 @@ API_KEY: Final = 0
 ALL_ACKS: Final = -1
 NO_ACKS: Final = 0
 FIRST_LEADER_HINT_VERSION: Final = 10
+FIRST_ZSTD_VERSION: Final = 7
 NOTHING: Final = -1
+
+ATTRIBUTES_BYTE: Final = 22
+"""Where the low byte of a batch's attributes lies (KIP-98)."""
+
+TRANSACTIONAL_BIT: Final = 0x10
+ZSTD: Final = 4
+CODEC_MASK: Final = 7
+SUSPECT_ATTRIBUTES: Final = TRANSACTIONAL_BIT | ZSTD
 
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
@@ -51,8 +61,11 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     if request.acks == NO_ACKS:
         _close_on_error(connection, pending)
         return
-    pending.settle()
-    connection.hold(pending)
+    buffers = pending.settle()
+    if buffers is None:
+        connection.hold(pending)
+    else:
+        connection.respond(buffers)
 
 
 def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | None:
@@ -83,7 +96,7 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
 class PendingProduce(Slot):
     """One produce request, from its first append to its response. It is what hangs on partitions (`CommitWaiter`)."""
 
-    __slots__ = ("_open", "_settling", "_ticket", "_wanted", "header", "topics")
+    __slots__ = ("_leaders", "_open", "_settling", "_ticket", "_wanted", "header", "topics")
 
     overlaps = True
 
@@ -95,6 +108,7 @@ class PendingProduce(Slot):
         self._wanted = request
         self._open: dict[Partition, tuple[list[Produced], int, int]] = {}
         """What is not committed: where its result stands, and up to which offset it waits."""
+        self._leaders: tuple[int, ...] = ()
         self._ticket = NOTHING
         self._settling = True
 
@@ -111,6 +125,8 @@ class PendingProduce(Slot):
                     partition = locate(broker, topic, index)
                     if records is None or partition in self._open:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
+                    if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
+                        self._check_attributes(records[ATTRIBUTES_BYTE])
                     appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
                 except KafkaError as error:
                     results.append(self._failure(topic, index, error))
@@ -127,6 +143,13 @@ class PendingProduce(Slot):
                     )
                 )
 
+    def _check_attributes(self, attributes: int) -> None:
+        """Refuse what this API's version or raftlog's state forbids; the log's laws are the partition's business."""
+        if attributes & TRANSACTIONAL_BIT:
+            raise InvalidTxnState("raftlog has no transactions yet: no transaction can be open")
+        if attributes & CODEC_MASK == ZSTD and self.header.api_version < FIRST_ZSTD_VERSION:
+            raise UnsupportedCompressionType("zstd needs Produce version 7 (KIP-110)")
+
     def refuse(self, error: KafkaError) -> None:
         """Give each partition the same error; nothing is appended."""
         for topic, batches in self._wanted.topics:
@@ -134,17 +157,17 @@ class PendingProduce(Slot):
                 (topic, [Produced(index, error.code, error_message=error.message) for index, _ in batches])
             )
 
-    def settle(self) -> None:
-        """Answer, or wait for what is not committed yet."""
+    def settle(self) -> tuple[bytes] | None:
+        """Return the response, or None: something is not committed yet."""
         timeout_ms = max(0, self._wanted.timeout_ms)
         del self._wanted  # it refers to the receive buffer
         for partition, (_, _, end_offset) in tuple(self._open.items()):
             partition.await_commit(end_offset, self)
         self._settling = False
-        if self._open:
-            self._ticket = self.connection.server.deadlines.add(self, timeout_ms)
-        else:
-            self._respond()
+        if not self._open:
+            return self._encode()
+        self._ticket = self.connection.server.deadlines.add(self, timeout_ms)
+        return None
 
     def committed(self, partition: Partition) -> None:
         """The partition's high watermark passed what this request appended."""
@@ -184,19 +207,16 @@ class PendingProduce(Slot):
         leader = None
         if error.code in MOVED and self.header.api_version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(self.connection.server.broker, topic, index)
+            if leader is not None:
+                self._leaders = (*self._leaders, leader[0])
         return Produced(index, error.code, error_message=error.message, leader=leader)
 
     def _respond(self) -> None:
         self._stop_waiting()
-        leaders = [
-            produced.leader[0] for _, results in self.topics for produced in results if produced.leader
-        ]
-        connection = self.connection
+        self.answer(self._encode())
+
+    def _encode(self) -> tuple[bytes]:
+        _, version, correlation_id, _ = self.header
+        connection, leaders = self.connection, self._leaders
         endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
-        self.answer(
-            (
-                encode_produce_response(
-                    self.header.api_version, self.header.correlation_id, self.topics, endpoints=endpoints
-                ),
-            )
-        )
+        return (encode_produce_response(version, correlation_id, self.topics, endpoints=endpoints),)

@@ -265,13 +265,14 @@ class SimTransport(asyncio.Transport):
 
     def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> None:
         """Copy into the protocol's own buffer, as often as it takes."""
-        while data and not self._closing:
+        rest = memoryview(data)
+        while rest and not self._closing:
             buffer = memoryview(protocol.get_buffer(-1))
-            count = min(len(buffer), len(data))
+            count = min(len(buffer), len(rest))
             assert count, "get_buffer() returned an empty buffer"
-            buffer[:count] = data[:count]
+            buffer[:count] = rest[:count]
             protocol.buffer_updated(count)
-            data = data[count:]
+            rest = rest[count:]
 
     def end(self, error: Exception | None) -> None:
         """The peer's end or reset has arrived."""

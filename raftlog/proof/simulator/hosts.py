@@ -51,8 +51,8 @@ class Process:
         """
         assert self.alive
         self.alive = False
-        self.ready.clear()
         self._graves = sorted((each for each in self.tasks if not each.done()), key=hash)
+        self.ready.clear()  # last: it may hold the only reference to a task that has not begun
         for task in self._graves:
             asyncio._unregister_task(task)
 

@@ -294,6 +294,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def shut_down(self) -> None:
         """Kill every host, cancel what runs on "main", and close."""
+        self._collect_unread_failures()
         for host in self._hosts.values():
             if host is not self.main:
                 host.crash(silent=True, power_loss=False)
@@ -309,6 +310,15 @@ class SimLoop(asyncio.BaseEventLoop):
         for process in self._dead:
             process.bury()
         self.close()
+
+    def _collect_unread_failures(self) -> None:
+        """Tasks that failed and nobody awaited: asyncio would report them whenever they are collected."""
+        for process in (*self._processes(), *self._dead):
+            for task in sorted(process.tasks, key=hash):
+                if task.done() and not task.cancelled() and task._log_traceback:
+                    self.failures.append(
+                        {"message": f"{task.get_name()} failed", "exception": task.exception()}
+                    )
 
     def close(self) -> None:
         self._timers.clear()

@@ -1,0 +1,41 @@
+# Each target makes .venv first, from python3.11 or newer (make PYTHON=python3.13 demo chooses another).
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test lint sim chaos bench clean
+
+# Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
+demo: $(STAMP)
+	$(BIN)/raftlog demo $(DEMO)
+
+# TEST="tests/base -k config" runs a part.
+test: $(STAMP)
+	$(BIN)/python -m pytest $(TEST)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The same code on a simulated loop, disk and network.
+sim: $(STAMP)
+	$(BIN)/python -m pytest tests/proof $(TEST)
+
+# Stock clients against real processes that are killed, paused and restarted.
+chaos: $(STAMP)
+	$(BIN)/python -m pytest -m clients $(TEST)
+
+bench: $(STAMP)
+	$(BIN)/raftlog bench $(BENCH)
+
+# An editable install: only a change of pyproject.toml makes it again.
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "raftlog needs Python 3.11 or newer"; exit 1; }
+	test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,143 @@
+"""From a frame to the handler of its API, and from what that returns or raises to a response.
+
+The one place where a request as a whole may fail: an error that its API can express is a response; malformed bytes, an
+unknown API and anything unforeseen end the connection, with one line in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from raftlog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from raftlog.broker import peer_auth
+from raftlog.broker.context import RequestContext
+from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
+from raftlog.broker.slots import Slot
+from raftlog.protocol.apis import APIS, PRODUCE_ADVERTISED_FROM, ApiKey
+from raftlog.protocol.codec import (
+    RequestHeader,
+    decode_header,
+    decode_request,
+    encode_response,
+    error_response,
+)
+
+if TYPE_CHECKING:
+    from raftlog.broker.connection import Connection
+
+PRODUCE: Final = int(ApiKey.PRODUCE)
+FETCH: Final = int(ApiKey.FETCH)
+_NEWEST_PRODUCE: Final = APIS[PRODUCE].max_version
+_OLDEST_FETCH: Final = APIS[FETCH].min_version
+_NEWEST_FETCH: Final = APIS[FETCH].max_version
+
+
+def dispatch(connection: Connection, frame: memoryview) -> None:
+    """Handle one request. `frame` is without its length and only valid during this call. Never raises."""
+    try:
+        header, position = decode_header(frame)
+        api_key, version, _, _ = header
+        connection.server.counters.requests[api_key] += 1
+        if api_key == PRODUCE and PRODUCE_ADVERTISED_FROM <= version <= _NEWEST_PRODUCE:
+            produce.handle(connection, header, frame, position)
+        elif api_key == FETCH and _OLDEST_FETCH <= version <= _NEWEST_FETCH:
+            fetch.handle(connection, header, frame, position)
+        elif api_key == peer_auth.API_KEY:
+            peer_auth.answer(connection, header, frame, position)
+        else:
+            _dispatch_rare(connection, header, frame, position)
+    except InvalidRequest as error:
+        connection.close("request_malformed", reason=error.message)
+    except Exception:
+        connection.crash("request")
+
+
+def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
+    api_key, version, _, client_id = header
+    api = APIS.get(api_key)
+    if api is None:
+        connection.close("unknown_api_requested", api_key=api_key, api_version=version, client_id=client_id)
+        return
+    handler = find_handler(api_key)
+    if handler is None or not api.handles(version):
+        _refuse_version(connection, header)
+        return
+    copy = memoryview(bytes(frame))  # it may be needed after the receive buffer went on
+    message = decode_request(api_key, version, copy, position)
+    request = RequestContext(
+        *header,
+        connection.listener,
+        connection.peer_host,
+        None if connection.peer is None else connection.peer.broker_id,
+    )
+    _respond(connection, handler, request, message)
+
+
+def _refuse_version(connection: Connection, header: RequestHeader) -> None:
+    api_key, version, correlation_id, client_id = header
+    if api_key == ApiKey.API_VERSIONS:
+        connection.respond((api_versions.refuse_version(correlation_id),))
+        return
+    api = APIS[api_key]
+    response = error_response(api_key, version, UnsupportedVersion.code)
+    if response is None:
+        connection.close(
+            "unsupported_version_requested", api=api.name, api_version=version, client_id=client_id
+        )
+    else:
+        version = min(max(version, api.min_version), api.max_version)
+        connection.respond((encode_response(api_key, version, correlation_id, response),))
+
+
+def _respond(connection: Connection, handler: ModuleType, request: RequestContext, message: Any) -> None:
+    try:
+        result = handler.handle(connection.server.broker, request, message)
+    except KafkaError as error:
+        result = _failure(handler, request, message, error)
+    if inspect.isawaitable(result):
+        slot = Slot(connection)
+        connection.hold(slot)
+        task = connection.server.loop.create_task(_answer_later(slot, handler, request, message, result))
+        connection.server.tasks.add(task)
+        task.add_done_callback(connection.server.tasks.discard)
+    elif result is not None:
+        connection.respond((_encode(request, result),))
+
+
+async def _answer_later(
+    slot: Slot, handler: ModuleType, request: RequestContext, message: Any, result: Awaitable[Any]
+) -> None:
+    connection = slot.connection
+    try:
+        try:
+            response = await result
+        except KafkaError as error:
+            response = _failure(handler, request, message, error)
+        if connection.is_open:
+            slot.answer(() if response is None else (_encode(request, response),))
+    except InvalidRequest as error:
+        connection.close("request_failed", api_key=request.api_key, reason=error.message)
+    except asyncio.CancelledError:
+        connection.abort()
+        raise
+    except Exception:
+        connection.crash(APIS[request.api_key].name)
+
+
+def _encode(request: RequestContext, response: Any) -> bytes:
+    return encode_response(request.api_key, request.api_version, request.correlation_id, response)
+
+
+def _failure(handler: ModuleType, request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Return the response that says what went wrong. Raises InvalidRequest if the API cannot express it."""
+    express = getattr(handler, "error_response", None)
+    if express is not None:
+        return express(request, message, error)
+    response = error_response(request.api_key, request.api_version, error.code, error.message)
+    if response is None:
+        raise InvalidRequest(f"{APIS[request.api_key].name} cannot express: {error}")
+    return response

@@ -1,0 +1,57 @@
+"""ApiVersions 0-4: what this broker serves (KIP-511).
+
+No features are advertised, so that clients use no protocol that is not built.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from raftlog.base.errors import InvalidRequest, UnsupportedVersion
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers import served
+from raftlog.protocol.apis import advertised
+from raftlog.protocol.codec import encode_entity, encode_response
+from raftlog.protocol.shapes import build, response_shapes
+from raftlog.protocol.writer import Encoded
+
+API_KEY: Final = 18
+FIRST_NAMED_VERSION: Final = 3
+LOWEST_VERSION: Final = 0
+
+
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer the list. A client must name itself properly from version 3 on."""
+    version = request.api_version
+    if version >= FIRST_NAMED_VERSION and not (
+        _is_name(message.client_software_name) and _is_name(message.client_software_version)
+    ):
+        return _body(version, InvalidRequest.code)
+    return _body(version, 0)
+
+
+def refuse_version(correlation_id: int) -> bytes:
+    """Answer an ApiVersions version that is not known: version 0 with error 35 and the list (KIP-511)."""
+    return encode_response(
+        API_KEY, LOWEST_VERSION, correlation_id, _body(LOWEST_VERSION, UnsupportedVersion.code)
+    )
+
+
+def _is_name(text: str) -> bool:
+    """Kafka's rule: letters, digits, dots and dashes, the latter not at the ends."""
+    return (
+        text.isascii()
+        and text.replace(".", "").replace("-", "").isalnum()
+        and not {text[0], text[-1]} & set(".-")
+    )
+
+
+@cache
+def _body(version: int, error_code: int) -> Encoded:
+    make = response_shapes(API_KEY, version)
+    api_keys = tuple(
+        make.ApiVersion(api_key=each.api_key, min_version=each.min_version, max_version=each.max_version)
+        for each in advertised(served())
+    )
+    return encode_entity(build(API_KEY, version, error_code=error_code, api_keys=api_keys))

@@ -1,0 +1,80 @@
+"""DescribeConfigs 1-4: every config of topics and brokers, with source, synonyms, type and documentation (KIP-226)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.config_describe import (
+    ConfigEntry,
+    describe_broker,
+    describe_cluster_default,
+    describe_topic,
+)
+from raftlog.base.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
+from raftlog.broker.asking import shown
+from raftlog.broker.auto_create import TOPIC_NAME_RULE, is_legal_topic_name
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.config_resources import TOPIC, resource_type
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
+
+
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Describe resources, each with its own error."""
+    make = response_shapes(API_KEY, request.api_version)
+    return make.DescribeConfigsResponse(
+        throttle_time=0,
+        results=tuple(_result(broker, make, each, message) for each in message.resources),
+    )
+
+
+def _result(broker: BrokerContext, make: Any, resource: Any, message: Any) -> Any:
+    answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+    try:
+        entries = _entries(broker, resource.resource_type, resource.resource_name)
+    except KafkaError as error:
+        return make.DescribeConfigsResult(error_code=error.code, error_message=shown(error.message), **answer)
+    wanted = resource.configuration_keys
+    configs = [_config(make, each, message) for each in entries if not wanted or each.name in wanted]
+    return make.DescribeConfigsResult(error_code=0, error_message=None, configs=tuple(configs), **answer)
+
+
+def _entries(broker: BrokerContext, wire_type: int, name: str) -> list[ConfigEntry]:
+    resource_type(wire_type)
+    image, node = broker.image(), broker.config
+    cluster_dynamic = image.config("broker", "")
+    broker_dynamic = image.config("broker", str(node.node_id))
+    if wire_type == TOPIC:
+        if not is_legal_topic_name(name):
+            raise InvalidTopic(TOPIC_NAME_RULE)
+        if name not in image.topics:
+            raise UnknownTopicOrPartition(f"there is no topic {name}")
+        overrides = image.config("topic", name)
+        return describe_topic(node, overrides, cluster_dynamic=cluster_dynamic, broker_dynamic=broker_dynamic)
+    if not name:
+        return describe_cluster_default(cluster_dynamic)
+    if name != str(node.node_id):
+        raise InvalidRequest(
+            f"broker {node.node_id} describes itself or, with an empty name, the cluster's default, not {name!r}"
+        )
+    return describe_broker(node, cluster_dynamic=cluster_dynamic, broker_dynamic=broker_dynamic)
+
+
+def _config(make: Any, entry: ConfigEntry, message: Any) -> Any:
+    synonyms = entry.synonyms if message.include_synonyms else ()
+    with_documentation = getattr(message, "include_documentation", False)
+    return make.DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=tuple(
+            make.DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            for each in synonyms
+        ),
+        config_type=entry.wire_type,
+        documentation=entry.doc if with_documentation else None,
+    )

@@ -1,0 +1,62 @@
+"""DescribeGroups 0-6: members and their assignments."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import GroupIdNotFound, KafkaError
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.group import DEAD, Group
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.DESCRIBE_GROUPS
+
+FIRST_NOT_FOUND_VERSION: Final = 6
+"""Before it, a group that does not exist is described as Dead (KIP-1043)."""
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer per group."""
+    make = response_shapes(API_KEY, request.api_version)
+    return make.DescribeGroupsResponse(
+        groups=tuple([await _describe(broker, request, group_id) for group_id in message.groups])
+    )
+
+
+async def _describe(broker: BrokerContext, request: RequestContext, group_id: str) -> Any:
+    make = response_shapes(API_KEY, request.api_version)
+    try:
+        group = await broker.groups.read(group_id)
+        if not group.exists and request.api_version >= FIRST_NOT_FOUND_VERSION:
+            raise GroupIdNotFound(f"group {group_id} does not exist")
+    except KafkaError as error:
+        state = DEAD if isinstance(error, GroupIdNotFound) else ""
+        return make.DescribedGroup(
+            group_id=group_id,
+            group_state=state,
+            error_code=error.code,
+            error_message=error.message,
+            members=(),
+        )
+    return make.DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.membership.protocol_type or "",
+        protocol_data=group.membership.protocol or "",
+        members=_members(make, group),
+    )
+
+
+def _members(make: Any, group: Group) -> tuple[Any, ...]:
+    return tuple(
+        make.DescribedGroupMember(
+            member_id=each.member_id,
+            group_instance_id=each.group_instance_id,
+            client_id=each.client_id,
+            client_host=each.client_host,
+            member_metadata=each.subscription,
+            member_assignment=each.assignment,
+        )
+        for each in group.membership.members.values()
+    )

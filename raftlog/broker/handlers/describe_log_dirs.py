@@ -1,0 +1,74 @@
+"""DescribeLogDirs 1-5: this broker's log directories, what is in them and what still fits (KIP-113, KIP-827)."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+from raftlog.base.errors import NONE, KafkaStorageError
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+if TYPE_CHECKING:
+    from raftlog.broker.logs import Volume
+
+API_KEY: Final = ApiKey.DESCRIBE_LOG_DIRS
+
+UNKNOWN_BYTES: Final = -1
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer for the partitions asked for, None meaning all; every directory is told of, also an empty one."""
+    make = response_shapes(API_KEY, request.api_version)
+    asked = _asked(message)
+    results = [await _result(broker, make, volume, asked) for volume in broker.replicas.logs.volumes]
+    return make.DescribeLogDirsResponse(throttle_time=0, error_code=NONE, results=tuple(results))
+
+
+def _asked(message: Any) -> set[tuple[str, int]] | None:
+    if message.topics is None:
+        return None
+    return {(topic.topic, index) for topic in message.topics for index in topic.partitions}
+
+
+async def _result(
+    broker: BrokerContext, make: Any, volume: Volume, asked: set[tuple[str, int]] | None
+) -> Any:
+    code, total, usable = await _space(broker, volume)
+    if code:
+        return make.DescribeLogDirsResult(error_code=code, log_dir=volume.path)
+    by_topic: dict[str, list[Any]] = {}
+    for name, log in sorted(volume.logs.items()):
+        partition = broker.replicas.partitions.get(name)
+        if partition is None or (asked is not None and name not in asked):
+            continue
+        by_topic.setdefault(name.topic, []).append(
+            make.DescribeLogDirsPartition(
+                partition_index=name.partition,
+                partition_size=log.size_bytes,
+                offset_lag=max(0, partition.high_watermark - log.log_end_offset),
+                is_future_key=False,
+            )
+        )
+    return make.DescribeLogDirsResult(
+        error_code=NONE,
+        log_dir=volume.path,
+        topics=tuple(
+            make.DescribeLogDirsTopic(name=topic, partitions=tuple(found))
+            for topic, found in by_topic.items()
+        ),
+        total_bytes=total,
+        usable_bytes=usable,
+    )
+
+
+async def _space(broker: BrokerContext, volume: Volume) -> tuple[int, int, int]:
+    """Return (error code, total bytes, usable bytes); a sick disk may hang, so it is asked off the loop."""
+    if volume.error is not None:
+        return KafkaStorageError.code, UNKNOWN_BYTES, UNKNOWN_BYTES
+    try:
+        total, usable = await broker.env.offload(functools.partial(broker.env.disk.free_bytes, volume.path))
+    except OSError:
+        return KafkaStorageError.code, UNKNOWN_BYTES, UNKNOWN_BYTES
+    return NONE, total, usable

@@ -1,0 +1,83 @@
+"""DescribeQuorum 0-2: the metadata quorum, as kafka-metadata-quorum shows it (KIP-595, KIP-836)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
+from raftlog.broker.asking import ask, shown
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.metadata.requests import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.DESCRIBE_QUORUM
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""The name that Kafka's tools ask for; its only partition is 0."""
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Ask the active controller, who is the quorum's leader."""
+    make = response_shapes(API_KEY, request.api_version)
+    try:
+        quorum = await ask(broker, DescribeQuorum(), QuorumDescription)
+    except KafkaError as error:
+        return make.DescribeQuorumResponse(error_code=error.code, error_message=shown(error.message))
+    return make.DescribeQuorumResponse(
+        error_code=0,
+        error_message=None,
+        topics=tuple(
+            make.TopicData(
+                topic_name=topic.topic_name,
+                partitions=tuple(
+                    _partition(make, quorum, topic.topic_name, each.partition_index)
+                    for each in topic.partitions
+                ),
+            )
+            for topic in message.topics
+        ),
+        nodes=_nodes(broker, make),
+    )
+
+
+def _partition(make: Any, quorum: QuorumDescription, topic: str, index: int) -> Any:
+    if (topic, index) != (METADATA_TOPIC, 0):
+        return make.PartitionData(
+            partition_index=index,
+            error_code=UnknownTopicOrPartition.code,
+            error_message=f"the quorum has one partition, {METADATA_TOPIC}-0",
+        )
+    return make.PartitionData(
+        partition_index=index,
+        error_code=0,
+        error_message=None,
+        leader_id=quorum.leader_id,
+        leader_epoch=quorum.leader_epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=_replicas(make, quorum.voters),
+        observers=_replicas(make, quorum.observers),
+    )
+
+
+def _replicas(make: Any, replicas: Iterable[QuorumReplica]) -> tuple[Any, ...]:
+    return tuple(
+        make.ReplicaState(
+            replica_id=each.replica_id,
+            replica_directory_id=None,
+            log_end_offset=each.log_end_offset,
+            last_fetch_timestamp=each.last_fetch_ms,
+            last_caught_up_timestamp=each.last_caught_up_ms,
+        )
+        for each in replicas
+    )
+
+
+def _nodes(broker: BrokerContext, make: Any) -> tuple[Any, ...]:
+    config = broker.config
+    listener = next(iter(config.controller_listener_names), "CONTROLLER")
+    return tuple(
+        make.Node(node_id=node_id, listeners=(make.Listener(name=listener, host=host, port=port),))
+        for node_id, (host, port) in sorted(config.voters.items())
+    )

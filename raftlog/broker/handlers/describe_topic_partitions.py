@@ -1,0 +1,101 @@
+"""DescribeTopicPartitions 0: topics page by page, in the order of their names (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import NONE, InvalidTopic, UnknownTopicOrPartition
+from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.broker.auto_create import is_legal_topic_name
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.metadata_view import TOPIC_OPERATIONS, BrokersView
+from raftlog.metadata.image import PartitionState, TopicState
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+
+PARTITIONS_MAX: Final = 2000
+"""Partitions in one answer (max.request.partition.size.limit)."""
+
+
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer from the newest image, up to the limit; the cursor says where to go on."""
+    image = broker.image()
+    first, first_partition = _start(message)
+    asked = {topic.name for topic in message.topics}
+    if first and asked:
+        asked.add(first)
+    names = sorted(name for name in asked or image.topics if name >= first)
+    page = _Page(BrokersView(image.brokers, request.listener), message.response_partition_limit)
+    for name in names:
+        topic = image.topics.get(name)
+        if topic is None:
+            page.add_missing(name)
+        elif not page.add(topic, first_partition if name == first else 0):
+            break
+    make = page.make
+    return make.DescribeTopicPartitionsResponse(
+        throttle_time=0, topics=tuple(page.topics), next_cursor=page.next_cursor
+    )
+
+
+def _start(message: Any) -> tuple[str, int]:
+    cursor = message.cursor
+    return ("", 0) if cursor is None else (cursor.topic_name, max(cursor.partition_index, 0))
+
+
+class _Page:
+    """An answer that is filled up to its limit of partitions."""
+
+    def __init__(self, brokers: BrokersView, limit: int) -> None:
+        self.make = response_shapes(API_KEY, 0)
+        self.topics: list[Any] = []
+        self.next_cursor: Any = None
+        self._brokers = brokers
+        self._room = max(1, min(limit, PARTITIONS_MAX))
+
+    def add(self, topic: TopicState, first_partition: int) -> bool:
+        """Add a topic's partitions from one on; False when the page is full and the cursor set."""
+        end = min(len(topic.partitions), first_partition + self._room)
+        if self._room:
+            self.topics.append(self._topic(topic, range(first_partition, end)))
+            self._room -= max(0, end - first_partition)
+        if end < len(topic.partitions):
+            self.next_cursor = self.make.Cursor(topic_name=topic.name, partition_index=end)
+        return self.next_cursor is None
+
+    def add_missing(self, name: str) -> None:
+        legal = is_legal_topic_name(name)
+        self.topics.append(
+            self.make.DescribeTopicPartitionsResponseTopic(
+                error_code=UnknownTopicOrPartition.code if legal else InvalidTopic.code,
+                name=name,
+                topic_id=None,
+                is_internal=name in INTERNAL_TOPICS,
+            )
+        )
+
+    def _topic(self, topic: TopicState, indexes: range) -> Any:
+        return self.make.DescribeTopicPartitionsResponseTopic(
+            error_code=NONE,
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=tuple(self._partition(index, topic.partitions[index]) for index in indexes),
+            topic_authorized_operations=TOPIC_OPERATIONS,
+        )
+
+    def _partition(self, index: int, state: PartitionState) -> Any:
+        error_code, leader, offline = self._brokers.see(state)
+        return self.make.DescribeTopicPartitionsResponsePartition(
+            error_code=error_code,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.isr,
+            eligible_leader_replicas=(),
+            last_known_elr=(),
+            offline_replicas=offline,
+        )

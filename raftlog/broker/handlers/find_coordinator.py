@@ -1,0 +1,60 @@
+"""FindCoordinator 0-6: which broker coordinates a group; several at once since v4 (KIP-699)."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from raftlog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.metadata.image import Endpoint
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import build, response_shapes
+
+API_KEY: Final = ApiKey.FIND_COORDINATOR
+
+GROUP: Final = 0
+FIRST_BATCHED_VERSION: Final = 4
+
+
+class Found(NamedTuple):
+    key: str
+    node_id: int = -1
+    host: str = ""
+    port: int = -1
+    error_code: int = 0
+    error_message: str | None = None
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer per key; a key that cannot be placed has its own error."""
+    version = request.api_version
+    key_type = getattr(message, "key_type", GROUP)
+    if version < FIRST_BATCHED_VERSION:
+        found = await _find(broker, request, key_type, message.key)
+        fields = found._asdict()
+        del fields["key"]
+        return build(API_KEY, version, **fields)
+    make = response_shapes(API_KEY, version)
+    all_found = [await _find(broker, request, key_type, key) for key in message.coordinator_keys]
+    return make.FindCoordinatorResponse(
+        coordinators=tuple(make.Coordinator(**each._asdict()) for each in all_found)
+    )
+
+
+async def _find(broker: BrokerContext, request: RequestContext, key_type: int, key: str) -> Found:
+    try:
+        if key_type != GROUP:
+            raise InvalidRequest(f"coordinators of type {key_type} are not supported, only groups (0)")
+        node_id = await broker.groups.find(key)
+        endpoint = _endpoint(broker, request, node_id)
+    except KafkaError as error:
+        return Found(key, error_code=error.code, error_message=error.message)
+    return Found(key, node_id, endpoint.host, endpoint.port)
+
+
+def _endpoint(broker: BrokerContext, request: RequestContext, node_id: int) -> Endpoint:
+    state = broker.image().brokers.get(node_id)
+    endpoint = None if state is None or state.fenced else state.endpoint(request.listener)
+    if endpoint is None:
+        raise CoordinatorNotAvailable(f"broker {node_id} cannot be reached on listener {request.listener}")
+    return endpoint

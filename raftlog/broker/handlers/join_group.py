@@ -1,0 +1,78 @@
+"""JoinGroup 0-9 (KIP-62, 345, 394, 559, 800)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import KafkaError
+from raftlog.base.errors import MemberIdRequired as MemberIdRequiredError
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import build, response_shapes
+
+API_KEY: Final = ApiKey.JOIN_GROUP
+
+FIRST_TWO_STEP_VERSION: Final = 4
+FIRST_NULLABLE_PROTOCOL_VERSION: Final = 7
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer once the new generation is committed; from v4 on a newcomer first gets its id."""
+    reply = await broker.groups.join(_request(request, message))
+    if isinstance(reply, MemberIdRequired):
+        return _failed(request, MemberIdRequiredError.code, reply.member_id)
+    return _joined(request, reply)
+
+
+def _request(request: RequestContext, message: Any) -> JoinGroup:
+    return JoinGroup(
+        group_id=message.group_id,
+        member=MemberRef(message.member_id, getattr(message, "group_instance_id", None)),
+        client_id=request.client_id or "",
+        client_host=f"/{request.peer_host}",
+        session_timeout_ms=message.session_timeout,
+        rebalance_timeout_ms=getattr(message, "rebalance_timeout", message.session_timeout),
+        protocol_type=message.protocol_type,
+        protocols=tuple((each.name, bytes(each.metadata)) for each in message.protocols),
+        may_require_member_id=request.api_version >= FIRST_TWO_STEP_VERSION,
+    )
+
+
+def _joined(request: RequestContext, reply: Joined) -> Any:
+    make = response_shapes(API_KEY, request.api_version)
+    members = tuple(
+        make.JoinGroupResponseMember(
+            member_id=each.member_id,
+            group_instance_id=each.group_instance_id,
+            metadata=each.subscription,
+        )
+        for each in reply.members
+    )
+    return make.JoinGroupResponse(
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol,
+        leader=reply.leader,
+        member_id=reply.member_id,
+        members=members,
+    )
+
+
+def _failed(request: RequestContext, error_code: int, member_id: str) -> Any:
+    nullable = request.api_version >= FIRST_NULLABLE_PROTOCOL_VERSION
+    return build(
+        API_KEY,
+        request.api_version,
+        error_code=error_code,
+        generation_id=-1,
+        protocol_name=None if nullable else "",
+        leader="",
+        member_id=member_id,
+        members=(),
+    )
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say what is wrong with the whole request."""
+    return _failed(request, error.code, message.member_id)

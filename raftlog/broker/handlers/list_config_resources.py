@@ -1,0 +1,35 @@
+"""ListConfigResources 0-1: what has configs (KIP-1142). Version 0 asks for client metrics, of which there are none."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import UnsupportedVersion
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.LIST_CONFIG_RESOURCES
+
+_LISTED: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+
+
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """List resources of the types asked for; no type means all."""
+    make = response_shapes(API_KEY, request.api_version)
+    types = set(getattr(message, "resource_types", (CLIENT_METRICS,))) or _LISTED
+    if types - _LISTED:
+        return make.ListConfigResourcesResponse(error_code=UnsupportedVersion.code)
+    image = broker.image()
+    named: list[tuple[str, int]] = []
+    if TOPIC in types:
+        named += [(name, TOPIC) for name in sorted(image.topics)]
+    if BROKER in types:
+        named += [(str(each), BROKER) for each in sorted(image.brokers)]
+    return make.ListConfigResourcesResponse(
+        error_code=0,
+        config_resources=tuple(
+            make.ConfigResource(resource_name=name, resource_type=kind) for name, kind in named
+        ),
+    )

@@ -1,0 +1,151 @@
+"""Metadata 0-13: brokers, topics, leaders; and topics created because somebody asked for them (KIP-516, KIP-361)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final
+from uuid import UUID
+
+from raftlog.base.errors import (
+    NONE,
+    InvalidRequest,
+    InvalidTopic,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.broker.auto_create import create_missing, is_legal_topic_name
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.metadata_view import (
+    CLUSTER_OPERATIONS,
+    NO_OPERATIONS,
+    MetadataView,
+    MetadataViews,
+)
+from raftlog.metadata.image import MetadataImage, TopicState
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.METADATA
+
+_TOPIC_IDS_FROM: Final = 12
+"""Versions 10 and 11 tell topic ids but do not take them."""
+
+Asked = str | UUID
+
+
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any | Awaitable[Any]:
+    """Answer at once, unless a topic has to be created first."""
+    asked = _asked(request.api_version, message)
+    missing = _to_create(broker, message, asked)
+    if missing:
+        return _create_then_answer(broker, request, message, asked=asked, missing=missing)
+    return _answer(broker, request, message, asked=asked, codes={})
+
+
+def _asked(version: int, message: Any) -> list[Asked | None] | None:
+    """Return names and ids, each once; None for all topics. A None inside is a topic without name or id."""
+    topics = message.topics
+    if topics is None or (version == 0 and not topics):
+        return None
+    return list(dict.fromkeys([_key(version, topic) for topic in topics]))
+
+
+def _key(version: int, topic: Any) -> Asked | None:
+    topic_id: UUID | None = getattr(topic, "topic_id", None)
+    if topic_id is not None:
+        return topic_id if version >= _TOPIC_IDS_FROM else None
+    name: str | None = topic.name
+    return name
+
+
+def _to_create(broker: BrokerContext, message: Any, asked: list[Asked | None] | None) -> list[str]:
+    """Return the names that may be created: only asked for by name, only with both sides' consent."""
+    if not asked or not broker.config.auto_create_topics_enable:
+        return []
+    if not getattr(message, "allow_auto_topic_creation", True):
+        return []
+    topics = broker.image().topics
+    return [
+        name for name in asked if isinstance(name, str) and name not in topics and is_legal_topic_name(name)
+    ]
+
+
+async def _create_then_answer(
+    broker: BrokerContext,
+    request: RequestContext,
+    message: Any,
+    *,
+    asked: list[Asked | None] | None,
+    missing: list[str],
+) -> Any:
+    codes = await create_missing(broker, missing)
+    return _answer(broker, request, message, asked=asked, codes=codes)
+
+
+def _answer(
+    broker: BrokerContext,
+    request: RequestContext,
+    message: Any,
+    *,
+    asked: list[Asked | None] | None,
+    codes: Mapping[str, int],
+) -> Any:
+    image, version = broker.image(), request.api_version
+    view = _views(broker).of(
+        image,
+        version=version,
+        listener=request.listener,
+        topic_operations=getattr(message, "include_topic_authorized_operations", False),
+    )
+    make = response_shapes(API_KEY, version)
+    if asked is None:
+        topics = [view.topic(topic) for topic in image.topics.values()]
+    else:
+        topics = [_topic(view, image, make, asked=each, codes=codes) for each in asked]
+    with_operations = getattr(message, "include_cluster_authorized_operations", False)
+    return make.MetadataResponse(
+        throttle_time=0,
+        brokers=view.broker_entries,
+        cluster_id=image.cluster_id,
+        controller_id=view.brokers.controller_id(image, broker.config.node_id),
+        topics=tuple(topics),
+        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NO_OPERATIONS,
+        error_code=NONE,
+    )
+
+
+def _views(broker: BrokerContext) -> MetadataViews:
+    if broker.metadata_views is None:
+        broker.metadata_views = MetadataViews()
+    views: MetadataViews = broker.metadata_views
+    return views
+
+
+def _topic(
+    view: MetadataView, image: MetadataImage, make: Any, *, asked: Asked | None, codes: Mapping[str, int]
+) -> Any:
+    topic: TopicState | None = None
+    if isinstance(asked, str):
+        topic = image.topics.get(asked)
+    elif asked is not None:
+        topic = image.topic_by_id(asked)
+    if topic is not None:
+        return view.topic(topic)
+    name = asked if isinstance(asked, str) else None
+    return make.MetadataResponseTopic(
+        error_code=_why_missing(asked, codes),
+        name=name if name is not None or isinstance(asked, UUID) else "",
+        topic_id=asked if isinstance(asked, UUID) else None,
+        is_internal=name in INTERNAL_TOPICS,
+    )
+
+
+def _why_missing(asked: Asked | None, codes: Mapping[str, int]) -> int:
+    if asked is None:
+        return InvalidRequest.code
+    if isinstance(asked, UUID):
+        return UnknownTopicId.code
+    if not is_legal_topic_name(asked):
+        return InvalidTopic.code
+    return codes.get(asked, NONE) or UnknownTopicOrPartition.code

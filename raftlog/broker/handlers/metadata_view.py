@@ -1,0 +1,167 @@
+"""How a metadata image looks to a client: brokers of one listener, topics, partitions; in Metadata and its kin.
+
+A topic's part of a Metadata response is kept as bytes for as long as the topic and the brokers are the same objects
+in newer images, so a large cluster costs only what changed in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from raftlog.base.errors import (
+    NONE,
+    LeaderNotAvailable,
+    ListenerNotFound,
+    ReplicaNotAvailable,
+)
+from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
+from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.codec import encode_entity
+from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.writer import Encoded
+
+NO_OPERATIONS: Final = -(2**31)
+"""Authorized operations that were not asked for."""
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS: Final = _bits(3, 4, 5, 6, 7, 8, 10, 11)
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: all, since there are no ACLs."""
+
+CLUSTER_OPERATIONS: Final = _bits(5, 7, 8, 9, 10, 11, 12)
+"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
+
+_LISTENER_ERROR_FROM: Final = 6
+_STALE_TOPICS_KEPT: Final = 100
+
+
+class Seen(NamedTuple):
+    """One partition as clients see it."""
+
+    error_code: int
+    leader: int
+    offline: tuple[int, ...]
+
+
+class BrokersView:
+    """The brokers of an image as the clients of one listener see them."""
+
+    __slots__ = ("live", "reachable", "source")
+
+    def __init__(self, source: Mapping[int, BrokerState], listener: str) -> None:
+        self.source = source
+        self.live = frozenset(each.broker_id for each in source.values() if not each.fenced)
+        self.reachable: dict[int, Endpoint] = {}
+        for broker_id in sorted(self.live):
+            endpoint = source[broker_id].endpoint(listener)
+            if endpoint is not None:
+                self.reachable[broker_id] = endpoint
+
+    def see(self, state: PartitionState, *, listener_errors: bool = True) -> Seen:
+        """Return a partition's error, its leader if clients can reach it, and the replicas that are down."""
+        live = self.live
+        offline = tuple([each for each in state.replicas if each not in live])
+        if state.leader in self.reachable:
+            return Seen(NONE, state.leader, offline)
+        if listener_errors and state.leader in live:
+            return Seen(ListenerNotFound.code, NO_BROKER, offline)
+        return Seen(LeaderNotAvailable.code, NO_BROKER, offline)
+
+    def controller_id(self, image: MetadataImage, own_id: int) -> int:
+        """Return whom to send admin requests to: the active controller, else this broker, who forwards them."""
+        for candidate in (image.controller_id, own_id):
+            if candidate in self.reachable:
+                return candidate
+        return NO_BROKER
+
+
+class MetadataView:
+    """Topics and brokers in one version of the Metadata response, for one listener."""
+
+    def __init__(self, version: int, listener: str, *, topic_operations: bool) -> None:
+        self._version = version
+        self._listener = listener
+        self._operations = TOPIC_OPERATIONS if topic_operations else NO_OPERATIONS
+        self._make = response_shapes(ApiKey.METADATA, version)
+        self._topics: dict[str, tuple[TopicState, Encoded]] = {}
+        self._look_at({})
+
+    def update(self, image: MetadataImage) -> None:
+        """Look at an image; what does not differ from the one before stays encoded."""
+        if image.brokers is not self.brokers.source:
+            self._look_at(image.brokers)
+        elif len(self._topics) > 2 * len(image.topics) + _STALE_TOPICS_KEPT:
+            self._topics.clear()
+
+    def _look_at(self, brokers: Mapping[int, BrokerState]) -> None:
+        self._topics.clear()
+        self.brokers = BrokersView(brokers, self._listener)
+        self.broker_entries = tuple(
+            self._make.MetadataResponseBroker(
+                node_id=broker_id, host=endpoint.host, port=endpoint.port, rack=brokers[broker_id].rack
+            )
+            for broker_id, endpoint in self.brokers.reachable.items()
+        )
+
+    def topic(self, topic: TopicState) -> Encoded:
+        """Return the topic's part of the response."""
+        kept = self._topics.get(topic.name)
+        if kept is not None and kept[0] is topic:
+            return kept[1]
+        encoded = encode_entity(
+            self._make.MetadataResponseTopic(
+                error_code=NONE,
+                name=topic.name,
+                topic_id=topic.topic_id,
+                is_internal=topic.name in INTERNAL_TOPICS,
+                partitions=tuple(
+                    [self._partition(index, state) for index, state in enumerate(topic.partitions)]
+                ),
+                topic_authorized_operations=self._operations,
+            )
+        )
+        self._topics[topic.name] = (topic, encoded)
+        return encoded
+
+    def _partition(self, index: int, state: PartitionState) -> Any:
+        error_code, leader, offline = self.brokers.see(
+            state, listener_errors=self._version >= _LISTENER_ERROR_FROM
+        )
+        replicas, isr = state.replicas, state.isr
+        if self._version == 0 and offline:
+            # Version 0 has no word for replicas that are down but leaving them out.
+            error_code = error_code or ReplicaNotAvailable.code
+            replicas = tuple(each for each in replicas if each not in offline)
+            isr = tuple(each for each in isr if each not in offline)
+        return self._make.MetadataResponsePartition(
+            error_code=error_code,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=offline,
+        )
+
+
+class MetadataViews:
+    """The views of one broker, by version, listener and flags: a few dozen at most."""
+
+    def __init__(self) -> None:
+        self._views: dict[tuple[int, str, bool], MetadataView] = {}
+
+    def of(
+        self, image: MetadataImage, *, version: int, listener: str, topic_operations: bool
+    ) -> MetadataView:
+        """Return the view of an image."""
+        key = (version, listener, topic_operations)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = MetadataView(version, listener, topic_operations=topic_operations)
+        view.update(image)
+        return view

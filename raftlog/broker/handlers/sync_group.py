@@ -1,0 +1,33 @@
+"""SyncGroup 0-5 (KIP-345, 559)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.requests import MemberRef, SyncGroup
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import build
+
+API_KEY: Final = ApiKey.SYNC_GROUP
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer with the member's own assignment once it is committed."""
+    reply = await broker.groups.sync(
+        SyncGroup(
+            group_id=message.group_id,
+            member=MemberRef(message.member_id, getattr(message, "group_instance_id", None)),
+            generation=message.generation_id,
+            assignments={each.member_id: bytes(each.assignment) for each in message.assignments},
+            protocol_type=getattr(message, "protocol_type", None),
+            protocol=getattr(message, "protocol_name", None),
+        )
+    )
+    return build(
+        API_KEY,
+        request.api_version,
+        protocol_type=reply.protocol_type,
+        protocol_name=reply.protocol,
+        assignment=reply.assignment,
+    )

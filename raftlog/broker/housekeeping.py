@@ -1,0 +1,156 @@
+"""What a broker does with its replicas from time to time: checkpoints, retention, lagging followers, old producers.
+
+Each chore has its own interval and never overlaps itself. Work on many logs yields to the loop after each; a disk error
+goes to the volume it came from and stops no other chore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from raftlog.base.log import get_logger
+from raftlog.base.types import TopicPartition
+from raftlog.broker.logs import Volume, offsets
+
+if TYPE_CHECKING:
+    from raftlog.broker.replicas import Replicas
+    from raftlog.replication.partition import Partition
+
+LAG_CHECKS_PER_LAG_TIME = 2
+"""A laggard leaves the ISR at most half of replica.lag.time.max.ms late."""
+REAP_INTERVAL = 15.0
+"""Seconds between two looks for files whose file.delete.delay.ms is over."""
+EXPIRE_INTERVAL = 600.0
+"""Seconds between two looks for silent producers (Kafka's producer.id.expiration.check.interval.ms)."""
+TURN = 0.002
+"""Seconds after which work on many logs lets the loop do other things."""
+
+log = get_logger(__name__)
+
+Chore = Callable[[], Awaitable[None]]
+
+
+class Housekeeping:
+    """The chores of one broker; `start` once its replicas did, `stop` before they close."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._env = replicas.env
+        self._tasks: list[asyncio.Task[None]] = []
+        self._written: dict[Volume, dict[TopicPartition, int]] = {}
+
+    def start(self) -> None:
+        config = self._replicas.config
+        chores: list[tuple[float, Chore]] = [
+            (self._replicas.replica_lag_time_max / LAG_CHECKS_PER_LAG_TIME, self.shrink_isrs),
+            (config.replica_high_watermark_checkpoint_interval_ms / 1000, self.checkpoint_high_watermarks),
+            (config.log_flush_offset_checkpoint_interval_ms / 1000, self.checkpoint_logs),
+            (config.log_flush_start_offset_checkpoint_interval_ms / 1000, self.checkpoint_log_starts),
+            (config.log_retention_check_interval_ms / 1000, self.retain),
+            (EXPIRE_INTERVAL, self.expire_producers),
+            (REAP_INTERVAL, self.reap),
+        ]
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(_every(seconds, chore)) for seconds, chore in chores]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def shrink_isrs(self) -> None:
+        """Propose to drop followers that lag, on every partition led here."""
+        for partition in self._replicas.led():
+            partition.shrink_laggards()
+
+    async def checkpoint_high_watermarks(self) -> None:
+        """Write replication-offset-checkpoint where a high watermark moved."""
+        partitions = self._replicas.partitions
+        for volume in self._replicas.logs.online:
+            newest = {name: partitions[name].high_watermark for name in volume.logs if name in partitions}
+            if self._written.get(volume) != newest:
+                await self._offload(volume, partial(volume.directory.write_high_watermarks, newest))
+                self._written[volume] = newest
+
+    async def checkpoint_logs(self) -> None:
+        """Write what a log keeps beside its batches, and up to where it need not be checked after a crash."""
+        self._replicas.mark_unflushed(self._replicas.partitions.values())
+        for volume in self._replicas.logs.online:
+            if await self._visit(volume, _checkpoint):
+                points = offsets(volume.logs.items(), lambda each: each.recovery_point)
+                await self._offload(volume, partial(volume.directory.write_recovery_points, points))
+
+    async def checkpoint_log_starts(self) -> None:
+        """Write where logs begin, since DeleteRecords may move that into a segment."""
+        for volume in self._replicas.logs.online:
+            starts = offsets(volume.logs.items(), lambda each: each.log_start_offset)
+            if starts:
+                await self._offload(volume, partial(volume.directory.write_log_starts, starts))
+
+    async def retain(self) -> None:
+        """Drop segments that are too old or too much; nothing above the high watermark."""
+        await self._visit_all(self._retain)
+
+    def _retain(self, partition: Partition) -> bool:
+        dropped = partition.log.retain(self._env.wall_clock_ms(), end_limit=partition.high_watermark)
+        if dropped:
+            start = partition.log_start_offset
+            self._replicas.happened("segments_deleted", partition, segments=dropped, log_start_offset=start)
+        return dropped > 0
+
+    async def reap(self) -> None:
+        """Remove files dropped long enough ago."""
+        now_ms = self._env.wall_clock_ms()
+        await self._visit_all(lambda partition: partition.log.reap(now_ms) > 0)
+
+    async def expire_producers(self) -> None:
+        """Forget idempotent producers that were silent for producer.id.expiration.ms (KIP-98)."""
+        now_ms, idle_ms = self._env.wall_clock_ms(), self._replicas.config.producer_id_expiration_ms
+        await self._visit_all(lambda partition: partition.log.expire_producers(now_ms, idle_ms=idle_ms) > 0)
+
+    async def _visit_all(self, call: Callable[[Partition], bool]) -> None:
+        for volume in self._replicas.logs.online:
+            await self._visit(volume, call)
+
+    async def _visit(self, volume: Volume, call: Callable[[Partition], bool]) -> bool:
+        """Call for each replica on a volume, a few at a time; says whether any call was true."""
+        now = self._replicas.now
+        did = False
+        turn_began_at = now()
+        for name in tuple(volume.logs):
+            partition = self._replicas.partitions.get(name)
+            if partition is None or volume.error is not None:
+                continue
+            try:
+                did = call(partition) or did
+            except OSError as error:
+                self._replicas.logs.report(volume, error)
+            if now() - turn_began_at > TURN:
+                await asyncio.sleep(0)
+                turn_began_at = now()
+        return did
+
+    async def _offload(self, volume: Volume, call: Callable[[], None]) -> None:
+        try:
+            await self._env.offload(call)
+        except OSError as error:
+            self._replicas.logs.report(volume, error)
+
+
+async def _every(seconds: float, chore: Chore) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await chore()
+        except Exception:
+            log.exception("chore_failed")
+
+
+def _checkpoint(partition: Partition) -> bool:
+    if partition.log.recovery_point == partition.log.flushed_end_offset:
+        return False
+    partition.log.checkpoint()
+    return True

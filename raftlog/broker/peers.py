@@ -1,0 +1,122 @@
+"""The other brokers as this one follows them: a fetcher for each that leads something replicated here."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from raftlog.base.env import Env
+from raftlog.base.errors import BrokerNotAvailable
+from raftlog.base.types import NO_BROKER, NO_EPOCH
+from raftlog.broker.fetcher import LeaderFetcher
+from raftlog.broker.peer_auth import prove_membership
+from raftlog.broker.peer_channel import PeerChannel
+from raftlog.metadata.image import MetadataImage
+from raftlog.replication.host import ReplicaId
+
+if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig
+    from raftlog.replication.partition import Partition
+
+CONNECT_TIMEOUT = 2.0
+"""Seconds to connect to a leader and prove who we are."""
+RESPONSE_OVERHEAD_BYTES = 1 << 20
+"""What a fetch response may hold besides records."""
+
+
+class Peers:
+    """Fetchers by leader, and which partition is with which."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: NodeConfig,
+        *,
+        image: Callable[[], MetadataImage],
+        broker_epoch: Callable[[], int],
+        flushed: Callable[[], Awaitable[object] | None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._image = image
+        self.broker_epoch = broker_epoch
+        self.flushed = flushed
+        self._loop = loop
+        self._fetchers: dict[int, LeaderFetcher] = {}
+        self._leaders: dict[Partition, int] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        # a first batch may be larger than the limit of the fetch, but it came to its leader in one request
+        self._max_frame_bytes = (
+            config.replica_fetch_response_max_bytes
+            + config.socket_request_max_bytes
+            + RESPONSE_OVERHEAD_BYTES
+        )
+        self.nonce = secrets.token_bytes
+        """Source of the handshake's nonces; a simulation sets its own."""
+
+    @property
+    def fetchers(self) -> dict[int, LeaderFetcher]:
+        """By leader; for metrics and tests."""
+        return self._fetchers
+
+    def follow(self, partition: Partition, leader: int | None) -> None:
+        """Fetch this partition from `leader` from now on; None or NO_BROKER: from nobody."""
+        before = self._leaders.pop(partition, None)
+        if before is not None and before != leader:
+            fetcher = self._fetchers[before]
+            fetcher.unfollow(partition)
+            if not len(fetcher):
+                self._drop(before)
+        if leader is None or leader == NO_BROKER:
+            return
+        self._leaders[partition] = leader
+        if leader not in self._fetchers:
+            self._fetchers[leader] = LeaderFetcher(leader, peers=self, config=self._config, loop=self._loop)
+        self._fetchers[leader].follow(partition)
+
+    def broker_changed(self, broker_id: int) -> None:
+        """Another broker registered, moved or was unfenced: try it now rather than after a pause."""
+        fetcher = self._fetchers.get(broker_id)
+        if fetcher is not None:
+            fetcher.leader_changed()
+
+    def reconnect_all(self) -> None:
+        """Our own broker epoch changed: leaders must hear it on a new connection (KIP-903)."""
+        for fetcher in self._fetchers.values():
+            fetcher.reconnect()
+
+    async def close(self) -> None:
+        for leader in tuple(self._fetchers):
+            self._drop(leader)
+        await asyncio.gather(*self._closing)
+
+    def _drop(self, leader: int) -> None:
+        task = self._loop.create_task(self._fetchers.pop(leader).close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def connect(self, leader: int, *, on_lost: Callable[[Exception | None], None]) -> PeerChannel:
+        """Connect to another broker's inter-broker listener and have both sides prove the cluster secret."""
+        state = self._image().brokers.get(leader)
+        endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name or "")
+        epoch = self.broker_epoch()
+        if endpoint is None or epoch == NO_EPOCH:
+            raise BrokerNotAvailable(f"broker {leader} is not registered, or we are not")
+        channel = PeerChannel(max_frame_bytes=self._max_frame_bytes, on_lost=on_lost)
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            await self._loop.create_connection(lambda: channel, endpoint.host, endpoint.port)
+            try:
+                await prove_membership(
+                    channel.ask,
+                    secret=self._config.cluster_secret,
+                    own=ReplicaId(self._config.node_id, epoch),
+                    server_id=leader,
+                    nonce=self.nonce,
+                )
+            except BaseException:
+                channel.close()
+                raise
+        return channel

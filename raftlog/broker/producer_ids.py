@@ -1,0 +1,60 @@
+"""Producer ids for idempotent producers: blocks of them come from the controller, the next one before it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
+from raftlog.metadata.requests import ProducerIdBlock
+
+FETCH_AHEAD: Final = 100
+"""Ids left in the block when the next block is asked for."""
+
+
+class ProducerIds:
+    """Hands out each id once. `allocate` gets a block that no broker ever gets again."""
+
+    __slots__ = ("_allocate", "_end", "_fetching", "_next", "_spare")
+
+    def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
+        self._allocate = allocate
+        self._next = self._end = 0
+        self._spare: ProducerIdBlock | None = None
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def next(self) -> int:
+        """Return a producer id. Raises CoordinatorLoadInProgress (retriable) when no block can be had now."""
+        while self._next == self._end and not self._begin_spare():
+            await asyncio.shield(self._fetch())
+        producer_id = self._next
+        self._next += 1
+        if self._end - self._next < FETCH_AHEAD and self._spare is None:
+            self._fetch()
+        return producer_id
+
+    def _begin_spare(self) -> bool:
+        block, self._spare = self._spare, None
+        if block is None:
+            return False
+        self._next, self._end = block.first_id, block.first_id + block.count
+        return True
+
+    def _fetch(self) -> asyncio.Task[None]:
+        """Join the fetch that is under way, or begin one."""
+        if self._fetching is None:
+            self._fetching = asyncio.get_running_loop().create_task(self._fetch_block())
+            self._fetching.add_done_callback(self._fetched)
+        return self._fetching
+
+    async def _fetch_block(self) -> None:
+        try:
+            self._spare = await self._allocate()
+        except KafkaError as error:
+            raise CoordinatorLoadInProgress(f"no producer ids from the controller: {error}") from error
+
+    def _fetched(self, task: asyncio.Task[None]) -> None:
+        self._fetching = None
+        if not task.cancelled():
+            task.exception()  # whoever needed the block has it; a block fetched ahead is asked for again

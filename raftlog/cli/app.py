@@ -1,0 +1,208 @@
+"""The tree of sub-commands: names, options and help. Bodies live in modules of their own, imported when called."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    help="A Kafka-wire-compatible replicated log cluster, with failover you can prove.",
+)
+topic = typer.Typer(no_args_is_help=True, help="Create, list, describe and delete topics.")
+app.add_typer(topic, name="topic")
+
+Bootstrap = Annotated[
+    str,
+    typer.Option("--bootstrap", "-b", envvar="RAFTLOG_BOOTSTRAP", help="host:port of any node, or several"),
+]
+ClientSetting = Annotated[
+    list[str], typer.Option("-X", metavar="NAME=VALUE", help="any setting of librdkafka")
+]
+Topic = Annotated[str, typer.Option("--topic", "-t")]
+Json = Annotated[bool, typer.Option("--json", "-J", help="print JSON")]
+LOCAL = "localhost:9092"
+
+
+@app.command(
+    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def server(context: typer.Context) -> None:
+    """Run one node: raftlog server --config FILE [--override NAME=VALUE]."""
+    from raftlog.cli.server import main
+
+    main(context.args)
+
+
+class Acks(StrEnum):
+    """Whose acknowledgement a producer waits for."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+@app.command()
+def demo(
+    *,
+    file: Annotated[
+        Path | None, typer.Option(help="text to stream, line by line (default: text found here)")
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=1, max=9, help="nodes to start")] = 3,
+    records: Annotated[int, typer.Option(min=1, help="records to send at least")] = 200_000,
+    acks: Annotated[
+        Acks, typer.Option(help="what producing waits for; only all promises anything")
+    ] = Acks.ALL,
+    keep: Annotated[bool, typer.Option("--keep", help="leave the cluster running until Ctrl-C")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
+) -> None:
+    """Start a cluster, stream a file through it, kill its nodes meanwhile, and prove that nothing was lost."""
+    from raftlog.cli.demo import DemoOptions, run
+
+    options = DemoOptions(file=file, nodes=nodes, records=records, acks=acks.value, keep=keep, json=json)
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from raftlog import __version__
+
+    typer.echo(f"raftlog {__version__}")
+
+
+@app.command()
+def config(
+    *,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="topic configs instead of the node's settings")
+    ] = False,
+    json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
+) -> None:
+    """Print the table of all settings: name, type, default, meaning."""
+    from raftlog.cli.config import print_table
+
+    print_table(topics=topics, form="json" if json else "markdown" if markdown else "text")
+
+
+@app.command(name="format")
+def format_(
+    *,
+    config: Annotated[
+        Path, typer.Option("--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file")
+    ],
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", "-t", help="the same on every node")
+    ] = None,
+) -> None:
+    """Name the cluster in a node's empty data folders. Optional: a first start does it by itself."""
+    from raftlog.cli.format import format_folders
+
+    raise typer.Exit(format_folders(config, cluster_id))
+
+
+@topic.command("create")
+def topic_create(
+    names: list[str],
+    *,
+    bootstrap: Bootstrap = LOCAL,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: num.partitions")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option("--replicas", "-r", help="-1: default.replication.factor")
+    ] = -1,
+    config: Annotated[list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE")] = None,
+    setting: ClientSetting = [],  # noqa: B006 - typer reads it
+) -> None:
+    """Create topics."""
+    from raftlog.cli import topic as body
+
+    raise typer.Exit(
+        body.create(
+            body.admin(bootstrap, setting),
+            names,
+            partitions,
+            replicas=replication_factor,
+            configs=config or [],
+        )
+    )
+
+
+@topic.command("list")
+def topic_list(*, bootstrap: Bootstrap = LOCAL, json: Json = False, setting: ClientSetting = []) -> None:  # noqa: B006
+    """List topics with their partitions and replication factors."""
+    from raftlog.cli import topic as body
+
+    raise typer.Exit(body.list_topics(body.admin(bootstrap, setting), json=json))
+
+
+@topic.command("describe")
+def topic_describe(
+    name: str,
+    *,
+    bootstrap: Bootstrap = LOCAL,
+    json: Json = False,
+    setting: ClientSetting = [],  # noqa: B006
+) -> None:
+    """Show a topic's partitions with leader, replicas and in-sync replicas."""
+    from raftlog.cli import topic as body
+
+    raise typer.Exit(body.describe(body.admin(bootstrap, setting), name, json=json))
+
+
+@topic.command("delete")
+def topic_delete(names: list[str], *, bootstrap: Bootstrap = LOCAL, setting: ClientSetting = []) -> None:  # noqa: B006
+    """Delete topics."""
+    from raftlog.cli import topic as body
+
+    raise typer.Exit(body.delete(body.admin(bootstrap, setting), names))
+
+
+@app.command()
+def produce(
+    *,
+    topic: Topic,
+    bootstrap: Bootstrap = LOCAL,
+    key_delimiter: Annotated[
+        str | None, typer.Option("-K", help="what separates key and value in a line")
+    ] = None,
+    key: Annotated[str | None, typer.Option("-k", help="one key for all records")] = None,
+    partition: Annotated[
+        int, typer.Option("-p", help="-1: by key as the Java client hashes, else evenly")
+    ] = -1,
+    acks: Annotated[str, typer.Option(help="0, 1 or all")] = "all",
+    setting: ClientSetting = [],  # noqa: B006
+) -> None:
+    """Send standard input, one record per line."""
+    from raftlog.cli.clients import Production, produce_lines
+
+    raise typer.Exit(
+        produce_lines(Production(topic, bootstrap, key_delimiter, key, partition, acks), setting)
+    )
+
+
+@app.command()
+def consume(
+    *,
+    topic: Topic,
+    bootstrap: Bootstrap = LOCAL,
+    offset: Annotated[
+        str, typer.Option("-o", help="beginning, end, an offset, or -N for the last N")
+    ] = "beginning",
+    partition: Annotated[int, typer.Option("-p", help="-1: all")] = -1,
+    count: Annotated[int, typer.Option("-c", help="stop after so many records; 0: never")] = 0,
+    exit_at_end: Annotated[bool, typer.Option("-e", help="stop at the end of the partitions")] = False,
+    json: Json = False,
+    setting: ClientSetting = [],  # noqa: B006
+) -> None:
+    """Print the records of a topic, one per line."""
+    from raftlog.cli.clients import Consumption, consume_lines
+
+    raise typer.Exit(
+        consume_lines(Consumption(topic, bootstrap, offset, partition, count, exit_at_end, json), setting)
+    )

@@ -1,0 +1,221 @@
+"""`raftlog demo`: a real file through a real cluster by stock clients, nodes killed meanwhile, and a verdict.
+
+The order of things: start, stream the bulk at full speed, then trickle while nodes are killed and paused, read all back
+with another client library, compare. Exit code 0 only if nothing was lost, doubled, reordered or changed.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from raftlog.cli import exits
+from raftlog.cli.clients import confluent_kafka
+from raftlog.cli.demo_faults import FaultScript, Outage
+from raftlog.cli.demo_screen import Screen
+from raftlog.cli.demo_stream import Stream
+from raftlog.cli.demo_text import Text, find_text
+from raftlog.cli.demo_verdict import Checker, Verdict, read_back
+from raftlog.testing.cluster import Cluster, ClusterError
+
+TOPIC = "demo"
+PARTITIONS = 6
+TRICKLE_PER_S = 5_000
+"""Records per second while nodes are killed: fine enough to see a gap, and it leaves the machine to the cluster."""
+BULK_SHARE = 0.75
+CREATE_TIMEOUT_S = 30.0
+CLEAN = "clean: nothing lost, nothing doubled, every byte as in the file"
+PROMISES_NOTHING = (
+    "acks={} promises nothing when a leader dies: what is missing or doubled above is within its terms"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What to run: at least `records` records of `file` (or of text found here) through `nodes` nodes."""
+
+    file: Path | None
+    nodes: int
+    records: int
+    acks: str
+    keep: bool
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the run showed. `bytes` are of keys and values; the rates are the bulk's, through one Python client."""
+
+    nodes: int
+    text: str
+    ready_s: float
+    records: int
+    bytes: int
+    records_per_s: float
+    mb_per_s: float
+    outages: tuple[Outage, ...]
+    verdict: Verdict
+    acks: str = "all"
+
+    @property
+    def passed(self) -> bool:
+        """Whether the cluster kept what `acks` promises: all of it, or only that nothing is made up."""
+        return self.verdict.clean if self.acks == "all" else not self.verdict.different
+
+    @property
+    def conclusion(self) -> str:
+        if self.verdict.clean:
+            return CLEAN
+        return PROMISES_NOTHING.format(self.acks) if self.passed else "FAILED"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "nodes": self.nodes,
+            "text": self.text,
+            "ready_s": round(self.ready_s, 3),
+            "records": self.records,
+            "bytes": self.bytes,
+            "records_per_s": round(self.records_per_s),
+            "mb_per_s": round(self.mb_per_s, 1),
+            "outages": [
+                {"event": each.event, "longest_gap_s": round(each.gap_s, 3)} for each in self.outages
+            ],
+            "verdict": self.verdict.as_json(),
+            "acks": self.acks,
+            "clean": self.verdict.clean,
+        }
+
+    def as_text(self) -> Iterator[str]:
+        verdict = self.verdict
+        yield ""
+        yield f"{self.records:,} records, {self.bytes / 1e6:.1f} MB of {self.text}"
+        yield f"ready        {self.nodes} nodes in {self.ready_s:.2f} s"
+        yield f"throughput   {self.records_per_s:,.0f} records/s, {self.mb_per_s:.1f} MB/s (one Python client)"
+        for outage in self.outages:
+            yield f"longest gap  {outage.gap_s * 1000:5.0f} ms  {outage.event}"
+        yield (
+            f"read back    {verdict.read:,}: {verdict.lost} lost, {verdict.duplicated} duplicated, "
+            f"{verdict.out_of_order} out of order, {verdict.different} different, "
+            f"{verdict.unacknowledged} never acknowledged"
+        )
+        yield f"verdict      {self.conclusion}"
+
+
+def run(options: DemoOptions) -> int:
+    """Run the demo; returns the exit code. Whatever happens, the nodes are taken down."""
+    try:
+        _require_clients()
+        text = find_text(options.file)
+        with _terminated_like_interrupted(), closing(Cluster(options.nodes)) as cluster:
+            report = _run(cluster, text, options)
+            _show(report, options)
+            if options.keep:
+                _wait_for_interrupt(cluster)
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except (ClusterError, OSError, ImportError) as error:
+        print(f"raftlog: {error}", file=sys.stderr)
+        return exits.FAILED
+    return 0 if report.passed else exits.VERIFICATION_FAILED
+
+
+def _require_clients() -> None:
+    """Raise ImportError now rather than after the first half of the run."""
+    try:
+        import confluent_kafka
+        import kafka  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"the demo needs two Kafka clients ({error}): pip install 'raftlog[demo]'"
+        ) from None
+    assert confluent_kafka.version()
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM, too, unwind through what takes the nodes down."""
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _run(cluster: Cluster, text: Text, options: DemoOptions) -> Report:
+    with Screen(quiet=options.json) as screen:
+        ready_s = cluster.start()
+        screen.say(f"{options.nodes} nodes ready in {ready_s:.2f} s at {cluster.bootstrap_servers}")
+        _create_topic(cluster, options.nodes)
+        stream = Stream(cluster.bootstrap_servers, TOPIC, text=text, partitions=PARTITIONS, acks=options.acks)
+        bulk = max(1, int(options.records * BULK_SHARE))
+        screen.phase("streaming", bulk)
+        took_s = stream.bulk(bulk, progress=screen.progress)
+        rates = (stream.acked / took_s, stream.bytes / took_s / 1e6)
+        outages = _stream_through_faults(cluster, stream, screen)
+        screen.phase("sending the rest", options.records)
+        stream.bulk(max(0, options.records - stream.sent), progress=screen.progress)
+        screen.phase("reading back", stream.sent)
+        checker = Checker(text, stream.sent)
+        read_back(cluster.bootstrap_servers, TOPIC, checker=checker, progress=screen.progress)
+        return Report(
+            nodes=options.nodes,
+            text=text.name,
+            ready_s=ready_s,
+            records=stream.sent,
+            bytes=stream.bytes,
+            records_per_s=rates[0],
+            mb_per_s=rates[1],
+            outages=outages,
+            verdict=checker.conclude(stream.failed),
+            acks=options.acks,
+        )
+
+
+def _create_topic(cluster: Cluster, nodes: int) -> None:
+    client = confluent_kafka()
+    topic = client.admin.NewTopic(
+        TOPIC,
+        num_partitions=PARTITIONS,
+        replication_factor=min(3, nodes),
+        config={"min.insync.replicas": "2" if nodes >= 3 else "1"},
+    )
+    admin = client.admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    for future in admin.create_topics([topic], operation_timeout=CREATE_TIMEOUT_S).values():
+        future.result(CREATE_TIMEOUT_S)
+
+
+def _stream_through_faults(cluster: Cluster, stream: Stream, screen: Screen) -> tuple[Outage, ...]:
+    script = FaultScript(cluster, stream, topic=TOPIC, say=screen.say)
+    stream.start_trickle(TRICKLE_PER_S)
+    try:
+        script.run()
+    finally:
+        stream.finish()
+    return tuple(script.outages)
+
+
+def _show(report: Report, options: DemoOptions) -> None:
+    if options.json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        print(*report.as_text(), sep="\n")
+    sys.stdout.flush()
+
+
+def _wait_for_interrupt(cluster: Cluster) -> None:
+    print(f"the cluster keeps running at {cluster.bootstrap_servers}; Ctrl-C takes it down", file=sys.stderr)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        return

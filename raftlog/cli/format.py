@@ -1,0 +1,45 @@
+"""`raftlog format`: write meta.properties into a node's empty data folders, as kafka-storage format does.
+
+Nobody has to: the first start of a set of voters names the cluster by itself. It is for those who want to choose the
+cluster's id beforehand.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+import uuid
+from pathlib import Path
+
+from raftlog.base.config_files import parse_properties
+from raftlog.base.disk import RealDisk
+from raftlog.cli import exits
+from raftlog.cli.server import read_config
+from raftlog.storage.log_directory import META_PROPERTIES, LogDirectory
+
+
+def format_folders(config_path: Path, cluster_id: str | None) -> int:
+    """Format each folder of log.dirs that is not yet; returns the exit code."""
+    config = read_config(config_path, [])
+    asked = cluster_id or config.cluster_id
+    chosen = asked or _random_cluster_id()
+    disk = RealDisk()
+    for folder in config.log_dirs:
+        path = f"{folder}/{META_PROPERTIES}"
+        if disk.exists(path):
+            found = parse_properties(disk.read_file(path).decode()).get("cluster.id")
+            if asked and found != asked:
+                print(f"raftlog: {folder} belongs to cluster {found}, not {asked}", file=sys.stderr)
+                return exits.EXISTS
+            print(f"{folder} is formatted already: cluster {found}")
+            continue
+        LogDirectory.open(
+            disk, folder, node_id=config.node_id, cluster_id=chosen, new_directory_id=uuid.uuid4
+        )
+        print(f"{folder} formatted: node {config.node_id} of cluster {chosen}")
+    return 0
+
+
+def _random_cluster_id() -> str:
+    """Return 128 random bits as Kafka writes its ids: base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()

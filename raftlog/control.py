@@ -1,0 +1,247 @@
+"""A node's end of the control plane: the quorum (or a seat beside it), the controller, and the way to the active one.
+
+Wires `quorum` and `controller` together and hands out `submit`; the rules are theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.env import Env
+from raftlog.base.errors import InvalidRequest, NotController, from_code
+from raftlog.broker.probe import probe
+from raftlog.controller.controller import Controller
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.published import PublishedMetadata
+from raftlog.metadata.records import Batch, encode_batch
+from raftlog.metadata.requests import (
+    DescribeQuorum,
+    ErrorReply,
+    Heartbeat,
+    Reply,
+    Request,
+    decode_reply,
+    decode_request,
+    encode,
+)
+from raftlog.quorum.client import ControllerClient
+from raftlog.quorum.observer import Observer
+from raftlog.quorum.quorum import Quorum
+
+METADATA_FOLDER: Final = "raftlog-metadata"
+"""Below metadata.log.dir: the quorum's own journal and snapshots."""
+
+SUBMIT_S: Final = 10.0
+"""How long a request to the controller is retried where its sender names no time, seconds."""
+
+LEADER_POLL_S: Final = 0.01
+
+
+class ControlPlane:
+    """Set `on_leader_changed` before `start`."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        env: Env,
+        metadata: PublishedMetadata,
+        *,
+        cluster_id: Callable[[], str | None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self.on_leader_changed: Callable[[], None] = lambda: None
+        self._config = config
+        self._env = env
+        self._metadata = metadata
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._probes: set[asyncio.Task[None]] = set()
+        self.quorum: Quorum | None = None
+        self.observer: Observer | None = None
+        self.controller: Controller | None = None
+        if "controller" in config.roles:
+            self.quorum = self._make_quorum(cluster_id)
+            self.controller = Controller(
+                config.node_id, config, env.random, append=self._append, probe=self._start_probe
+            )
+            metadata.subscribe_each(self._committed)
+        else:
+            self.observer = Observer(
+                env,
+                node_id=config.node_id,
+                voters=config.voters,
+                secret=config.cluster_secret,
+                cluster_id=cluster_id,
+                machine=_Machine(metadata, self._leadership_changed),
+            )
+        follows = self.quorum or self.observer
+        assert follows is not None
+        self._follows = follows
+        follows.on_failure = lambda error: failed(f"the metadata quorum failed: {error}")
+        self._client = ControllerClient(env, follows, local=self._local)
+        self._heartbeats = ControllerClient(env, follows, kind="heartbeat", local=self._local)
+
+    def _make_quorum(self, cluster_id: Callable[[], str | None]) -> Quorum:
+        config = self._config
+        quorum = Quorum(
+            self._env,
+            node_id=config.node_id,
+            voters=config.voters,
+            directory=f"{config.metadata_log_dir}/{METADATA_FOLDER}",
+            secret=config.cluster_secret,
+            cluster_id=cluster_id,
+            machine=_Machine(self._metadata, self._leadership_changed),
+        )
+        quorum.on_request = self._answer
+        quorum.on_peer_connected = self._peer_connected
+        quorum.on_peer_lost = self._peer_lost
+        return quorum
+
+    # -- life ----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the quorum's journal and listen for the other voters, or begin to follow them. Raises OSError."""
+        if self.quorum is not None:
+            name = self._config.controller_listener_names[0]
+            listener = next(each for each in self._config.listeners if each.name == name)
+            await self.quorum.start((listener.host, listener.port))
+        elif self.observer is not None:
+            await self.observer.start()
+
+    async def wait_for_leader(self) -> None:
+        while self._follows.leader_id is None:
+            await asyncio.sleep(LEADER_POLL_S)
+
+    async def hand_over(self) -> None:
+        """Give the quorum's lead to another voter, if this node has it."""
+        if self.quorum is not None and self.quorum.leading and len(self.quorum.voters) > 1:
+            await self.quorum.transfer_leadership()
+
+    async def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in tuple(self._probes):
+            task.cancel()
+        self._client.close()
+        self._heartbeats.close()
+        await self._follows.stop()
+
+    # -- asking the active controller ----------------------------------------------------
+
+    async def submit(self, request: Request, *, timeout: float | None = None) -> Reply:  # noqa: ASYNC109
+        """Ask the active controller, wherever it is (see broker.context.Submit)."""
+        client = self._heartbeats if isinstance(request, Heartbeat) else self._client
+        reply = decode_reply(await client.submit(encode(request), timeout or SUBMIT_S))
+        if isinstance(reply, ErrorReply):
+            raise from_code(reply.error_code, reply.message)
+        return reply
+
+    def _local(self) -> Callable[[bytes, int], asyncio.Future[bytes]] | None:
+        return None if self.controller is None else self._answer
+
+    def _answer(self, payload: bytes, peer: int) -> asyncio.Future[bytes]:
+        """Answer a request that reached this node's controller. NotController unless it is the active one."""
+        answered: asyncio.Future[bytes] = self._loop.create_future()
+
+        def answer(reply: Reply) -> None:
+            if answered.done():
+                return
+            if isinstance(reply, ErrorReply) and reply.error_code == NotController.code:
+                answered.set_exception(NotController(reply.message))
+            else:
+                answered.set_result(encode(reply))
+
+        try:
+            request = decode_request(payload)
+        except msgspec.DecodeError as error:
+            answered.set_exception(InvalidRequest(f"a malformed request to the controller: {error}"))
+            return answered
+        assert self.controller is not None and self.quorum is not None
+        if isinstance(request, DescribeQuorum):
+            answer(self.quorum.describe() if self.quorum.leading else ErrorReply(NotController.code))
+        else:
+            self.controller.submit(request, answer, self._loop.time(), peer=peer)
+            self._arm()
+        return answered
+
+    # -- the controller's events ---------------------------------------------------------
+
+    def _append(self, batch: Batch) -> None:
+        assert self.quorum is not None
+        self.quorum.append(encode_batch(batch))
+
+    def _leadership_changed(self, leading: bool, term: int) -> None:
+        if self.controller is not None:
+            if leading:
+                self.controller.lead(term, self._metadata.image, self._loop.time())
+            else:
+                self.controller.stand_down()
+            self._arm()
+        self.on_leader_changed()
+
+    def _committed(self, image: MetadataImage) -> None:
+        assert self.controller is not None
+        self.controller.committed(image, self._loop.time())
+        self._arm()
+
+    def _peer_connected(self, broker_id: int) -> None:
+        assert self.controller is not None
+        self.controller.peer_connected(broker_id, self._loop.time())
+        self._arm()
+
+    def _peer_lost(self, broker_id: int) -> None:
+        assert self.controller is not None
+        self.controller.peer_lost(broker_id, self._loop.time())
+        self._arm()
+
+    def _start_probe(self, broker_id: int) -> None:
+        task = self._loop.create_task(self._probe(broker_id))
+        self._probes.add(task)
+        task.add_done_callback(self._probes.discard)
+
+    async def _probe(self, broker_id: int) -> None:
+        assert self.controller is not None
+        broker = self._metadata.image.brokers.get(broker_id)
+        if broker is None:
+            return
+        endpoint = broker.endpoint(self._config.inter_broker_listener_name or "") or broker.endpoints[0]
+        result = await probe(endpoint.host, endpoint.port)
+        self.controller.probed(broker_id, result, self._loop.time())
+        self._arm()
+
+    def _arm(self) -> None:
+        """Have the loop call the controller's tick when it wants it."""
+        assert self.controller is not None
+        deadline = self.controller.next_deadline
+        if deadline is None or (self._timer is not None and self._timer_at <= deadline):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        assert self.controller is not None
+        self._timer = None
+        self.controller.tick(self._loop.time())
+        self._arm()
+
+
+class _Machine:
+    """What the quorum replicates into: the published metadata, and news of who leads."""
+
+    def __init__(self, metadata: PublishedMetadata, leadership_changed: Callable[[bool, int], None]) -> None:
+        self.apply = metadata.apply
+        self.snapshot = metadata.snapshot
+        self.restore = metadata.restore
+        self._leadership_changed = leadership_changed
+
+    def leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
+        self._leadership_changed(leading, term)

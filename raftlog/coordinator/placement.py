@@ -1,0 +1,20 @@
+"""Which partition of `__consumer_offsets` a group lives in: clients of every language rely on Java's hash."""
+
+from __future__ import annotations
+
+_INT_BITS = 32
+
+
+def java_string_hash(text: str) -> int:
+    """Return what Java's `String.hashCode` gives: over UTF-16 code units, wrapped to 32 bits, signed."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFF_FFFF
+    return value - (1 << _INT_BITS) if value >> (_INT_BITS - 1) else value
+
+
+def partition_for(key: str, partitions: int) -> int:
+    """Return the partition of a group id (or transactional id); Kafka's abs maps the smallest int to 0."""
+    value = java_string_hash(key)
+    return (0 if value == -(1 << (_INT_BITS - 1)) else abs(value)) % partitions

@@ -1,0 +1,77 @@
+"""What one may ask of a group's coordinator, and what it answers. Values only; failures are KafkaErrors."""
+
+from __future__ import annotations
+
+import msgspec
+
+from raftlog.coordinator.group import CommittedOffset, Member
+
+
+class MemberRef(msgspec.Struct, frozen=True):
+    """A member by what it says of itself; `group_instance_id` makes it a static one (KIP-345)."""
+
+    member_id: str
+    group_instance_id: str | None = None
+
+
+class JoinGroup(msgspec.Struct, frozen=True):
+    """`protocols`: (name, subscription), best first. `may_require_member_id`: JoinGroup v4 and later (KIP-394)."""
+
+    group_id: str
+    member: MemberRef
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    may_require_member_id: bool = True
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """`members` is filled for the leader alone, which assigns."""
+
+    member_id: str
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    leader: str
+    members: tuple[Member, ...] = ()
+
+
+class MemberIdRequired(msgspec.Struct, frozen=True):
+    """Come again with this id (error 79): so a client that never comes again leaves no member behind (KIP-394)."""
+
+    member_id: str
+
+
+class SyncGroup(msgspec.Struct, frozen=True):
+    """`assignments` by member id, from the leader. Protocol type and name None: not said (before v5)."""
+
+    group_id: str
+    member: MemberRef
+    generation: int
+    assignments: dict[str, bytes]
+    protocol_type: str | None = None
+    protocol: str | None = None
+
+
+class Synced(msgspec.Struct, frozen=True):
+    protocol_type: str | None
+    protocol: str | None
+    assignment: bytes
+
+
+class OffsetCommit(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    committed: CommittedOffset
+
+
+class CommitOffsets(msgspec.Struct, frozen=True):
+    """Answered with one error code per commit. Generation -1: from outside the membership (assign-only consumers)."""
+
+    group_id: str
+    member: MemberRef
+    generation: int
+    commits: tuple[OffsetCommit, ...]

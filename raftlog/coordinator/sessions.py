@@ -1,0 +1,79 @@
+"""Soft state: until when each member's session lasts, and which member ids were given out but not yet used.
+
+A new coordinator starts it anew and gives every member a whole session. `*_at` is loop seconds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, NamedTuple
+
+MOST_EXPECTED: Final = 1_000
+"""Member ids per group that may be given out and not yet used."""
+
+
+class MemberKey(NamedTuple):
+    """A member of a group; `expected` while it has an id but has not joined with it."""
+
+    group_id: str
+    member_id: str
+    expected: bool = False
+
+
+class Sessions:
+    """Deadlines. Renewing is a dictionary write: the heap is corrected when an entry comes up."""
+
+    __slots__ = ("_expected_counts", "_expires_at", "_heap")
+
+    def __init__(self) -> None:
+        self._expires_at: dict[MemberKey, float] = {}
+        self._heap: list[tuple[float, MemberKey]] = []
+        self._expected_counts: dict[str, int] = {}
+
+    def renew(self, key: MemberKey, expires_at: float) -> None:
+        """Begin a session, or let it last longer (or shorter)."""
+        before = self._expires_at.get(key)
+        if before is None and key.expected:
+            self._expected_counts[key.group_id] = self.expected_count(key.group_id) + 1
+        self._expires_at[key] = expires_at
+        if before is None or expires_at < before:
+            heapq.heappush(self._heap, (expires_at, key))
+
+    def end(self, key: MemberKey) -> None:
+        """Forget a session; fine if there is none."""
+        if self._expires_at.pop(key, None) is not None and key.expected:
+            left = self._expected_counts[key.group_id] - 1
+            if left:
+                self._expected_counts[key.group_id] = left
+            else:
+                del self._expected_counts[key.group_id]
+
+    def is_expected(self, group_id: str, member_id: str) -> bool:
+        return MemberKey(group_id, member_id, expected=True) in self._expires_at
+
+    def expected_count(self, group_id: str) -> int:
+        return self._expected_counts.get(group_id, 0)
+
+    def next_expiry_at(self) -> float | None:
+        """When to call `expire` next; it may then find nothing."""
+        return self._heap[0][0] if self._heap else None
+
+    def expire(self, now: float) -> list[MemberKey]:
+        """Take out and return the sessions that have ended by `now`."""
+        ended = []
+        while self._heap and self._heap[0][0] <= now:
+            _, key = heapq.heappop(self._heap)
+            expires_at = self._expires_at.get(key)
+            if expires_at is None:
+                continue
+            if expires_at > now:
+                heapq.heappush(self._heap, (expires_at, key))
+            else:
+                ended.append(key)
+                self.end(key)
+        return ended
+
+    def shift(self, seconds: float) -> None:
+        """Move all deadlines: members are not to blame for a stall of the coordinator's own."""
+        self._expires_at = {key: at + seconds for key, at in self._expires_at.items()}
+        self._heap = [(at + seconds, key) for at, key in self._heap]

@@ -1,0 +1,127 @@
+"""`ControllerClient`: asks the active controller, wherever it is at the moment.
+
+By call when this node leads, else over an authenticated channel. It follows leader hints and tries again, within its
+time, after NOT_CONTROLLER and after a broken connection. A request whose connection broke may have been carried out:
+requests to the controller are fenced by epochs, or harmless to repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Literal, Protocol
+
+from raftlog.base.env import Env
+from raftlog.base.errors import NotController, RequestTimedOut
+from raftlog.quorum.channel import Identity, Refused, dial
+from raftlog.quorum.rpc import Caller, ConnectionLost, NotHere, OnRequest
+
+RETRY_MIN_SECONDS: Final = 0.01
+RETRY_MAX_SECONDS: Final = 0.1
+
+
+class Follows(Protocol):
+    """A `Quorum` or an `Observer`: who this node is, and whom it believes to lead."""
+
+    node_id: int
+    voters: dict[int, tuple[str, int]]
+    identity: Identity
+
+    @property
+    def leader_id(self) -> int | None: ...
+
+    @property
+    def leading(self) -> bool: ...
+
+
+class ControllerClient:
+    """One broker's way to the controller. Kind "heartbeat" is a connection whose loss the controller notices.
+
+    `local(payload, own node id)` answers when this node leads.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        follows: Follows,
+        *,
+        kind: Literal["rpc", "heartbeat"] = "rpc",
+        local: Callable[[], OnRequest | None] = lambda: None,
+    ) -> None:
+        self._env = env
+        self._follows = follows
+        self._kind = kind
+        self._local = local
+        self._callers: dict[int, Caller] = {}
+        self._dialling: dict[int, asyncio.Task[Caller]] = {}
+        self._hint: int | None = None
+
+    async def submit(self, payload: bytes, timeout: float) -> bytes:  # noqa: ASYNC109 (a deadline over all tries)
+        """Return the answer. Raises RequestTimedOut after `timeout` seconds, or the KafkaError that was answered."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._try_until_answered(payload)
+        except TimeoutError:
+            raise RequestTimedOut("no active controller answered in time") from None
+
+    def close(self) -> None:
+        """Drop all connections; what waits for an answer fails or is retried elsewhere."""
+        for task in self._dialling.values():
+            task.cancel()
+        for caller in self._callers.values():
+            caller.close()
+        self._callers.clear()
+
+    # -- inside --------------------------------------------------------------------------
+
+    async def _try_until_answered(self, payload: bytes) -> bytes:
+        wait = RETRY_MIN_SECONDS
+        while True:
+            try:
+                return await self._try(payload)
+            except NotHere as error:
+                moved = error.leader_id not in (None, self._hint)
+                self._hint = error.leader_id
+            except (NotController, ConnectionLost, Refused, OSError):
+                moved, self._hint = False, None
+            if not moved:
+                await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
+                wait = min(RETRY_MAX_SECONDS, 2 * wait)
+
+    async def _try(self, payload: bytes) -> bytes:
+        if self._follows.leading:
+            local = self._local()
+            if local is not None:
+                return await local(payload, self._follows.node_id)
+        target = self._target()
+        if target is None or target == self._follows.node_id:
+            raise NotController()
+        caller = await self._caller(target)
+        return await caller.call(payload)
+
+    def _target(self) -> int | None:
+        """Whom to ask: the leader this node knows, the one it was told of, or anybody."""
+        follows = self._follows
+        known = follows.leader_id if follows.leader_id is not None else self._hint
+        if known in follows.voters or follows.node_id in follows.voters:
+            return known
+        return self._env.random.choice(sorted(follows.voters))
+
+    async def _caller(self, target: int) -> Caller:
+        """Return the connection to a voter, made now if need be and shared by all who wait for it."""
+        caller = self._callers.get(target)
+        if caller is not None and caller.usable:
+            return caller
+        task = self._dialling.get(target)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._dial(target))
+            self._dialling[target] = task
+            task.add_done_callback(lambda _task: self._dialling.pop(target, None))
+        return await asyncio.shield(task)
+
+    async def _dial(self, target: int) -> Caller:
+        channel = await dial(self._follows.identity, self._kind, self._follows.voters[target], expect=target)
+        for other in [each for each in self._callers if each != target]:
+            self._callers.pop(other).close()  # whoever led before need not think that we are still there
+        caller = self._callers[target] = Caller(channel)
+        return caller

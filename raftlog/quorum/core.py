@@ -1,0 +1,401 @@
+"""PySyncObj's Raft core, held from outside: every touch of its private names is in this file and `seams`.
+
+It decides terms, votes, replication and commit; it must not know sockets, files or the event loop. Messages go in by
+`deliver` and come out in `outbox`; nothing of the outbox may leave before what `journal` staged is durable, and `tick`
+may run only when nothing is staged, since it commits on the strength of this node's own log.
+
+What is filtered, and why, stands at each filter. The names relied upon are listed in `seams` for the canary.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import pysyncobj.syncobj as raft
+from pysyncobj import SyncObj
+from pysyncobj.node import Node
+
+from raftlog.base.log import get_logger
+from raftlog.quorum.election import Timing
+from raftlog.quorum.journal import Journal
+from raftlog.quorum.messages import (
+    AppendEntries,
+    HigherTerm,
+    Message,
+    NextIndex,
+    RequestVote,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteGranted,
+)
+from raftlog.quorum.seams import (
+    REGULAR,
+    NoPoller,
+    Outbound,
+    SnapshotSender,
+    Voter,
+    clock,
+    configuration,
+)
+from raftlog.quorum.snapshot import Snapshot
+from raftlog.quorum.wal import MAX_COMMAND_BYTES, Entry
+
+log = get_logger("quorum")
+
+_NEVER: Final = float("inf")
+_NOW: Final = -1.0
+
+
+def _in_place(entry: Entry, index: int) -> bool:
+    return entry[1] == index and len(entry[0]) <= MAX_COMMAND_BYTES
+
+
+class Violation(Exception):
+    """Raft's promises are broken: this process must stop rather than go on."""
+
+
+class Core(SyncObj):  # type: ignore[misc]
+    """One voter's Raft state. `apply(index, command)` is called once per committed command, in order."""
+
+    def __init__(
+        self,
+        node_id: int,
+        peers: Iterable[int],
+        *,
+        journal: Journal,
+        apply: Callable[[int, bytes], None],
+        chance: random.Random,
+        now: Callable[[], float],
+        timing: Timing,
+    ) -> None:
+        self.node_id = node_id
+        self.journal = journal
+        self.outbox: list[tuple[int, Message]] = []
+        self._apply = apply
+        self._random = chance
+        self._now = now
+        self._timing = timing
+        self._nodes = {peer: Voter(peer) for peer in sorted(peers)}
+        self._truncation_allowed = False
+        self._voters_heard: set[int] = set()
+        self._sent = (0, 0)
+        self._send_again = False
+        clock.now = now
+        create_journal, raft.createJournal = raft.createJournal, lambda _path: journal
+        try:
+            super().__init__(
+                Voter(node_id),
+                list(self._nodes.values()),
+                configuration(timing),
+                nodeClass=Voter,
+                transport=Outbound(self._send),
+            )
+        finally:
+            raft.createJournal = create_journal
+        self._poller = NoPoller()
+        self._SyncObj__serializer = SnapshotSender(journal.files.read_newest)
+        self._SyncObj__needLoadDumpFile = False
+        self._SyncObj__raftElectionDeadline = _NEVER
+        if journal.snapshot is not None:
+            self._stand_on(journal.snapshot)
+
+    # -- reading -------------------------------------------------------------------------
+
+    @property
+    def term(self) -> int:
+        return self._SyncObj__raftCurrentTerm  # type: ignore[no-any-return]
+
+    @property
+    def commit_index(self) -> int:
+        return self._SyncObj__raftCommitIndex
+
+    @property
+    def applied_index(self) -> int:
+        return self._SyncObj__raftLastApplied
+
+    @property
+    def is_leader(self) -> bool:
+        """In its own eyes; others may have moved on."""
+        return self._SyncObj__raftState == raft._RAFT_STATE.LEADER  # type: ignore[no-any-return]
+
+    @property
+    def leads_all_committed(self) -> bool:
+        """Whether it leads and has applied its term's no-op, and so everything ever committed before."""
+        return self.is_leader and bool(self._SyncObj__raftLastApplied >= self._SyncObj__noopIDx)
+
+    @property
+    def leader_id(self) -> int | None:
+        leader = self._SyncObj__raftLeader
+        return None if leader is None else leader.id
+
+    @property
+    def last_term(self) -> int:
+        """The term of the log's last entry; a log is never empty."""
+        return self.journal[-1][2]  # type: ignore[no-any-return]
+
+    def next_heartbeat_at(self) -> float:
+        """Leaders only. A method, since PySyncObj's constructor reads every property."""
+        return self._SyncObj__newAppendEntriesTime  # type: ignore[no-any-return]
+
+    def match_index(self, peer: int) -> int:
+        """Leaders only; 0 is unknown."""
+        return self._SyncObj__raftMatchIndex.get(self._nodes[peer], 0)  # type: ignore[no-any-return]
+
+    def answered_at(self, peer: int) -> float | None:
+        """Leaders only: when the peer last answered."""
+        return self._SyncObj__lastResponseTime.get(self._nodes[peer])  # type: ignore[no-any-return]
+
+    # -- driving -------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Elect, commit, apply, send heartbeats, as due. Only when nothing is staged in the journal."""
+        assert not self.journal.dirty
+        clock.now = self._now
+        self.doTick(0)
+        self._SyncObj__raftElectionDeadline = (
+            _NEVER  # an election is begun by us or by TimeoutNow, never by time
+        )
+        if not self.is_leader:
+            return
+        moved = (self.journal.last_index, self.commit_index)
+        if moved != self._sent or self._send_again:
+            self._sent, self._send_again = moved, False
+            self._SyncObj__sendAppendEntries()
+
+    def propose(self, command: bytes) -> None:
+        """Append a command; leaders only."""
+        assert self.is_leader and len(command) < MAX_COMMAND_BYTES
+        self.journal.add(REGULAR + command, self.journal.last_index + 1, self.term)
+
+    def stand(self) -> None:
+        """Begin an election at the next tick."""
+        self._SyncObj__raftElectionDeadline = _NOW
+
+    def connected(self, peer: int) -> None:
+        """A link to a peer is up. What it holds is unknown until it answers: it may have lost its disk."""
+        node = self._nodes[peer]
+        self._SyncObj__onNodeConnected(node)
+        self._SyncObj__serializer.cancelTransmisstion(node)
+        if self.is_leader:
+            self._SyncObj__raftMatchIndex[node] = 0
+            self._SyncObj__raftNextIndex[node] = self.journal.last_index + 1
+            self._send_again = True
+
+    def disconnected(self, peer: int) -> None:
+        self._SyncObj__onNodeDisconnected(self._nodes[peer])
+
+    def forgive(self, since: float) -> None:
+        """After a stall of our own loop: count every peer as having answered no earlier than `since`."""
+        answered = self._SyncObj__lastResponseTime
+        for node in answered:
+            answered[node] = max(answered[node], since)
+
+    def resign(self) -> None:
+        """Lead no more, as when a majority stopped answering."""
+        if self.is_leader:
+            self._SyncObj__raftState = raft._RAFT_STATE.FOLLOWER
+            self._SyncObj__raftLeader = None
+
+    def transfer(self) -> bool:
+        """Ask the most caught-up follower to stand at once; False if none is fully caught up."""
+        accepted: list[int] = []
+        self.transferLeadership(None, lambda _result, reason: accepted.append(reason))
+        return accepted == [0]
+
+    # -- inbound -------------------------------------------------------------------------
+
+    def deliver(self, peer: int, message: Message) -> float | None:
+        """Take one message; returns the core's new election deadline if the message moved it.
+
+        Raises Violation.
+        """
+        clock.now = self._now
+        if isinstance(message, AppendEntries):
+            self._on_append_entries(peer, message)
+        elif isinstance(message, NextIndex):
+            self._on_next_index(peer, message)
+        elif isinstance(message, RequestVote):
+            term, last_index, last_term = message.term, message.last_index, message.last_term
+            self._pass(
+                peer, type="request_vote", term=term, last_log_index=last_index, last_log_term=last_term
+            )
+        elif isinstance(message, VoteGranted):
+            self._on_vote(peer, message.term)
+        elif isinstance(message, TimeoutNow):
+            self._pass(peer, type="timeout_now", term=message.term)
+        elif isinstance(message, HigherTerm):
+            self.step_down(message.term)
+        elif isinstance(message, SnapshotChunk):
+            self._on_chunk(peer, message.term)
+        deadline: float = self._SyncObj__raftElectionDeadline
+        if deadline <= 0 or deadline == _NEVER:  # 0 is TimeoutNow's, _NOW ours: both are for the next tick
+            return None
+        self._SyncObj__raftElectionDeadline = _NEVER
+        return deadline
+
+    def step_down(self, term: int) -> None:
+        """Move to a higher term without voting in it: a vote request whose log is too old to be granted."""
+        if term > self.term:
+            node = next(iter(self._nodes.values()))
+            self._pass(node.id, type="request_vote", term=term, last_log_index=0, last_log_term=-1)
+
+    def holds(self, index: int, term: int) -> bool:
+        return self.journal.entry_term(index) == term
+
+    def _pass(self, peer: int, **message: Any) -> None:
+        self._SyncObj__onMessageReceived(self._nodes[peer], message)
+
+    def _on_vote(self, peer: int, term: int) -> None:
+        """The core counts votes without remembering the voter: let each through once."""
+        if term == self.term and peer not in self._voters_heard:
+            self._voters_heard.add(peer)
+            self._pass(peer, type="response_vote", term=term)
+
+    def _on_append_entries(self, peer: int, message: AppendEntries) -> None:
+        """The core truncates after `prev` whether or not what follows matches: hand it only what is new.
+
+        And the leader's commit index speaks of the leader's log: ours is known to match no further than this message.
+        """
+        if message.term < self.term:
+            # the core would say nothing, and the old leader go on
+            self.outbox.append((peer, HigherTerm(self.term)))
+            return
+        previous, previous_term, entries = message.prev_index, message.prev_term, message.entries
+        end = previous + len(entries)
+        if not all(map(_in_place, entries, range(previous + 1, end + 1))):
+            log.warning(
+                "quorum_message_dropped", node_id=self.node_id, peer=peer, reason="entries out of place"
+            )
+            return
+        if self.holds(previous, previous_term):
+            held = self._held(entries)
+            if held:
+                _, previous, previous_term = entries[held - 1]
+                entries = entries[held:]
+        self._truncation_allowed = bool(entries)
+        self._pass(
+            peer,
+            type="append_entries",
+            term=message.term,
+            commit_index=min(message.commit_index, end),
+            entries=entries,
+            prevLogIdx=previous,
+            prevLogTerm=previous_term,
+        )
+        self._truncation_allowed = False
+
+    def _held(self, entries: list[Entry]) -> int:
+        """Return how many of the first entries the log holds already."""
+        for position, (_, index, term) in enumerate(entries):
+            if not self.holds(index, term):
+                return position
+        return len(entries)
+
+    def _SyncObj__deleteEntriesFrom(self, fromIDx: int) -> None:
+        if not self._truncation_allowed:
+            return
+        if fromIDx <= self.applied_index:
+            raise Violation(f"entry {fromIDx} is applied and a leader of term {self.term} wants it gone")
+        self.journal.truncate_from(fromIDx)
+
+    def _on_next_index(self, peer: int, message: NextIndex) -> None:
+        """Replies carry a term, which the core's lack; a late reset must not undo what is known to match."""
+        if message.term > self.term:
+            self.step_down(message.term)
+        if message.term != self.term or not self.is_leader:
+            return
+        node, next_indexes = self._nodes[peer], self._SyncObj__raftNextIndex
+        next_index = min(message.next_index, self.journal.last_index + 1)
+        if message.reset:
+            next_index = max(next_index, self._SyncObj__raftMatchIndex[node] + 1)
+            self._send_again = True
+        sent_below = next_indexes[node]
+        self._pass(
+            peer,
+            type="next_node_idx",
+            next_node_idx=next_index,
+            reset=message.reset,
+            success=message.success,
+        )
+        if not message.reset:  # what was sent already need not be sent again
+            next_indexes[node] = max(sent_below, next_indexes[node])
+
+    # -- snapshots -----------------------------------------------------------------------
+
+    def _on_chunk(self, peer: int, term: int) -> None:
+        """Take a snapshot chunk as the heartbeat it also is; its commit index would cover an unverified tail: 0."""
+        if term < self.term:
+            self.outbox.append((peer, HigherTerm(self.term)))
+        else:
+            self._pass(peer, type="append_entries", term=term, commit_index=0)
+
+    def answer_snapshot(self, peer: int, index: int | None) -> None:
+        """Tell the leader that we hold all up to `index`, or (None) only that we are alive."""
+        next_index = 0 if index is None else index + 1
+        self.outbox.append((peer, NextIndex(self.term, next_index, False, index is not None)))
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Replace the log by a snapshot that is ahead of it; the state machine was restored from it."""
+        assert snapshot.end > self.commit_index
+        self.journal.install(snapshot)
+        self._stand_on(snapshot)
+
+    def _stand_on(self, snapshot: Snapshot) -> None:
+        self._SyncObj__raftLastApplied = snapshot.end
+        self._SyncObj__raftCommitIndex = max(self.commit_index, snapshot.end)
+        self.journal.setRaftCommitIndex(self.commit_index)
+
+    # -- what the core calls -------------------------------------------------------------
+
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:
+        """Called before the applied index is advanced. The log holds our bytes, never a pickle."""
+        if command.startswith(REGULAR):
+            self._apply(self.applied_index + 1, command[1:])
+
+    def _SyncObj__generateRaftTimeout(self) -> float:
+        return self._random.uniform(self._timing.election_min, self._timing.election_max)
+
+    def _SyncObj__tryLogCompaction(self) -> None:
+        """Compaction is the driver's."""
+
+    def _checkCommandsToApply(self) -> None:
+        """Its queue of commands and callbacks is unused: proposals enter the journal, and answers come from apply."""
+
+    def _send(self, node: Node, message: dict[str, Any]) -> None:
+        self.outbox.append((node.id, self._outbound(message)))
+
+    def _outbound(self, message: dict[str, Any]) -> Message:
+        kind = message["type"]
+        if kind == "append_entries":
+            return self._outbound_entries(message)
+        if kind == "next_node_idx":
+            return self._outbound_next_index(message)
+        if kind == "request_vote":
+            self._voters_heard.clear()
+            return RequestVote(message["term"], message["last_log_index"], message["last_log_term"])
+        if kind == "response_vote":
+            return VoteGranted(message["term"])
+        assert kind == "timeout_now", kind
+        return TimeoutNow(message["term"])
+
+    def _outbound_entries(self, message: dict[str, Any]) -> Message:
+        if "serialized" in message:
+            chunk = message["serialized"][0]
+            return SnapshotChunk(message["term"], chunk.index, chunk.total, chunk.start, chunk.data)
+        assert "transmission" not in message  # commands are smaller than a batch
+        return AppendEntries(
+            message["term"],
+            message["commit_index"],
+            message["prevLogIdx"],
+            message["prevLogTerm"],
+            message["entries"],
+        )
+
+    def _outbound_next_index(self, message: dict[str, Any]) -> Message:
+        """Two of the core's resets undo each other: always fall back to what is certain to match."""
+        next_index = message["next_node_idx"]
+        if message["reset"]:
+            next_index = min(next_index, max(self.commit_index, self.applied_index) + 1)
+        return NextIndex(self.term, next_index, message["reset"], message["success"])

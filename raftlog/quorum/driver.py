@@ -1,0 +1,391 @@
+"""The pump of one voter: messages and proposals in, one tick, one sync, messages out.
+
+Ordering law, in this order, every time: deliver what came → sync → tick (which commits and applies) → sync → send.
+Nothing leaves, and nothing counts towards a commit, that is not durable here. While a sync runs on a thread the pump
+stands still and input queues. It ticks on input and at the next deadline only. A failure of the disk, of Raft's
+promises or of the state machine stops the pump for good: the others carry on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from raftlog.base.env import Env
+from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
+from raftlog.base.log import get_logger
+from raftlog.quorum.compaction import Compaction, Snapshots
+from raftlog.quorum.core import Core
+from raftlog.quorum.election import Election, Timing
+from raftlog.quorum.install import IncomingSnapshot
+from raftlog.quorum.journal import Journal
+from raftlog.quorum.machine import StateMachine
+from raftlog.quorum.messages import (
+    HigherTerm,
+    Message,
+    PreVote,
+    PreVoteGranted,
+    RequestVote,
+    SnapshotChunk,
+)
+from raftlog.quorum.snapshot import decode_snapshot
+from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
+from raftlog.quorum.writer import Writer
+
+log = get_logger("quorum")
+
+MAX_UNCOMMITTED_BATCHES: Final = 1_000
+MAX_UNCOMMITTED_BYTES: Final = 16 * 1024 * 1024
+MAX_INBOX_MESSAGES: Final = 10_000
+"""Waiting while the disk is busy; beyond it messages are dropped, as a network may."""
+
+STALL_SECONDS: Final = 0.1
+"""A timer that comes so late means that our own loop stood still."""
+
+
+class Driver:
+    """One voter's core, clock and disk. `send(peer, message)` and `linked()` are the network's."""
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        node_id: int,
+        peers: Iterable[int],
+        directory: str,
+        machine: StateMachine,
+        timing: Timing,
+        compaction: Compaction,
+    ) -> None:
+        self.node_id = node_id
+        self.send: Callable[[int, Message], None] = lambda _peer, _message: None
+        self.linked: Callable[[], Iterable[int]] = tuple
+        self.on_advance: Callable[[], None] = lambda: None
+        """Called after each round: something may have been committed, or the leader changed."""
+        self.on_failure: Callable[[BaseException], None] = lambda _error: None
+        self.failed: BaseException | None = None
+        self.journal = Journal(env.disk, directory, node_id)
+        self._env = env
+        self._loop = asyncio.get_running_loop()
+        self._machine = machine
+        self._restore_at_boot()
+        peers = sorted(peers)
+        self._alone = not peers
+        self.core = Core(
+            node_id,
+            peers,
+            journal=self.journal,
+            apply=lambda _index, command: machine.apply(command),
+            chance=env.random,
+            now=self._loop.time,
+            timing=timing,
+        )
+        self.journal.snapshot = None  # restored; it may be large
+        self.election = Election(
+            majority=(len(peers) + 1) // 2 + 1, timing=timing, chance=env.random, now=self._loop.time()
+        )
+        self._inbox: deque[tuple[int, Message]] = deque()
+        self._proposals: deque[tuple[int, bytes]] = deque()
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        self._waiting_bytes = 0
+        self._incoming = IncomingSnapshot()
+        self._announced: tuple[int | None, int, bool] = (None, self.core.term, False)
+        self._was_leader = False
+        self._scheduled = self._stopped = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._compact_to = 0
+        self._writer = Writer(
+            env, self.journal, run=self._guarded, on_full=self._disk_full, on_space=self._disk_has_space
+        )
+        self._snapshots = Snapshots(env, self.journal, machine, compaction, on_durable=self._snapshot_durable)
+
+    def _restore_at_boot(self) -> None:
+        journal = self.journal
+        if journal.torn_bytes:
+            log.warning("quorum_log_tail_cut", node_id=self.node_id, bytes=journal.torn_bytes)
+        if journal.snapshot is not None:
+            self._machine.restore(journal.snapshot.state)
+
+    # -- for users -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._schedule()
+
+    def stop(self) -> None:
+        """Stop where we are, as a crash would; a running write is left to finish."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._writer.stop()
+
+    @property
+    def leader_id(self) -> int | None:
+        return self._announced[0]
+
+    @property
+    def term(self) -> int:
+        return self._announced[1]
+
+    @property
+    def leading(self) -> bool:
+        return self._announced[2]
+
+    def append(self, data: bytes) -> None:
+        """Propose a batch. Raises NotController unless leading, RequestTimedOut when too much is uncommitted."""
+        if not self.leading:
+            raise NotController()
+        if len(data) >= MAX_COMMAND_BYTES:
+            raise InvalidRequest(
+                f"a metadata batch of {len(data)} bytes is over the limit of {MAX_COMMAND_BYTES}"
+            )
+        waiting = len(self._uncommitted) + len(self._proposals)
+        if waiting >= MAX_UNCOMMITTED_BATCHES or self._waiting_bytes + len(data) > MAX_UNCOMMITTED_BYTES:
+            raise RequestTimedOut("too many metadata changes wait for a majority")
+        self._proposals.append((self.core.term, data))
+        self._waiting_bytes += len(data)
+        self._schedule()
+
+    def transfer(self) -> bool:
+        """Ask the most caught-up follower to take over; False if none is caught up."""
+        if self._writer.busy or not self.core.is_leader or not self.core.transfer():
+            return False
+        self._schedule()
+        return True
+
+    # -- from the network ----------------------------------------------------------------
+
+    def received(self, peer: int, message: Message) -> None:
+        if len(self._inbox) < MAX_INBOX_MESSAGES:
+            self._inbox.append((peer, message))
+        self._schedule()
+
+    def link_up(self, peer: int) -> None:
+        """A new link: what an older one brought and is still unread is lost with it."""
+        self._inbox = deque(each for each in self._inbox if each[0] != peer)
+        self.core.connected(peer)
+        self._schedule()
+
+    def link_down(self, peer: int) -> None:
+        self.core.disconnected(peer)
+
+    def peer_gone(self, peer: int) -> None:
+        """A peer's process is known to be dead."""
+        if self.core.leader_id == peer and not self.core.is_leader:
+            self.election.lost_leader(self._loop.time())
+            self._schedule()
+
+    # -- the round -----------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not (self._scheduled or self._writer.busy or self._stopped):
+            self._scheduled = True
+            self._loop.call_soon(self._guarded, self._deliver)
+
+    def _guarded(self, stage: Callable[[], None]) -> None:
+        """Run one stage; whatever it raises stops this voter."""
+        if self._stopped:
+            return
+        try:
+            stage()
+        except Exception as error:
+            self._fail(error)
+
+    def _deliver(self) -> None:
+        self._scheduled = False
+        if self._writer.busy:
+            return
+        if self._compact_to:
+            self.journal.compact(self._compact_to)
+            self._compact_to = 0
+        inbox, self._inbox = self._inbox, deque()
+        for peer, message in inbox:
+            self._take(peer, message)
+        self._take_proposals()
+        self._announce()
+        self._writer.then(self._tick)
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        if not self.core.is_leader and now >= self.election.deadline and not self._inbox:
+            self._ask_for_votes(now)
+        self.core.tick()
+        self._count_committed()
+        if self.leading and not self.core.leads_all_committed:
+            self._announce()  # a loss is told at once, a gain only once the term is durable
+        self._snapshots.take_if_due(self.core.applied_index)
+        self._writer.then(self._release)
+
+    def _release(self) -> None:
+        outbox, self.core.outbox = self.core.outbox, []
+        for peer, message in outbox:
+            self.send(peer, message)
+        if (
+            self._inbox
+            or self._proposals
+            or self._compact_to
+            or self.core.commit_index > self.core.applied_index
+        ):
+            self._schedule()
+        self._announce()
+        self._arm()
+        self.on_advance()
+
+    # -- input ---------------------------------------------------------------------------
+
+    def _take(self, peer: int, message: Message) -> None:
+        if isinstance(message, PreVote):
+            self._answer_pre_vote(peer, message)
+            return
+        if isinstance(message, PreVoteGranted):
+            if not self.core.is_leader and self.election.granted(message.term, peer):
+                self._stand()
+            return
+        deadline = self.core.deliver(peer, message)
+        if deadline is not None:
+            if isinstance(message, RequestVote):
+                self.election.put_off(deadline)
+            else:
+                self.election.heard_leader(self._loop.time(), deadline)
+        if isinstance(message, SnapshotChunk) and message.term == self.core.term:
+            self._take_chunk(peer, message)
+
+    def _take_proposals(self) -> None:
+        """Put what was proposed into the log, unless the term that it was proposed in is over."""
+        core = self.core
+        while self._proposals:
+            term, data = self._proposals.popleft()
+            if core.is_leader and core.term == term:
+                core.propose(data)
+                self._uncommitted.append((core.journal.last_index, len(data)))
+            else:
+                self._waiting_bytes -= len(data)
+
+    def _count_committed(self) -> None:
+        """Make room for further proposals; those of a lost term wait for nobody."""
+        committed = self.core.commit_index if self.core.is_leader else self.core.journal.last_index
+        while self._uncommitted and self._uncommitted[0][0] <= committed:
+            self._waiting_bytes -= self._uncommitted.popleft()[1]
+
+    def _answer_pre_vote(self, peer: int, asked: PreVote) -> None:
+        core, now = self.core, self._loop.time()
+        if asked.term <= core.term:
+            core.outbox.append((peer, HigherTerm(core.term)))
+            return
+        ours = (core.last_term, core.journal.last_index)
+        if core.is_leader or self.election.hears_leader(now) or (asked.last_term, asked.last_index) < ours:
+            return
+        self.election.put_off_if_encouraging(now)
+        core.outbox.append((peer, PreVoteGranted(asked.term)))
+
+    def _ask_for_votes(self, now: float) -> None:
+        core = self.core
+        if self.election.begin_round(core.term + 1, self.node_id, now):
+            self._stand()
+            return
+        question = PreVote(core.term + 1, core.journal.last_index, core.last_term)
+        core.outbox.extend((peer, question) for peer in self.linked())
+
+    def _stand(self) -> None:
+        self.core.stand()
+        now, timing = self._loop.time(), self.election.timing
+        self.election.put_off(now + self._env.random.uniform(timing.election_min / 2, timing.election_min))
+
+    def _take_chunk(self, peer: int, chunk: SnapshotChunk) -> None:
+        data = self._incoming.take(peer, chunk)
+        if data is None:
+            self.core.answer_snapshot(peer, None)
+            return
+        try:
+            snapshot = decode_snapshot(data)
+        except DamagedJournal as error:
+            log.warning("quorum_snapshot_rejected", node_id=self.node_id, peer=peer, reason=str(error))
+            self.core.answer_snapshot(peer, None)
+            return
+        if self.core.applied_index < snapshot.end and not self.core.holds(snapshot.end, snapshot.last[2]):
+            self._announce()
+            self._machine.restore(snapshot.state)
+            self.core.install(snapshot)
+            log.info("quorum_snapshot_installed", node_id=self.node_id, index=snapshot.end, bytes=len(data))
+        self.core.answer_snapshot(peer, snapshot.end)
+
+    # -- leadership ----------------------------------------------------------------------
+
+    def _announce(self) -> None:
+        """Tell the state machine who leads, if that changed."""
+        core = self.core
+        if self._was_leader and not core.is_leader:
+            self.election.stood_down(self._loop.time())
+        self._was_leader = core.is_leader
+        leader = core.leader_id  # its own id while it leads
+        if not core.is_leader and self.election.leader_lost:
+            leader = None
+        current = (leader, core.term, core.leads_all_committed)
+        if current != self._announced:
+            self._tell(*current)
+
+    def _tell(self, leader: int | None, term: int, leading: bool) -> None:
+        if (leader, term) != self._announced[:2] and leader is not None:
+            log.info("quorum_leader_changed", node_id=self.node_id, leader=leader, term=term)
+        self._announced = (leader, term, leading)
+        self._machine.leadership_changed(leader, term, leading)
+
+    # -- time ----------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Have the loop wake us at the next deadline; a timer that is set earlier finds out by itself."""
+        target = self._wanted_at()
+        if target is None or self._stopped:
+            return
+        if self._timer is not None:
+            if self._timer_at <= target:
+                return
+            self._timer.cancel()
+        self._timer_at = target
+        self._timer = self._loop.call_at(target, self._wake)
+
+    def _wanted_at(self) -> float | None:
+        if not self.core.is_leader:
+            return self.election.deadline
+        if not self._alone:
+            return self.core.next_heartbeat_at() + 0.001  # the core wants it to be past, not reached
+        return None
+
+    def _wake(self) -> None:
+        now = self._loop.time()
+        late = now - self._timer_at
+        self._timer = None
+        if late > STALL_SECONDS:
+            self.election.stalled(late)
+            self.core.forgive(now - self.election.timing.fallback + STALL_SECONDS)
+        wanted = self._wanted_at()
+        if wanted is not None and now >= wanted and not self._writer.busy:
+            self._guarded(self._deliver)
+        if self._timer is None and not self._writer.busy:
+            self._arm()
+
+    # -- trouble ----------------------------------------------------------------------
+
+    def _disk_full(self, error: OSError) -> None:
+        """Nothing leaves until there is space again, so the others elect; we stop believing that we lead."""
+        log.error("quorum_disk_full", node_id=self.node_id, reason=str(error))
+        self._tell(None, self.core.term, False)
+
+    def _disk_has_space(self) -> None:
+        log.info("quorum_disk_full_ended", node_id=self.node_id)
+        self.core.resign()
+
+    def _fail(self, error: BaseException) -> None:
+        self._stopped = True
+        self._writer.stop()
+        self.failed = error
+        log.error("quorum_failed", node_id=self.node_id, reason=repr(error), exc_info=error)
+        if self._announced[2]:
+            self._tell(None, self._announced[1], False)
+        self.on_failure(error)
+
+    def _snapshot_durable(self, index: int) -> None:
+        self._compact_to = max(self._compact_to, index)
+        self._schedule()

@@ -1,0 +1,98 @@
+"""When a voter stands for leader, and whom it encourages: the pre-vote that PySyncObj's core lacks (Raft thesis §9.6).
+
+A real election happens only after a majority said it would vote; a voter that still hears its leader says no. So a
+voter that was cut off, or merely lost its link to the leader, cannot depose a leader that the others follow. Terms,
+votes and logs are the core's; this knows deadlines only. Times are loop seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final, NamedTuple
+
+NEVER: Final = float("-inf")
+
+
+class Timing(NamedTuple):
+    """Seconds. The core asserts election_min > 3 heartbeats; `fallback`: a leader without a majority steps down."""
+
+    election_min: float = 0.4
+    election_max: float = 0.8
+    heartbeat: float = 0.1
+    fallback: float = 1.0
+    hurry_min: float = 0.03
+    hurry_max: float = 0.15
+    """How long to wait when the leader is known to be gone, or nothing is known yet; and between rounds."""
+
+
+class Election:
+    """The deadlines of one voter. `deadline`: when to ask for pre-votes next, unless leading."""
+
+    def __init__(self, *, majority: int, timing: Timing, chance: random.Random, now: float) -> None:
+        self.timing = timing
+        self.deadline = now if majority == 1 else now + chance.uniform(timing.hurry_min, timing.hurry_max)
+        self._majority = majority
+        self._random = chance
+        self._leader_heard_at = NEVER
+        self._asking_for: int | None = None
+        self._granted: set[int] = set()
+
+    @property
+    def leader_lost(self) -> bool:
+        """Whether no leader has been heard since the last round, loss or start."""
+        return self._leader_heard_at == NEVER
+
+    def hears_leader(self, now: float) -> bool:
+        """Whether a leader was heard so recently that nobody else should stand."""
+        return now < self._leader_heard_at + self.timing.election_min
+
+    def heard_leader(self, now: float, deadline: float) -> None:
+        """A leader of the current term spoke; `deadline` is the core's new random one."""
+        self._leader_heard_at = now
+        self._asking_for = None
+        self.deadline = deadline
+
+    def put_off(self, deadline: float) -> None:
+        """A vote was granted or an election begun; wait for its outcome."""
+        self.deadline = deadline
+
+    def put_off_if_encouraging(self, now: float) -> None:
+        """After encouraging another, let it go first: split votes are rarer."""
+        self.deadline = max(self.deadline, now + self._hurry())
+
+    def lost_leader(self, now: float) -> None:
+        """The leader's process is known to be gone: stand soon."""
+        self._leader_heard_at = NEVER
+        self.deadline = min(self.deadline, now + self._hurry())
+
+    def stood_down(self, now: float) -> None:
+        """We led and no longer do."""
+        self._leader_heard_at = NEVER
+        self.deadline = now + self.random_timeout()
+
+    def stalled(self, seconds: float) -> None:
+        """Our own loop stood still; what others said meanwhile is not read yet."""
+        self.deadline += seconds
+
+    def begin_round(self, term: int, me: int, now: float) -> bool:
+        """Ask for `term`; returns True if our own vote is a majority already."""
+        self._leader_heard_at = NEVER
+        self._asking_for, self._granted = term, {me}
+        self.deadline = now + self._hurry()
+        return self._majority == 1
+
+    def granted(self, term: int, peer: int) -> bool:
+        """Count a pre-vote; True exactly once, when it makes the majority."""
+        if term != self._asking_for:
+            return False
+        self._granted.add(peer)
+        if len(self._granted) < self._majority:
+            return False
+        self._asking_for = None
+        return True
+
+    def random_timeout(self) -> float:
+        return self._random.uniform(self.timing.election_min, self.timing.election_max)
+
+    def _hurry(self) -> float:
+        return self._random.uniform(self.timing.hurry_min, self.timing.hurry_max)

@@ -1,0 +1,179 @@
+"""Committed batches, streamed to observers: nodes that follow the metadata without voting.
+
+An observer is told only what is committed and applied here, so it never truncates. The stream is pulled from the log
+by index, so a slow observer costs no memory; one that fell behind the log gets a snapshot first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from raftlog.base.env import Env
+from raftlog.base.log import get_logger
+from raftlog.quorum.channel import Accepted
+from raftlog.quorum.seams import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    from raftlog.quorum.driver import Driver
+
+log = get_logger("quorum")
+
+STATUS_SECONDS: Final = 0.5
+SILENCE_SECONDS: Final = 5.0
+"""An observer answers every status; one that has not for so long is dropped."""
+
+MAX_BATCHES_PER_FRAME: Final = 1_000
+
+
+class Follow(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The observer's first word: the index it wants next."""
+
+    next_index: int
+
+
+class Reached(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The observer applied everything up to `index`."""
+
+    index: int
+
+
+class Committed(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Commands of consecutive entries, the first at `first_index`."""
+
+    first_index: int
+    commands: list[bytes]
+
+
+class SnapshotPart(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """Bytes of the snapshot at `index` from `start` on; `total` in all."""
+
+    index: int
+    total: int
+    start: int
+    data: bytes
+
+
+class Status(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """Who leads, as the voter sees it (-1: nobody); also the sign of life."""
+
+    leader_id: int
+    term: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_to_observer = msgspec.msgpack.Decoder(Committed | SnapshotPart | Status).decode
+_decode_from_observer = msgspec.msgpack.Decoder(Follow | Reached).decode
+
+
+class _Follower:
+    """One observer's place in the stream."""
+
+    def __init__(self, channel: Accepted) -> None:
+        self.channel = channel
+        self.next_index: int | None = None
+        self.reached = 0
+        self.reached_ms = -1
+        self.told: tuple[int | None, int] | None = None
+
+
+class Feed:
+    """The observers of one voter."""
+
+    def __init__(self, driver: Driver, env: Env) -> None:
+        self._driver = driver
+        self._env = env
+        self._followers: list[_Follower] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self, channel: Accepted) -> None:
+        """Serve an authenticated observer."""
+        follower = _Follower(channel)
+        self._followers.append(follower)
+        channel.attach(
+            lambda payload: self._heard(follower, payload), lambda _reason: self._followers.remove(follower)
+        )
+        channel.on_writable = lambda: self._push(follower)
+        if self._timer is None:
+            self._tick()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def positions(self) -> list[tuple[int, int, int]]:
+        """Return (observer's node id, next index, wall ms of its last word), ascending."""
+        followers = (each for each in self._followers if each.next_index is not None)
+        return sorted((each.channel.peer_id, each.reached, each.reached_ms) for each in followers)
+
+    def advance(self) -> None:
+        """Something may have been committed, or the leader changed."""
+        for follower in self._followers:
+            self._push(follower)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._followers:
+            self._timer = asyncio.get_running_loop().call_later(STATUS_SECONDS, self._tick)
+        now = asyncio.get_running_loop().time()
+        for follower in list(self._followers):
+            if now - follower.channel.heard_at > SILENCE_SECONDS:
+                follower.channel.close(f"nothing heard for {SILENCE_SECONDS} s")
+                continue
+            follower.told = None
+            self._push(follower)
+
+    def _heard(self, follower: _Follower, payload: bytes) -> None:
+        try:
+            message = _decode_from_observer(payload)
+        except msgspec.MsgspecError:
+            follower.channel.close("not a message")
+            return
+        if isinstance(message, Follow):
+            follower.next_index = max(1, message.next_index)
+            self._push(follower)
+        else:
+            follower.reached, follower.reached_ms = message.index, self._env.wall_clock_ms()
+
+    def _push(self, follower: _Follower) -> None:
+        """Send what is new, as long as the observer reads."""
+        channel = follower.channel
+        current = (self._driver.leader_id, self._driver.term)
+        if follower.told != current and channel.writable:
+            follower.told = current
+            channel.send(_encode(Status(-1 if current[0] is None else current[0], current[1])))
+        if follower.next_index is None:
+            return
+        applied = self._driver.core.applied_index
+        while follower.next_index <= applied and channel.writable and channel.closed_because is None:
+            if follower.next_index < self._driver.journal.first_index:
+                self._send_snapshot(follower)
+            else:
+                self._send_batches(follower, applied)
+
+    def _send_batches(self, follower: _Follower, applied: int) -> None:
+        start = follower.next_index
+        assert start is not None
+        commands: list[bytes] = []
+        size = 0
+        for command, _, _ in self._driver.journal.entries(
+            start, min(applied + 1, start + MAX_BATCHES_PER_FRAME)
+        ):
+            commands.append(command)
+            size += len(command)
+            if size >= CHUNK_BYTES:
+                break
+        follower.next_index = start + len(commands)
+        follower.channel.send(_encode(Committed(start, commands)))
+
+    def _send_snapshot(self, follower: _Follower) -> None:
+        newest = self._driver.journal.files.read_newest()
+        assert newest is not None  # the log is only cut below a durable snapshot
+        index, data = newest
+        for start in range(0, len(data), CHUNK_BYTES):
+            part = SnapshotPart(index, len(data), start, data[start : start + CHUNK_BYTES])
+            follower.channel.send(_encode(part))
+        follower.next_index = index + 1
+        log.info("observer_sent_snapshot", observer=follower.channel.peer_id, index=index, bytes=len(data))

@@ -1,0 +1,38 @@
+"""Putting a snapshot together from the chunks a leader sends."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.quorum.messages import SnapshotChunk
+
+MAX_SNAPSHOT_BYTES: Final = 512 * 1024 * 1024
+
+
+class IncomingSnapshot:
+    """At most one snapshot under way, whose chunks come in order, from one leader of one term."""
+
+    def __init__(self) -> None:
+        self._source: tuple[int, int, int, int] | None = None
+        self._chunks: list[bytes] = []
+        self._received = 0
+
+    def take(self, peer: int, chunk: SnapshotChunk) -> bytes | None:
+        """Return the whole snapshot when this chunk completes it. A chunk out of place starts the waiting anew."""
+        source = (peer, chunk.term, chunk.index, chunk.total)
+        if chunk.start == 0:
+            self._source, self._chunks, self._received = source, [], 0
+        if (
+            source != self._source
+            or chunk.start != self._received
+            or not 0 < chunk.total <= MAX_SNAPSHOT_BYTES
+        ):
+            self._source, self._chunks = None, []
+            return None
+        self._chunks.append(chunk.data)
+        self._received += len(chunk.data)
+        if self._received < chunk.total:
+            return None
+        data = b"".join(self._chunks)
+        self._source, self._chunks = None, []
+        return data if len(data) == chunk.total else None

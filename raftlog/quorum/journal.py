@@ -1,0 +1,229 @@
+"""The log as PySyncObj's core sees it, in memory, and the bytes that must reach the disk before anything may be sent.
+
+Every change is made here first and *staged*; `take` hands the staged work over as one job that may run on a worker
+thread. Nothing is written behind the driver's back. Ordering law inside a job: snapshot, then log, then clean-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from raftlog.base.disk import Disk
+from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, encode_snapshot
+from raftlog.quorum.wal import (
+    DamagedJournal,
+    Entry,
+    Wal,
+    commit_record,
+    entry_record,
+    file_image,
+    truncate_record,
+    vote_record,
+)
+
+
+class Journal:
+    """Entries, term and vote of one voter; a list to the core (its camelCase names are PySyncObj's `Journal`)."""
+
+    def __init__(self, disk: Disk, directory: str, node_id: int) -> None:
+        self.files = SnapshotFiles(disk, directory)
+        self.snapshot: Snapshot | None = None
+        """The snapshot found at open; the driver restores it and forgets it."""
+        self.snapshot_index = 0
+        """Last index of the newest durable (or staged) snapshot; 0 for none."""
+        self.torn_bytes = 0
+        self._node_id = node_id
+        self._entries: list[Entry] = []
+        self._term = 0
+        self._voted_for: int | None = None
+        self._commit_index = 1
+        self._staged: list[bytes] = []
+        self._staged_snapshot: Snapshot | None = None
+        self._rewrite = False
+        self._wal = Wal(disk, directory)
+        self._open(disk, directory)
+
+    # -- opening -------------------------------------------------------------------------
+
+    def _open(self, disk: Disk, directory: str) -> None:
+        disk.mkdir(directory)
+        disk.sync_dir(directory.rpartition("/")[0] or "/")
+        self.files.remove_unfinished()
+        snapshot = self.files.load_newest()
+        if not self._wal.exists():
+            if snapshot is not None:
+                raise DamagedJournal(
+                    f"{directory}: there is a snapshot but no log, so term and vote are lost"
+                )
+            self._wal.replace(self._image())
+        found, self.torn_bytes = self._wal.load()
+        if found.node_id != self._node_id:
+            raise DamagedJournal(f"{directory} belongs to node {found.node_id}, this is node {self._node_id}")
+        self._entries, self._commit_index = found.entries, found.commit_index
+        self._term, self._voted_for = found.term, found.voted_for
+        if snapshot is not None:
+            self.snapshot, self.snapshot_index = snapshot, snapshot.end
+            self._trim_to(snapshot)
+        elif self._entries and self._entries[0][1] != 1:
+            raise DamagedJournal(
+                f"{directory}: the log begins at {self._entries[0][1]} and no snapshot precedes it"
+            )
+        self._commit_index = min(self._commit_index, self.last_index or 1)
+
+    def _trim_to(self, snapshot: Snapshot) -> None:
+        """Begin the log with the snapshot's pair of entries, keeping what follows if the two agree."""
+        first = self._entries[0][1] if self._entries else 0
+        if self._entries and first > snapshot.end:
+            raise DamagedJournal(f"the log begins at {first}, after the snapshot's end {snapshot.end}")
+        if self.entry_term(snapshot.end) == snapshot.last[2]:
+            if first == snapshot.previous[1]:
+                return
+            kept = self._entries[snapshot.end + 1 - first :]
+        else:
+            kept = []
+        self._entries = [snapshot.previous, snapshot.last, *kept]
+        self._commit_index = max(self._commit_index, snapshot.end)
+        self._rewrite = True
+
+    # -- reading -------------------------------------------------------------------------
+
+    @property
+    def first_index(self) -> int:
+        return self._entries[0][1] if self._entries else 0
+
+    @property
+    def last_index(self) -> int:
+        return self._entries[-1][1] if self._entries else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the file, without what is staged."""
+        return self._wal.size_bytes
+
+    def entry_term(self, index: int) -> int | None:
+        """Return the term of an entry the log holds, else None."""
+        position = index - self.first_index
+        return self._entries[position][2] if 0 <= position < len(self._entries) else None
+
+    def entries(self, start: int, end: int) -> list[Entry]:
+        """Return entries [start, end); the caller checked that the log reaches back to `start`."""
+        first = self.first_index
+        assert start >= first
+        return self._entries[start - first : end - first]
+
+    def __getitem__(self, item: Any) -> Any:
+        return self._entries[item]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def getCurrentTerm(self) -> int:
+        return self._term
+
+    def getVotedForNodeId(self) -> int | None:
+        return self._voted_for
+
+    def getRaftCommitIndex(self) -> int:
+        return self._commit_index
+
+    # -- changing ------------------------------------------------------------------------
+
+    def add(self, command: bytes, idx: int, term: int) -> None:
+        assert not self._entries or idx == self._entries[-1][1] + 1
+        entry = (command, idx, term)
+        self._entries.append(entry)
+        self._staged.append(entry_record(entry))
+
+    def truncate_from(self, index: int) -> None:
+        """Drop entries at `index` and after it."""
+        del self._entries[index - self.first_index :]
+        self._staged.append(truncate_record(index))
+
+    def setCurrentTerm(self, term: int, votedForNodeId: int | None) -> None:
+        self._term, self._voted_for = term, votedForNodeId
+        self._staged.append(vote_record(term, votedForNodeId))
+
+    def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
+        self._commit_index = raftCommitIndex
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Replace the whole log by a snapshot that came from the leader."""
+        self._entries = [snapshot.previous, snapshot.last]
+        self._staged_snapshot, self.snapshot_index = snapshot, snapshot.end
+        self._rewrite = True
+
+    def compact(self, snapshot_index: int) -> None:
+        """Drop what a durable snapshot of our own covers; a later installed one makes this nothing."""
+        if snapshot_index <= self.snapshot_index:
+            return
+        self.snapshot_index = snapshot_index
+        del self._entries[: snapshot_index - 1 - self.first_index]
+        self._rewrite = True
+
+    def deleteEntriesFrom(self, entryFrom: int) -> None:
+        raise AssertionError("the core's truncation goes through Core, by index")
+
+    def deleteEntriesTo(self, entryTo: int) -> None:
+        raise AssertionError("the core must not compact by itself")
+
+    def clear(self) -> None:
+        raise AssertionError("the core must not load snapshots by itself")
+
+    def onOneSecondTimer(self) -> None:
+        pass
+
+    def _destroy(self) -> None:
+        pass
+
+    # -- to the disk ---------------------------------------------------------------------
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something must be synced before the next message leaves."""
+        return bool(self._staged) or self._rewrite
+
+    @property
+    def heavy(self) -> bool:
+        """Whether the staged work is more than one append, and so never belongs on the loop."""
+        return self._rewrite
+
+    def take(self) -> Callable[[], None]:
+        """Hand over the staged work as a job; nothing may be staged until it has run. The job raises OSError."""
+        staged, self._staged = self._staged, []
+        snapshot, self._staged_snapshot = self._staged_snapshot, None
+        rewrite, self._rewrite = self._rewrite, False
+        if not rewrite:
+            staged.append(commit_record(self._commit_index))
+            return lambda: self._wal.append(staged)
+        entries, term, voted_for, commit_index = (
+            list(self._entries),
+            self._term,
+            self._voted_for,
+            self._commit_index,
+        )
+
+        def replace() -> None:
+            if snapshot is not None:
+                self.files.write(snapshot.end, encode_snapshot(snapshot))
+            self._wal.replace(
+                file_image(
+                    self._node_id, entries=entries, term=term, voted_for=voted_for, commit_index=commit_index
+                )
+            )
+            self.files.remove_older()
+
+        return replace
+
+    def _image(self) -> bytes:
+        return file_image(
+            self._node_id,
+            entries=self._entries,
+            term=self._term,
+            voted_for=self._voted_for,
+            commit_index=self._commit_index,
+        )
+
+    def close(self) -> None:
+        """Close the file; staged work is dropped, as in a crash."""
+        self._wal.close()

@@ -1,0 +1,175 @@
+"""`Observer`: follows the metadata journal without voting, on a node that has the broker role only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from raftlog.base.env import Env
+from raftlog.base.log import get_logger
+from raftlog.quorum.channel import Channel, Identity, Refused, dial
+from raftlog.quorum.feed import Committed, Follow, Reached, SnapshotPart, Status, decode_to_observer
+from raftlog.quorum.install import IncomingSnapshot
+from raftlog.quorum.machine import StateMachine
+from raftlog.quorum.messages import SnapshotChunk
+from raftlog.quorum.snapshot import decode_snapshot
+
+log = get_logger("quorum")
+
+REDIAL_MIN_SECONDS: Final = 0.05
+REDIAL_MAX_SECONDS: Final = 0.5
+SILENCE_SECONDS: Final = 2.0
+"""A voter that said nothing for so long is left."""
+
+LEADERLESS_SECONDS: Final = 1.5
+"""A voter that knows no leader for so long is left: it may be cut off."""
+
+_REGULAR: Final = b"\x00"
+_ask = msgspec.msgpack.Encoder().encode
+
+
+class Observer:
+    """Same callbacks as a voter's, from a stream of one voter at a time; it keeps nothing on disk."""
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        node_id: int,
+        voters: Mapping[int, tuple[str, int]],
+        secret: bytes,
+        cluster_id: Callable[[], str | None],
+        machine: StateMachine,
+    ) -> None:
+        self.node_id = node_id
+        self.voters = dict(voters)
+        self.on_failure: Callable[[BaseException], None] = lambda _error: None
+        self.identity = Identity(node_id, secret, cluster_id, None if env.threads else env.random)
+        self.leader_id: int | None = None
+        self.term = 0
+        self.applied_index = 0
+        self._env = env
+        self._machine = machine
+        self._incoming = IncomingSnapshot()
+        self._channel: Channel | None = None
+        self._leader_known_at = 0.0
+        self._complaints: dict[int, str] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def leading(self) -> bool:
+        """Never."""
+        return False
+
+    async def start(self) -> None:
+        """Begin to follow; returns at once."""
+        self._task = asyncio.get_running_loop().create_task(self._follow_somebody())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if self._channel is not None:
+            self._channel.close("this node stops")
+
+    # -- inside --------------------------------------------------------------------------
+
+    async def _follow_somebody(self) -> None:
+        """Go round the voters from a random one on, for as long as we live."""
+        order = sorted(self.voters)
+        self._env.random.shuffle(order)
+        wait, position = REDIAL_MIN_SECONDS, 0
+        while True:
+            voter = order[position % len(order)]
+            position += 1
+            if await self._follow(voter):
+                wait = REDIAL_MIN_SECONDS
+            await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
+            wait = min(REDIAL_MAX_SECONDS, 2 * wait)
+
+    async def _follow(self, voter: int) -> bool:
+        """Follow one voter until the channel breaks; False if it could not be reached."""
+        try:
+            channel = await dial(self.identity, "observe", self.voters[voter], expect=voter)
+        except Refused as error:
+            if self._complaints.get(voter) != str(error):
+                self._complaints[voter] = str(error)
+                log.warning("observer_refused", node_id=self.node_id, peer=voter, reason=str(error))
+            return False
+        except OSError:
+            return False
+        self._complaints.pop(voter, None)
+        loop = asyncio.get_running_loop()
+        lost: asyncio.Future[str] = loop.create_future()
+        self._channel, self._incoming, self._leader_known_at = channel, IncomingSnapshot(), loop.time()
+        channel.attach(
+            lambda payload: self._guarded(channel, payload),
+            lambda reason: None if lost.done() else lost.set_result(reason),
+        )
+        channel.send(_ask(Follow(self.applied_index + 1)))
+        while not lost.done():
+            await asyncio.wait([lost], timeout=SILENCE_SECONDS / 4)
+            now = loop.time()
+            if now - channel.heard_at > SILENCE_SECONDS:
+                channel.close("it fell silent")
+            elif now - self._leader_known_at > LEADERLESS_SECONDS and len(self.voters) > 1:
+                channel.close("it knows no leader")
+        log.info("observer_lost_voter", node_id=self.node_id, peer=voter, reason=lost.result())
+        return True
+
+    def _guarded(self, channel: Channel, payload: bytes) -> None:
+        try:
+            message = decode_to_observer(payload)
+        except msgspec.MsgspecError:
+            channel.close("not a message")
+            return
+        try:
+            self._take(channel, message)
+        except Exception as error:
+            log.error("observer_failed", node_id=self.node_id, reason=repr(error), exc_info=error)
+            if self._task is not None:
+                self._task.cancel()
+            channel.close("this observer failed")
+            self.on_failure(error)
+
+    def _take(self, channel: Channel, message: Committed | SnapshotPart | Status) -> None:
+        if isinstance(message, Committed):
+            self._apply(message)
+            channel.send(_ask(Reached(self.applied_index)))
+        elif isinstance(message, SnapshotPart):
+            self._take_part(channel, message)
+        else:
+            self._take_status(message)
+            channel.send(_ask(Reached(self.applied_index)))
+
+    def _apply(self, message: Committed) -> None:
+        for index, command in enumerate(message.commands, message.first_index):
+            if index <= self.applied_index:
+                continue
+            assert index == self.applied_index + 1, "a gap in the stream"
+            if command.startswith(_REGULAR):
+                self._machine.apply(command[1:])
+            self.applied_index = index
+
+    def _take_part(self, channel: Channel, part: SnapshotPart) -> None:
+        data = self._incoming.take(
+            channel.peer_id, SnapshotChunk(0, part.index, part.total, part.start, part.data)
+        )
+        if data is None:
+            return
+        snapshot = decode_snapshot(data)
+        if snapshot.end > self.applied_index:
+            self._machine.restore(snapshot.state)
+            self.applied_index = snapshot.end
+        channel.send(_ask(Reached(self.applied_index)))
+
+    def _take_status(self, status: Status) -> None:
+        leader = None if status.leader_id < 0 else status.leader_id
+        if leader is not None:
+            self._leader_known_at = asyncio.get_running_loop().time()
+        if status.term < self.term or (leader, status.term) == (self.leader_id, self.term):
+            return  # another voter knew more already, or nothing new
+        self.leader_id, self.term = leader, status.term
+        self._machine.leadership_changed(leader, status.term, False)

@@ -1,0 +1,221 @@
+"""`Quorum`: one voter of the metadata quorum, with its listener. What other rooms see of this one, with its clients."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from raftlog.base.env import Env
+from raftlog.base.errors import NotController
+from raftlog.base.log import get_logger
+from raftlog.metadata.requests import QuorumDescription, QuorumReplica
+from raftlog.quorum.channel import Accepted, Hello, Identity
+from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.driver import Driver
+from raftlog.quorum.election import Timing
+from raftlog.quorum.feed import Feed
+from raftlog.quorum.links import Links
+from raftlog.quorum.listener import Listener
+from raftlog.quorum.machine import StateMachine
+from raftlog.quorum.rpc import Answerer, OnRequest
+
+log = get_logger("quorum")
+
+MAX_VOTERS: Final = 7
+NO_LEADER: Final = -1
+
+
+async def _no_controller(_payload: bytes, _peer: int) -> bytes:
+    raise NotController()
+
+
+class Quorum:
+    """A voter. Set `on_request`, `on_peer_connected`, `on_peer_lost` and `on_failure` before `start`.
+
+    `voters` are all of them, this node included: id → (host, port) of its controller listener.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        node_id: int,
+        voters: Mapping[int, tuple[str, int]],
+        directory: str,
+        secret: bytes,
+        cluster_id: Callable[[], str | None],
+        machine: StateMachine,
+        timing: Timing = Timing(),  # noqa: B008 (immutable)
+        compaction: Compaction = Compaction(),  # noqa: B008 (immutable)
+    ) -> None:
+        assert node_id in voters
+        self.node_id = node_id
+        self.voters = dict(voters)
+        self.on_request: OnRequest = _no_controller
+        self.on_peer_connected: Callable[[int], None] = lambda _broker_id: None
+        self.on_peer_lost: Callable[[int], None] = lambda _broker_id: None
+        self.on_failure: Callable[[BaseException], None] = lambda _error: None
+        self._env = env
+        self._directory = directory
+        self._machine = machine
+        self._timing = timing
+        self._compaction = compaction
+        self._heartbeats: dict[int, Accepted] = {}
+        self.identity = Identity(node_id, secret, cluster_id, None if env.threads else env.random)
+        self._driver: Driver | None = None
+        self._links: Links | None = None
+        self._listener: Listener | None = None
+        self._feed: Feed | None = None
+
+    # -- life ----------------------------------------------------------------------------
+
+    async def start(self, where: socket.socket | tuple[str, int]) -> None:
+        """Open the log, listen, and join. Raises DamagedJournal, OSError."""
+        if len(self.voters) % 2 == 0 or len(self.voters) > MAX_VOTERS:
+            log.warning("quorum_size_unwise", voters=len(self.voters), advice="use 1, 3, 5 or 7")
+        peers = {peer: address for peer, address in self.voters.items() if peer != self.node_id}
+        driver = Driver(
+            self._env,
+            node_id=self.node_id,
+            peers=peers,
+            directory=self._directory,
+            machine=self._machine,
+            timing=self._timing,
+            compaction=self._compaction,
+        )
+        links = Links(
+            self._env,
+            self.identity,
+            peers,
+            on_message=driver.received,
+            on_up=driver.link_up,
+            on_down=driver.link_down,
+            on_gone=driver.peer_gone,
+        )
+        feed = Feed(driver, self._env)
+        driver.send, driver.linked = links.send, links.up
+        driver.on_advance, driver.on_failure = feed.advance, self._failed
+        takers = {
+            "raft": links.adopt,
+            "rpc": self._take_rpc,
+            "heartbeat": self._take_heartbeat,
+            "observe": feed.take,
+        }
+        self._listener = Listener(self.identity, admit=self._admits, takers=takers)  # type: ignore[arg-type]
+        self._driver, self._links, self._feed = driver, links, feed
+        try:
+            await self._listener.start(where)
+        except OSError:
+            await self.stop()
+            raise
+        links.start()
+        driver.start()
+
+    async def stop(self) -> None:
+        """Leave as abruptly as is safe; call `transfer_leadership` first for a gentle one."""
+        if self._listener is not None:
+            await self._listener.stop()
+        if self._links is not None:
+            self._links.close()
+        if self._feed is not None:
+            self._feed.close()
+        if self._driver is not None:
+            self._driver.stop()
+
+    # -- the journal ---------------------------------------------------------------------
+
+    @property
+    def driver(self) -> Driver:
+        assert self._driver is not None, "not started"
+        return self._driver
+
+    @property
+    def leader_id(self) -> int | None:
+        """Who leads, as far as this node knows."""
+        return self._driver.leader_id if self._driver else None
+
+    @property
+    def term(self) -> int:
+        return self._driver.term if self._driver else 0
+
+    @property
+    def leading(self) -> bool:
+        """We lead, and everything committed before our term has been applied here."""
+        return self._driver.leading if self._driver else False
+
+    def append(self, data: bytes) -> None:
+        """Propose one batch; it is committed when the state machine gets it, and may be lost until then.
+
+        Raises NotController, RequestTimedOut (too much is uncommitted), InvalidRequest (over 2 MiB).
+        """
+        self.driver.append(data)
+
+    async def transfer_leadership(self, seconds: float = 1.0) -> bool:
+        """Hand the lead to the most caught-up follower; True once we lead no more."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while self.driver.core.is_leader and loop.time() < deadline:
+            self.driver.transfer()
+            await asyncio.sleep(0.02)
+        return not self.driver.core.is_leader
+
+    def describe(self) -> QuorumDescription:
+        """Describe the quorum as this node sees it; only the leader knows the other voters' positions."""
+        driver = self.driver
+        observers = tuple(QuorumReplica(*each) for each in self._feed.positions()) if self._feed else ()
+        leader_id = NO_LEADER if driver.leader_id is None else driver.leader_id
+        voters = tuple(self._replica(voter) for voter in sorted(self.voters))
+        return QuorumDescription(leader_id, driver.term, driver.core.commit_index, voters, observers)
+
+    def _replica(self, voter: int) -> QuorumReplica:
+        core, now_ms = self.driver.core, self._env.wall_clock_ms()
+        if voter == self.node_id:
+            return QuorumReplica(voter, core.journal.last_index, now_ms, now_ms)
+        match, answered_at = core.match_index(voter), core.answered_at(voter)
+        if not core.is_leader or answered_at is None:
+            return QuorumReplica(voter, -1)
+        answered_ms = now_ms - int((asyncio.get_running_loop().time() - answered_at) * 1000)
+        caught_up_ms = answered_ms if match >= core.commit_index else -1
+        return QuorumReplica(voter, match, answered_ms, caught_up_ms)
+
+    # -- channels ------------------------------------------------------------------------
+
+    def heartbeat_peers(self) -> frozenset[int]:
+        """Return the brokers that hold a heartbeat connection to this node."""
+        return frozenset(self._heartbeats)
+
+    def _leader(self) -> tuple[bool, int | None]:
+        return self.leading, self.leader_id
+
+    def _admits(self, hello: Hello) -> str | None:
+        assert self._links is not None
+        if hello.kind == "raft":
+            return self._links.admits(hello.node_id)
+        return None
+
+    def _take_rpc(self, channel: Accepted) -> None:
+        Answerer(channel, on_request=self._dispatch, leader=self._leader)
+
+    async def _dispatch(self, payload: bytes, peer: int) -> bytes:
+        return await self.on_request(payload, peer)
+
+    def _take_heartbeat(self, channel: Accepted) -> None:
+        """A heartbeat connection: that it is there says as much as what it carries."""
+        broker_id = channel.peer_id
+
+        def lost() -> None:
+            if self._heartbeats.get(broker_id) is channel:
+                del self._heartbeats[broker_id]
+                self.on_peer_lost(broker_id)
+
+        self._heartbeats[broker_id] = channel
+        self.on_peer_connected(broker_id)
+        Answerer(channel, on_request=self._dispatch, leader=self._leader, on_lost=lost)
+
+    def _failed(self, error: BaseException) -> None:
+        """The disk or the state machine failed: say nothing more to anyone, so that the others elect."""
+        if self._links is not None:
+            self._links.close()
+        self.on_failure(error)

@@ -1,0 +1,144 @@
+"""Requests and responses by number over one channel: bytes to the active controller, bytes or a wire error back."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from raftlog.base.errors import KafkaError, NotController, RequestTimedOut, UnknownServerError, from_code
+from raftlog.base.log import get_logger
+from raftlog.quorum.channel import Channel
+
+log = get_logger("quorum")
+
+OnRequest = Callable[[bytes, int], Awaitable[bytes]]
+"""(payload, id of the node that asks) → payload of the answer. A KafkaError travels as its code and message."""
+
+MAX_UNANSWERED: Final = 1_000
+"""Requests of one connection being worked on."""
+
+_REQUEST: Final = struct.Struct(">Q")
+_RESPONSE: Final = struct.Struct(">Qhi")  # number, error code, leader's id
+_OK: Final = 0
+_UNKNOWN: Final = -1
+
+
+class ConnectionLost(Exception):
+    """The channel broke while an answer was due: whether the request was carried out is not known."""
+
+
+class NotHere(Exception):
+    """The node asked is not the active controller; `leader_id` is who it believes is."""
+
+    def __init__(self, leader_id: int | None) -> None:
+        super().__init__(f"the active controller is node {leader_id}")
+        self.leader_id = leader_id
+
+
+class Caller:
+    """The asking end of a channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        channel.attach(self._take, self._lost)
+
+    @property
+    def usable(self) -> bool:
+        return self._channel.opened and self._channel.closed_because is None
+
+    async def call(self, payload: bytes) -> bytes:
+        """Raises NotHere, ConnectionLost, or the KafkaError answered; cancel it to stop waiting."""
+        if not self.usable:
+            raise ConnectionLost(self._channel.closed_because)
+        loop = asyncio.get_running_loop()
+        self._number += 1
+        number, future, asked_at = self._number, loop.create_future(), loop.time()
+        self._waiting[number] = future
+        self._channel.send(_REQUEST.pack(number) + payload)
+        try:
+            return await future  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            if self._channel.heard_at < asked_at:
+                self._channel.close("no answer")  # perhaps nobody is there: dial anew next time
+            raise
+        finally:
+            self._waiting.pop(number, None)
+
+    def close(self) -> None:
+        self._channel.close("not needed any more")
+
+    def _take(self, frame: bytes) -> None:
+        if len(frame) < _RESPONSE.size:
+            self._channel.close("a response that is none")
+            return
+        number, code, leader = _RESPONSE.unpack_from(frame)
+        future = self._waiting.pop(number, None)
+        if future is None or future.done():
+            return
+        rest = frame[_RESPONSE.size :]
+        if code == _OK:
+            future.set_result(rest)
+        elif code == NotController.code:
+            future.set_exception(NotHere(None if leader == _UNKNOWN else leader))
+        else:
+            future.set_exception(from_code(code, rest.decode(errors="replace") or None))
+
+    def _lost(self, reason: str) -> None:
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionLost(reason))
+        self._waiting.clear()
+
+
+class Answerer:
+    """The answering end of a channel. `leader()` is (leads here, who leads). What is under way outlives the channel."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        on_request: OnRequest,
+        leader: Callable[[], tuple[bool, int | None]],
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._channel = channel
+        self._on_request = on_request
+        self._leader = leader
+        self._tasks: set[asyncio.Task[None]] = set()
+        channel.attach(self._take, lambda _reason: on_lost())
+
+    def _take(self, frame: bytes) -> None:
+        if len(frame) < _REQUEST.size:
+            self._channel.close("a request that is none")
+            return
+        (number,) = _REQUEST.unpack_from(frame)
+        leads, _ = self._leader()
+        if not leads:
+            self._answer_error(number, NotController())
+        elif len(self._tasks) >= MAX_UNANSWERED:
+            self._answer_error(number, RequestTimedOut("too many requests wait on this connection"))
+        else:
+            work = self._work(number, frame[_REQUEST.size :])
+            task = asyncio.get_running_loop().create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, number: int, payload: bytes) -> None:
+        try:
+            answer = await self._on_request(payload, self._channel.peer_id)
+        except KafkaError as error:
+            self._answer_error(number, error)
+        except Exception as error:
+            log.error("controller_request_failed", peer=self._channel.peer_id, exc_info=error)
+            self._answer_error(number, UnknownServerError())
+        else:
+            self._channel.send(_RESPONSE.pack(number, _OK, _UNKNOWN) + answer)
+
+    def _answer_error(self, number: int, error: KafkaError) -> None:
+        _, leader = self._leader()
+        head = _RESPONSE.pack(number, error.code, _UNKNOWN if leader is None else leader)
+        self._channel.send(head + (error.message or "").encode())

@@ -1,0 +1,136 @@
+"""Where our world is put in place of PySyncObj's: clock, transport, poller, serializer, and the names relied upon.
+
+With `core`, the only module that imports PySyncObj. A test holds each name below against the installed version.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import pysyncobj.syncobj as raft
+from pysyncobj import SyncObjConf
+from pysyncobj.node import Node
+from pysyncobj.transport import Transport
+
+from raftlog.quorum.election import Timing
+from raftlog.quorum.messages import SnapshotChunk
+from raftlog.quorum.wal import MAX_COMMAND_BYTES
+
+PRIVATE_NAMES: Final = {
+    "_SyncObj__raftState": int,
+    "_SyncObj__raftCurrentTerm": int,
+    "_SyncObj__raftCommitIndex": int,
+    "_SyncObj__raftLastApplied": int,
+    "_SyncObj__raftElectionDeadline": float,
+    "_SyncObj__raftNextIndex": dict,
+    "_SyncObj__raftMatchIndex": dict,
+    "_SyncObj__lastResponseTime": dict,
+    "_SyncObj__newAppendEntriesTime": (int, float),
+    "_SyncObj__needLoadDumpFile": bool,
+    "_SyncObj__transferInProgress": bool,
+    "_SyncObj__raftLeader": (Node, type(None)),
+    "_SyncObj__noopIDx": (int, type(None)),
+}
+"""Private attributes read or written here, and their types."""
+
+PRIVATE_METHODS: Final = {
+    "_SyncObj__sendAppendEntries": (),
+    "_SyncObj__onMessageReceived": ("node", "message"),
+    "_SyncObj__onNodeConnected": ("node",),
+    "_SyncObj__onNodeDisconnected": ("node",),
+    "_SyncObj__doApplyCommand": ("command",),
+    "_SyncObj__deleteEntriesFrom": ("fromIDx",),
+    "_SyncObj__generateRaftTimeout": (),
+    "_SyncObj__tryLogCompaction": (),
+    "_checkCommandsToApply": (),
+}
+"""Private methods called or overridden here, and their parameters."""
+
+BATCH_BYTES: Final = 2 * MAX_COMMAND_BYTES
+"""An append_entries message holds at most this and one more command."""
+
+CHUNK_BYTES: Final = 1024 * 1024
+REGULAR: Final = b"\x00"
+"""First byte of a command of ours; PySyncObj's own kinds (no-op, membership, version) are ignored."""
+
+logging.getLogger("pysyncobj").disabled = True  # what matters of it is checked and logged here
+
+
+class Clock:
+    """The clock of whichever core is running: several share a process in simulations."""
+
+    now: Callable[[], float]
+
+
+clock = Clock()
+raft.monotonicTime = lambda: clock.now()  # noqa: PLW0108 (`now` changes)
+
+
+class Voter(Node):  # type: ignore[misc]
+    """A voter by number. Its hash is the number, since sets of nodes are iterated."""
+
+    def __str__(self) -> str:
+        return f"voter {self.id}"
+
+
+class Outbound(Transport):  # type: ignore[misc]
+    """Where the core sends: our outbox."""
+
+    def __init__(self, send: Callable[[Node, dict[str, Any]], None]) -> None:
+        super().__init__(None, None, [])
+        self._send = send
+
+    def send(self, node: Node, message: dict[str, Any]) -> bool:
+        self._send(node, message)
+        return True
+
+
+class NoPoller:
+    """The core polls at the end of a tick; there is nothing to poll."""
+
+    def poll(self, timeout: float) -> None:
+        pass
+
+
+class SnapshotSender:
+    """What the core calls its serializer, reduced to cutting the newest snapshot into chunks."""
+
+    def __init__(self, read: Callable[[], tuple[int, bytes] | None]) -> None:
+        self._read = read
+        self._sending: dict[Node, tuple[int, bytes, int]] = {}
+
+    def getTransmissionData(self, node: Node) -> tuple[SnapshotChunk, bool, bool]:
+        """Return (chunk, is first, is last), never None: the core would spin on None."""
+        if node not in self._sending:
+            newest = self._read()
+            assert newest is not None, "the log was cut but there is no snapshot"
+            self._sending[node] = (*newest, 0)
+        index, data, start = self._sending[node]
+        end = min(start + CHUNK_BYTES, len(data))
+        is_last = end == len(data)
+        if is_last:
+            del self._sending[node]
+        else:
+            self._sending[node] = (index, data, end)
+        return SnapshotChunk(0, index, len(data), start, data[start:end]), start == 0, is_last
+
+    def cancelTransmisstion(self, node: Node) -> None:
+        self._sending.pop(node, None)
+
+
+def configuration(timing: Timing) -> SyncObjConf:
+    """Return PySyncObj's settings: no thread, fork, file or membership change of its own; it asserts the times."""
+    return SyncObjConf(
+        autoTick=False,
+        raftMinTimeout=timing.election_min,
+        raftMaxTimeout=timing.election_max,
+        appendEntriesPeriod=timing.heartbeat,
+        leaderFallbackTimeout=timing.fallback,
+        connectionTimeout=max(3.5, timing.election_max),
+        appendEntriesUseBatch=True,
+        appendEntriesBatchSizeBytes=BATCH_BYTES,
+        dynamicMembershipChange=False,
+        useFork=False,
+    )

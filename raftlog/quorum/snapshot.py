@@ -1,0 +1,105 @@
+"""Snapshot files: the state machine's bytes, and the two log entries at which they were taken.
+
+It knows files and checksums, not what the state means. Two entries, because PySyncObj's log must keep the last applied
+entry and its predecessor. Ordering law: a snapshot is durable before the log drops anything that it covers, and an
+older snapshot is removed only after the log was rewritten.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from raftlog.base.disk import Disk
+from raftlog.quorum.wal import DamagedJournal, Entry
+
+SUFFIX: Final = ".snapshot"
+_MAGIC: Final = b"RLQS\x01"
+_CRC: Final = struct.Struct(">I")
+_HEADER: Final = struct.Struct(">QQQII")  # last index, last term, previous term, two command lengths
+_BODY_AT: Final = len(_MAGIC) + _CRC.size
+
+
+class Snapshot(NamedTuple):
+    """`state` is everything up to and including entry `last`; `previous` is the entry before it."""
+
+    previous: Entry
+    last: Entry
+    state: bytes
+
+    @property
+    def end(self) -> int:
+        """The index of the last entry covered."""
+        return self.last[1]
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return a file's bytes: magic, CRC-32C of the rest, the two entries, the state."""
+    (previous, _, previous_term), (last, index, term), state = snapshot
+    body = b"".join(
+        [_HEADER.pack(index, term, previous_term, len(previous), len(last)), previous, last, state]
+    )
+    return b"".join([_MAGIC, _CRC.pack(crc32c(body)), body])
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """Raises DamagedJournal unless every byte is as it was written."""
+    if not data.startswith(_MAGIC) or len(data) < _BODY_AT + _HEADER.size:
+        raise DamagedJournal("it is not a metadata snapshot of this version")
+    body = data[_BODY_AT:]
+    if _CRC.unpack_from(data, len(_MAGIC))[0] != crc32c(body):
+        raise DamagedJournal("its checksum is wrong")
+    index, term, previous_term, previous_size, last_size = _HEADER.unpack_from(body)
+    middle = _HEADER.size + previous_size
+    end = middle + last_size
+    return Snapshot(
+        (body[_HEADER.size : middle], index - 1, previous_term), (body[middle:end], index, term), body[end:]
+    )
+
+
+class SnapshotFiles:
+    """The snapshots of one voter, named by the index of their last entry; the newest one counts."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def _path(self, index: int) -> str:
+        return f"{self._directory}/{index:020d}{SUFFIX}"
+
+    def indexes(self) -> list[int]:
+        """Ascending."""
+        names = self._disk.listdir(self._directory)
+        return sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))
+
+    def remove_unfinished(self) -> None:
+        """Remove what a crash left half written."""
+        for name in self._disk.listdir(self._directory):
+            if name.endswith(".tmp"):
+                self._disk.remove(f"{self._directory}/{name}")
+
+    def load_newest(self) -> Snapshot | None:
+        """Raises DamagedJournal naming the file; an older one is no substitute, the log was cut to the newest."""
+        indexes = self.indexes()
+        if not indexes:
+            return None
+        path = self._path(indexes[-1])
+        try:
+            return decode_snapshot(self._disk.read_file(path))
+        except DamagedJournal as error:
+            raise DamagedJournal(f"{path}: {error}") from error
+
+    def read_newest(self) -> tuple[int, bytes] | None:
+        """Return (index, file bytes) for sending; the receiver verifies them."""
+        indexes = self.indexes()
+        return (indexes[-1], self._disk.read_file(self._path(indexes[-1]))) if indexes else None
+
+    def write(self, index: int, data: bytes) -> None:
+        """Make an encoded snapshot durable."""
+        self._disk.write_file(self._path(index), data)
+
+    def remove_older(self) -> None:
+        for index in self.indexes()[:-1]:
+            self._disk.remove(self._path(index))

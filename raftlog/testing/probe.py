@@ -1,0 +1,106 @@
+"""A few bytes of the Kafka protocol by hand: enough to ask any node who is there and who controls.
+
+Knows two requests (Metadata v1, DescribeQuorum v0) so that a start-up can be timed without loading a client library.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import NamedTuple
+
+_METADATA, _DESCRIBE_QUORUM = 3, 55
+_LARGEST_ANSWER = 16 << 20
+_QUORUM_TOPIC = b"__cluster_metadata"
+
+
+class ClusterView(NamedTuple):
+    """What one node says of its cluster: the ids of the live brokers, and the controller's it names (-1: none)."""
+
+    broker_ids: frozenset[int]
+    controller_id: int
+
+
+class _Reader:
+    """Reads the protocol's primitive types one after the other. Raises struct.error or IndexError past the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def take(self, format: str) -> int:
+        (value,) = struct.unpack_from(">" + format, self._data, self._position)
+        self._position += struct.calcsize(">" + format)
+        return int(value)
+
+    def skip(self, count: int) -> None:
+        self._position += max(count, 0)
+
+    def skip_string(self) -> None:
+        self.skip(self.take("h"))
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._data[self._position]
+            self._position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def skip_tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.skip(self.varint())
+
+
+def view_cluster(host: str, port: int, *, timeout_s: float = 1.0) -> ClusterView:
+    """Ask a node for its cluster. Raises OSError while it does not answer."""
+    answer = _ask(host, port, _METADATA, version=1, body=struct.pack(">i", 0), timeout_s=timeout_s)
+    brokers = set()
+    for _ in range(answer.take("i")):
+        brokers.add(answer.take("i"))
+        answer.skip_string()
+        answer.skip(4)
+        answer.skip_string()
+    return ClusterView(frozenset(brokers), answer.take("i"))
+
+
+def find_controller(host: str, port: int, *, timeout_s: float = 1.0) -> int:
+    """Ask a node which node leads the metadata quorum; -1 when none does. Raises OSError while it does not answer."""
+    topic = bytes([2, len(_QUORUM_TOPIC) + 1]) + _QUORUM_TOPIC + b"\x02" + struct.pack(">i", 0) + b"\x00\x00"
+    answer = _ask(
+        host, port, _DESCRIBE_QUORUM, version=0, body=b"\x00" + topic + b"\x00", timeout_s=timeout_s
+    )
+    answer.skip_tags()
+    if answer.take("h") != 0 or answer.varint() < 2:
+        return -1
+    answer.skip(answer.varint() - 1)
+    if answer.varint() < 2:
+        return -1
+    answer.skip(4)
+    return -1 if answer.take("h") != 0 else answer.take("i")
+
+
+def _ask(host: str, port: int, api_key: int, *, version: int, body: bytes, timeout_s: float) -> _Reader:
+    # header v1, of which v2 (flexible requests) is this and a tag section, which such a body brings along
+    frame = struct.pack(">hhih", api_key, version, 1, -1) + body
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        connection.sendall(struct.pack(">i", len(frame)) + frame)
+        (size,) = struct.unpack(">i", _receive(connection, 4))
+        if not 4 <= size <= _LARGEST_ANSWER:
+            raise ConnectionError(f"an answer of {size} bytes")
+        reader = _Reader(_receive(connection, size))
+    reader.skip(4)
+    return reader
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        chunk = connection.recv(size - len(received))
+        if not chunk:
+            raise ConnectionError("the node closed the connection")
+        received += chunk
+    return bytes(received)

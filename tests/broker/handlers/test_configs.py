@@ -1,0 +1,247 @@
+"""Describing and altering configs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from raftlog.base.config import load_config, settings_of
+from raftlog.base.config_broker import NodeConfig
+from raftlog.base.config_topic import TopicConfig
+from raftlog.base.errors import RequestTimedOut
+from raftlog.metadata.requests import (
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigOp,
+    ConfigResult,
+    ConfigResults,
+)
+from raftlog.protocol.shapes import request_shapes
+from tests.broker.handlers.one_broker import Cluster, cluster_image, versions
+
+DESCRIBE, ALTER, INCREMENTAL, LIST = 32, 33, 44, 74
+TOPIC, BROKER = 2, 4
+
+
+def resource(version: int, kind: int, name: str, *keys: str) -> Any:
+    return request_shapes(DESCRIBE, version).DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=keys or None
+    )
+
+
+async def describe(cluster: Cluster, version: int, kind: int, name: str, *keys: str, **fields: Any) -> Any:
+    response = await cluster.call(
+        DESCRIBE, version, resources=(resource(version, kind, name, *keys),), **fields
+    )
+    (result,) = response.results
+    return result
+
+
+@pytest.mark.parametrize("version", versions(DESCRIBE))
+async def test_all_topic_configs_are_described(version: int) -> None:
+    """Every config of Kafka's, with Kafka's default on an untouched topic."""
+    result = await describe(Cluster(), version, TOPIC, "a")
+    told = {each.name: each for each in result.configs}
+    assert told.keys() == settings_of(TopicConfig).keys()
+    assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("604800000", 5)
+    assert told["min.insync.replicas"].value == "1"
+    assert not any(each.read_only or each.is_sensitive for each in result.configs)
+    if version >= 3:
+        assert (told["retention.ms"].config_type, told["cleanup.policy"].config_type) == (5, 7)
+        assert told["retention.ms"].documentation is None
+
+
+@pytest.mark.parametrize("version", versions(DESCRIBE))
+async def test_all_broker_configs_are_described(version: int) -> None:
+    """Every setting of this node; secrets have no value."""
+    cluster = Cluster()
+    cluster.broker.config = load_config(
+        {"node.id": "1", "num.partitions": "6", "raftlog.cluster.secret": "hush"}
+    )
+    result = await describe(cluster, version, BROKER, "1", include_synonyms=True)
+    told = {each.name: each for each in result.configs}
+    assert told.keys() == settings_of(NodeConfig).keys()
+    assert (told["num.partitions"].value, told["num.partitions"].config_source) == ("6", 4)
+    secret = told["raftlog.cluster.secret"]
+    assert (secret.value, secret.is_sensitive) == (None, True)
+    assert all(each.value is None for each in secret.synonyms)
+    assert told["node.id"].read_only
+
+
+async def test_sources_and_synonyms_are_told_nearest_first() -> None:
+    """topic > broker > cluster default > file > default (KIP-226)."""
+    configs = {
+        ("topic", "a"): {"retention.ms": "1"},
+        ("broker", "1"): {"log.retention.ms": "2"},
+        ("broker", ""): {"log.retention.ms": "3"},
+    }
+    cluster = Cluster(cluster_image(configs=configs))
+    result = await describe(cluster, 4, TOPIC, "a", "retention.ms", include_synonyms=True)
+    (config,) = result.configs
+    assert (config.value, config.config_source) == ("1", 1)
+    assert [(each.name, each.value, each.source) for each in config.synonyms][:3] == [
+        ("retention.ms", "1", 1),
+        ("log.retention.ms", "2", 2),
+        ("log.retention.ms", "3", 3),
+    ]
+    plain = await describe(cluster, 4, TOPIC, "a", "retention.ms")
+    assert plain.configs[0].synonyms == ()
+
+
+async def test_no_names_mean_all_configs() -> None:
+    """An empty list of names is taken like null, as in Kafka's ConfigHelper."""
+    make = request_shapes(DESCRIBE, 4)
+    asked = make.DescribeConfigsResource(resource_type=TOPIC, resource_name="a", configuration_keys=())
+    response = await Cluster().call(DESCRIBE, 4, resources=(asked,))
+    assert len(response.results[0].configs) == len(settings_of(TopicConfig))
+
+
+async def test_documentation_is_told_when_asked_for() -> None:
+    """include_documentation from version 3 on (KIP-569)."""
+    result = await describe(Cluster(), 4, TOPIC, "a", include_documentation=True)
+    assert all(each.documentation for each in result.configs)
+
+
+async def test_the_clusters_default_is_the_broker_without_a_name() -> None:
+    """Only what was set for all brokers."""
+    cluster = Cluster(cluster_image(configs={("broker", ""): {"log.retention.ms": "5"}}))
+    result = await describe(cluster, 4, BROKER, "")
+    assert [(each.name, each.value, each.config_source) for each in result.configs] == [
+        ("log.retention.ms", "5", 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind,name,code",
+    [
+        (TOPIC, "nope", 3),
+        (TOPIC, "no/pe", 17),
+        (BROKER, "2", 42),
+        (BROKER, "x", 42),
+        (8, "1", 42),
+        (99, "1", 42),
+    ],
+)
+async def test_what_cannot_be_described_says_why(kind: int, name: str, code: int) -> None:
+    """Each resource has its own error and message."""
+    result = await describe(Cluster(), 4, kind, name)
+    assert (result.error_code, result.resource_type, result.resource_name) == (code, kind, name)
+    assert result.error_message
+
+
+def altering(cluster: Cluster, *refused: ConfigResult) -> None:
+    def answer(request: AlterConfigs) -> ConfigResults:
+        codes = {(each.resource_type, each.resource_name): each for each in refused}
+        results = []
+        for each in request.alterations:
+            key = (each.resource_type, each.resource_name)
+            results.append(codes.get(key) or ConfigResult(*key))
+            if key not in codes and not request.validate_only:
+                values = {op.key: op.value for op in each.ops if op.value is not None}
+                cluster.image = msgspec.structs.replace(
+                    cluster.image, configs={**cluster.image.configs, key: values}
+                )
+        return ConfigResults(tuple(results))
+
+    cluster.answers[AlterConfigs] = answer
+
+
+def change(api_key: int, version: int, kind: int, name: str, *configs: tuple[Any, ...]) -> Any:
+    make = request_shapes(api_key, version)
+    fields = ("name", "value") if api_key == ALTER else ("name", "value", "config_operation")
+    return make.AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=tuple(make.AlterableConfig(**dict(zip(fields, each, strict=True))) for each in configs),
+    )
+
+
+@pytest.mark.parametrize("version", versions(INCREMENTAL))
+async def test_configs_are_altered_by_operations(version: int) -> None:
+    """SET, DELETE, APPEND and SUBTRACT reach the controller; each resource on its own (KIP-339)."""
+    cluster = Cluster()
+    altering(cluster, ConfigResult("broker", "", 40, "no such config"))
+    ops = (("a.set", "1", 0), ("a.delete", None, 1), ("a.append", "2", 2), ("a.subtract", "3", 3))
+    response = await cluster.call(
+        INCREMENTAL,
+        version,
+        resources=(
+            change(INCREMENTAL, version, TOPIC, "a", *ops),
+            change(INCREMENTAL, version, BROKER, "", ("x", "1", 0)),
+        ),
+    )
+    assert [
+        (each.resource_type, each.resource_name, each.error_code, each.error_message)
+        for each in response.responses
+    ] == [(TOPIC, "a", 0, None), (BROKER, "", 40, "no such config")]
+    (request,) = cluster.asked
+    assert not request.replace
+    assert request.alterations[0] == ConfigAlteration("topic", "a", tuple(ConfigOp(*op) for op in ops))
+
+
+@pytest.mark.parametrize("version", versions(ALTER))
+async def test_alter_configs_replaces_the_set(version: int) -> None:
+    """The old API: what is not named goes back to its default (KIP-133)."""
+    cluster = Cluster()
+    altering(cluster)
+    response = await cluster.call(
+        ALTER,
+        version,
+        resources=(change(ALTER, version, TOPIC, "a", ("retention.ms", "5")),),
+        validate_only=True,
+    )
+    assert response.responses[0].error_code == 0
+    assert cluster.asked == [
+        AlterConfigs((ConfigAlteration("topic", "a", (ConfigOp("retention.ms", "5"),)),), True, True)
+    ]
+
+
+MALFORMED = {
+    "no such type": (INCREMENTAL, [change(INCREMENTAL, 1, 16, "m", ("k", "v", 0))]),
+    "no such operation": (INCREMENTAL, [change(INCREMENTAL, 1, TOPIC, "a", ("k", "v", 4))]),
+    "set to null": (INCREMENTAL, [change(INCREMENTAL, 1, TOPIC, "a", ("k", None, 0))]),
+    "key twice": (INCREMENTAL, [change(INCREMENTAL, 1, TOPIC, "a", ("k", "1", 0), ("k", "2", 0))]),
+    "resource twice": (INCREMENTAL, [change(INCREMENTAL, 1, TOPIC, "a", ("k", "1", 0))] * 2),
+    "old API, null": (ALTER, [change(ALTER, 2, TOPIC, "a", ("k", None))]),
+    "old API, twice": (ALTER, [change(ALTER, 2, TOPIC, "a", ("k", "1"))] * 2),
+    "old API, key twice": (ALTER, [change(ALTER, 2, TOPIC, "a", ("k", "1"), ("k", "2"))]),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+async def test_malformed_alterations_never_reach_the_controller(name: str) -> None:
+    """INVALID_REQUEST with a message, one answer for each resource."""
+    api_key, resources = MALFORMED[name]
+    cluster = Cluster()
+    response = await cluster.call(api_key, 1 if api_key == INCREMENTAL else 2, resources=tuple(resources))
+    (result,) = response.responses
+    assert result.error_code == 42 and result.error_message
+    assert cluster.asked == []
+
+
+async def test_a_failed_request_fails_each_resource() -> None:
+    """Without a majority every resource has the retriable error."""
+    cluster = Cluster()
+    cluster.answers[AlterConfigs] = RequestTimedOut()
+    resources = (change(ALTER, 2, TOPIC, "a", ("k", "1")), change(ALTER, 2, TOPIC, "b", ("k", "1")))
+    response = await cluster.call(ALTER, 2, resources=resources)
+    assert [each.error_code for each in response.responses] == [7, 7]
+
+
+async def test_config_resources_are_listed() -> None:
+    """All types when none is named; version 0 asks for client metrics, of which there are none (KIP-1142)."""
+    cluster = Cluster()
+    everything = await cluster.call(LIST, 1, resource_types=())
+    assert [(each.resource_name, each.resource_type) for each in everything.config_resources] == [
+        ("a", TOPIC),
+        ("b", TOPIC),
+        ("1", BROKER),
+        ("2", BROKER),
+        ("3", BROKER),
+    ]
+    topics = await cluster.call(LIST, 1, resource_types=(TOPIC,))
+    assert [each.resource_name for each in topics.config_resources] == ["a", "b"]
+    assert (await cluster.call(LIST, 0)).config_resources == ()
+    assert (await cluster.call(LIST, 1, resource_types=(77,))).error_code == 35

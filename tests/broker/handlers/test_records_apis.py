@@ -1,0 +1,173 @@
+"""The small APIs around records: ListOffsets, OffsetForLeaderEpoch, DeleteRecords, InitProducerId, ApiVersions."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from raftlog.base.errors import OffsetNotAvailable
+from raftlog.broker.handlers import find_handler, served, warm_up
+from raftlog.protocol.apis import APIS, BUILT
+from raftlog.protocol.shapes import request_shapes
+from tests.broker.fakes import TOPIC, FakePartition, Pipe, World, batch, request
+
+
+def filled() -> FakePartition:
+    partition = FakePartition()
+    for _ in range(5):
+        partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
+    return partition
+
+
+def ask(pipe: Pipe, api_key: int, version: int, message: Any) -> Any:
+    pipe.send(request(api_key, version, 1, message))
+    return pipe.answer(api_key, version)
+
+
+def list_offsets(pipe: Pipe, version: int, *wanted: tuple[int, int]) -> list[tuple[int, int, int]]:
+    """(error, offset, timestamp) of each (partition, timestamp)."""
+    make = request_shapes(2, version)
+    partitions = tuple(
+        make.ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=-1)
+        for partition, timestamp in wanted
+    )
+    message = make.ListOffsetsRequest(
+        replica_id=-1, topics=(make.ListOffsetsTopic(name=TOPIC, partitions=partitions),)
+    )
+    (topic,) = ask(pipe, 2, version, message).topics
+    return [(each.error_code, each.offset, each.timestamp) for each in topic.partitions]
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+async def test_list_offsets_knows_latest_and_earliest_in_every_version(version: int) -> None:
+    """KIP-79: -1 and -2; an unknown partition is told for itself."""
+    pipe = World(filled()).connect()
+    assert list_offsets(pipe, version, (0, -1)) == [(0, 5, -1)]
+    assert list_offsets(pipe, version, (0, -2), (9, -1)) == [(0, 0, -1), (3, -1, -1)]
+
+
+async def test_a_timestamp_past_the_last_record_has_no_offset() -> None:
+    """KIP-79: offset -1 without an error."""
+    assert list_offsets(World(filled()).connect(), 5, (0, 10**13)) == [(0, -1, -1)]
+
+
+@pytest.mark.parametrize(("special", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
+async def test_special_timestamps_exist_from_a_version_on(special: int, since: int) -> None:
+    """KIP-734, 405, 1005: an older version's negative timestamp has no meaning."""
+    pipe = World(filled()).connect()
+    assert list_offsets(pipe, since, (0, special))[0][0] == 0
+    assert list_offsets(pipe, since - 1, (0, special))[0][0] == 35
+    assert list_offsets(pipe, 11, (0, -7))[0][0] == 35
+
+
+async def test_a_partition_named_twice_and_a_fresh_leader_are_errors_of_their_own() -> None:
+    """INVALID_REQUEST as Kafka does it; OFFSET_NOT_AVAILABLE of KIP-207 passes through."""
+    world = World(filled())
+    pipe = world.connect()
+    assert [each[0] for each in list_offsets(pipe, 5, (0, -1), (0, -2))] == [42, 42]
+    world.partition.error = OffsetNotAvailable()
+    assert list_offsets(pipe, 5, (0, -1)) == [(78, -1, -1)]
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+async def test_the_end_of_a_leader_epoch_is_told(version: int) -> None:
+    """KIP-320: consumers notice truncation by it."""
+    pipe = World(filled()).connect()
+    make = request_shapes(23, version)
+    partitions = tuple(
+        make.OffsetForLeaderPartition(partition=each, current_leader_epoch=-1, leader_epoch=4)
+        for each in (0, 8)
+    )
+    message = make.OffsetForLeaderEpochRequest(
+        topics=(make.OffsetForLeaderTopic(topic=TOPIC, partitions=partitions),)
+    )
+    (topic,) = ask(pipe, 23, version, message).topics
+    found = [(each.error_code, each.leader_epoch, each.end_offset) for each in topic.partitions]
+    assert found == [(0, 4, 5), (3, -1, -1)]
+
+
+async def delete(pipe: Pipe, *wanted: tuple[int, int]) -> list[tuple[int, int]]:
+    make = request_shapes(21, 2)
+    partitions = tuple(
+        make.DeleteRecordsPartition(partition_index=partition, offset=offset) for partition, offset in wanted
+    )
+    topics = (make.DeleteRecordsTopic(name=TOPIC, partitions=partitions),)
+    (topic,) = ask(pipe, 21, 2, make.DeleteRecordsRequest(topics=topics)).topics
+    return [(each.error_code, each.low_watermark) for each in topic.partitions]
+
+
+async def test_deleted_records_move_the_start_of_the_partition() -> None:
+    """KIP-107: up to the offset, -1 up to the high watermark, never past it."""
+    world = World(filled())
+    pipe = world.connect()
+    assert await delete(pipe, (0, 2), (7, 1)) == [(0, 2), (3, -1)]
+    assert await delete(pipe, (0, 6)) == [(1, -1)]
+    assert await delete(pipe, (0, -1)) == [(0, 5)]
+
+
+async def test_records_of_a_compacted_topic_are_not_deleted() -> None:
+    """KIP-107: POLICY_VIOLATION unless cleanup.policy has delete."""
+    world = World(filled())
+    world.partition.config = replace(world.partition.config, cleanup_policy=("compact",))
+    assert await delete(world.connect(), (0, 2)) == [(44, -1)]
+    assert world.partition.log_start_offset == 0
+
+
+async def init_producer_id(pipe: Pipe, version: int, transactional_id: str | None = None) -> Any:
+    make = request_shapes(22, version)
+    pipe.send(request(22, version, 1, make.InitProducerIdRequest(transactional_id=transactional_id)))
+    await asyncio.sleep(0)
+    await pipe.wait()
+    return pipe.answer(22, version)
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_an_idempotent_producer_gets_an_id_of_its_own(version: int) -> None:
+    """KIP-98: epoch 0; each request another id."""
+    world = World()
+    answers = [await init_producer_id(world.connect(), version) for _ in range(3)]
+    assert {(each.error_code, each.producer_epoch) for each in answers} == {(0, 0)}
+    assert len({each.producer_id for each in answers}) == 3
+    assert world.blocks == 1
+
+
+async def test_a_transactional_producer_is_told_that_there_are_no_transactions() -> None:
+    """UNSUPPORTED_VERSION is fatal to clients, as it should be; the log says which client it was."""
+    with capture_logs() as logs:
+        answer = await init_producer_id(World().connect(), 4, "tx")
+    assert (answer.error_code, answer.producer_id) == (35, -1)
+    assert logs[0]["event"] == "transactional_producer_refused"
+    assert (await init_producer_id(World().connect(), 4, "")).error_code == 42
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
+    """What is not built is not advertised."""
+    pipe = World().connect()
+    make = request_shapes(18, version)
+    message = make.ApiVersionsRequest(client_software_name="a-client", client_software_version="1.2.3")
+    answer = ask(pipe, 18, version, message)
+    assert answer.error_code == 0
+    listed = {each.api_key: each for each in answer.api_keys}
+    assert {0, 1, 2, 3, 18, 21, 22, 23} <= set(listed) <= BUILT
+    assert listed[1].max_version == APIS[1].max_version
+
+
+@pytest.mark.parametrize("name", ["", "-x", "x.", "a b", "ü"])
+async def test_a_client_must_name_itself_properly(name: str) -> None:
+    """KIP-511: INVALID_REQUEST for a name that could not stand in a metric."""
+    pipe = World().connect()
+    make = request_shapes(18, 3)
+    message = make.ApiVersionsRequest(client_software_name=name, client_software_version="1")
+    assert ask(pipe, 18, 3, message).error_code == 42
+
+
+def test_what_clients_are_likely_to_send_is_warmed_up() -> None:
+    """Every served API takes part; the second time costs next to nothing."""
+    warm_up()
+    for key in served():
+        assert find_handler(key) is not None

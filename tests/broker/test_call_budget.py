@@ -1,0 +1,157 @@
+"""The hot paths' price, counted in Python calls through the real partition and log: the same on every machine.
+
+Source: raftlog/ARCHITECTURE.md, "Cost": at most 25 calls for a produced partition, 20 for a fetched one. What a request
+costs apart from its partitions is budgeted here too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raftlog.base.config_topic import TopicConfig
+from raftlog.base.disk import RealDisk
+from raftlog.base.types import TopicPartition
+from raftlog.broker.handlers import find_handler
+from raftlog.metadata.image import PartitionState
+from raftlog.replication.partition import Partition
+from raftlog.storage.log import Log
+from tests.broker.fakes import TOPIC, TOPIC_ID, Pipe, World, fetch, produce
+from tests.replication.kit import NOW_MS, FakeHost, batch, registrations
+
+PRODUCED_PARTITION = 25
+FETCHED_PARTITION = 20
+REQUEST = 36
+"""From the transport's call to the response given back to it, apart from partitions."""
+
+PARTITIONS = 8
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return FakeHost(1, registrations([1]))
+
+
+@pytest.fixture
+async def pipe(host: FakeHost, tmp_path: Path) -> Pipe:
+    """Eight partitions that this broker leads alone."""
+    partitions = [lead(host, tmp_path, index) for index in range(PARTITIONS)]
+    world = World(*partitions)  # type: ignore[arg-type]
+    world.broker.env.wall_clock_ms = lambda: NOW_MS
+    return world.connect()
+
+
+def lead(host: FakeHost, folder: Path, index: int) -> Partition:
+    log = Log.open(
+        RealDisk(),
+        str(folder / f"{TOPIC}-{index}"),
+        config=TopicConfig(),
+        recovery_point=0,
+        clean=False,
+        topic_id=TOPIC_ID,
+        now_ms=NOW_MS,
+    )
+    partition = Partition(TopicPartition(TOPIC, index), UUID(int=7), log=log, host=host)
+    partition.reconcile(PartitionState((1,), (1,), 1, 3))
+    return partition
+
+
+def count_calls(call: Callable[[], Any]) -> Counter[str]:
+    """Return the raftlog functions that a call runs, with how often."""
+    calls: Counter[str] = Counter()
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and "raftlog/" in frame.f_code.co_filename:
+            calls[frame.f_code.co_qualname] += 1
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def feeding(pipe: Pipe, frame: bytes) -> Callable[[], None]:
+    """Only what the broker does for a frame that arrives in one piece."""
+
+    def feed() -> None:
+        connection = pipe.connection
+        connection.get_buffer(-1)[: len(frame)] = frame
+        connection.buffer_updated(len(frame))
+
+    return feed
+
+
+def price(small: Counter[str], large: Counter[str], more: int) -> tuple[float, float]:
+    """(calls for each partition, calls for the request without partitions)."""
+    each = (large.total() - small.total()) / more
+    return each, small.total() - each
+
+
+def frames(make: Callable[[int], bytes]) -> tuple[bytes, bytes]:
+    return make(1), make(PARTITIONS)
+
+
+async def test_a_produced_partition_costs_at_most_its_budget(pipe: Pipe, host: FakeHost) -> None:
+    """acks=-1, to the response: append, wait, flush, commit."""
+    records = bytes(batch("a" * 100))
+
+    def make(count: int) -> bytes:
+        return produce(1, *((each, records) for each in range(count)), acks=-1)
+
+    def cycle(frame: bytes) -> Counter[str]:
+        return count_calls(feeding(pipe, frame)) + count_calls(lambda: commit(host))
+
+    small, large = frames(make)
+    for frame in (small, large):
+        cycle(frame)
+    each, request = price(cycle(small), cycle(large), PARTITIONS - 1)
+    print(f"produce: {each} calls a partition, {request} a request")
+    print(cycle(large))
+    assert len(pipe.frames()) == 5
+    assert each <= PRODUCED_PARTITION
+    assert request <= REQUEST
+
+
+def commit(host: FakeHost) -> None:
+    """What a flusher tells partitions when a round is over; the round itself is not counted here."""
+    dirty, host.dirty = host.dirty, {}
+    for partition in dirty:
+        partition.note_flushed(partition.log.log_end_offset)
+
+
+async def test_a_fetched_partition_costs_at_most_its_budget(pipe: Pipe, host: FakeHost) -> None:
+    """Without a session, each partition with records; with a session, each that moved."""
+    for index in range(PARTITIONS):
+        for _ in range(3):
+            feeding(pipe, produce(1, (index, bytes(batch("a" * 100)))))()
+    commit(host)
+
+    def make(count: int) -> bytes:
+        return fetch(2, *((each, 1) for each in range(count)))
+
+    small, large = frames(make)
+    for frame in (small, large):
+        feeding(pipe, frame)()
+    pipe.frames()
+    each, request = price(
+        count_calls(feeding(pipe, small)), count_calls(feeding(pipe, large)), PARTITIONS - 1
+    )
+    print(f"fetch: {each} calls a partition, {request} a request")
+    print(count_calls(feeding(pipe, large)))
+    assert all(len(answer) > 200 for answer in pipe.frames())
+    assert each <= FETCHED_PARTITION
+    assert request <= REQUEST
+
+
+def test_hot_apis_have_handlers() -> None:
+    """The budget above is of the handlers that are served."""
+    assert find_handler(0) is not None and find_handler(1) is not None

@@ -1,0 +1,235 @@
+"""Group coordinators on real logs: found, read back, stood down, and true to what they answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    NotCoordinator,
+    UnknownMemberId,
+)
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset
+from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
+from raftlog.metadata.image import PartitionState, TopicState
+from raftlog.proof.simulator import SimLoop, simulate
+from tests.broker.group_world import TOPIC, World
+
+
+def run(story: Callable[[World], Awaitable[None]], *, with_topic: bool = True, **settings: object) -> None:
+    """Play a story on one broker."""
+
+    async def program(loop: SimLoop) -> None:
+        async def node() -> None:
+            world = World(host, with_topic=with_topic, **settings)
+            await asyncio.sleep(0.1)
+            await story(world)
+            await world.groups.close()
+
+        host = loop.host("b1")
+        await host.start(node())
+
+    simulate(program)
+
+
+def commit_of(offset: int, group_id: str = "g", topic: str = "t") -> CommitOffsets:
+    commits = (OffsetCommit(topic, 0, CommittedOffset(offset, 1, "text")),)
+    return CommitOffsets(group_id, MemberRef(""), -1, commits)
+
+
+def join_of(member_id: str = "", group_id: str = "g") -> JoinGroup:
+    return JoinGroup(
+        group_id, MemberRef(member_id), "c", "/h", 6_000, 6_000, "consumer", (("range", b"s"),), False
+    )
+
+
+async def join(world: World) -> str:
+    joined = await world.groups.join(join_of())
+    await world.groups.sync(SyncGroup("g", MemberRef(joined.member_id), 1, {joined.member_id: b"a"}))
+    return str(joined.member_id)
+
+
+def test_the_first_group_has_the_offsets_topic_made() -> None:
+    """50 compacted partitions, as many replicas as there are brokers (at most 3); made once for many askers."""
+
+    async def story(world: World) -> None:
+        found = await asyncio.gather(*(world.groups.find(f"g{index}") for index in range(5)))
+        assert found == [1] * 5
+        assert len(world.submitted) == 1
+        topic = world.submitted[0].topics[0]
+        assert (topic.name, topic.num_partitions, topic.replication_factor) == (
+            CONSUMER_OFFSETS_TOPIC,
+            50,
+            1,
+        )
+        assert topic.configs["cleanup.policy"] == "compact"
+        with pytest.raises(InvalidGroupId):
+            await world.groups.find("")
+
+    run(story, with_topic=False)
+
+
+def test_a_commit_survives_the_kill_of_every_node() -> None:
+    """What was answered is on disk: after a power loss the group is read back from the log alone."""
+
+    async def program(loop: SimLoop) -> None:
+        host = loop.host("b1")
+
+        async def first() -> str:
+            world = World(host)
+            await asyncio.sleep(0.1)
+            for offset in range(20):
+                assert await world.groups.commit(commit_of(offset, group_id=f"g{offset % 3}")) == (0,)
+            return await join(world)
+
+        async def second(member_id: str) -> None:
+            world = World(host)
+            await asyncio.sleep(0.1)
+            for index, offset in enumerate((18, 19, 17)):
+                group = await world.groups.read(f"g{index}")
+                committed = group.offsets["t", 0]
+                assert (committed.offset, committed.metadata) == (offset, "text")
+            assert (await world.groups.read("g")).state == STABLE
+            await world.groups.heartbeat("g", MemberRef(member_id), 1)
+            assert [each.group_id for each in await world.groups.read_all()] == ["g1", "g", "g0", "g2"]
+
+        member_id = await host.start(first())
+        loop.crash(host)
+        await host.start(second(member_id))
+
+    for seed in range(5):
+        simulate(program, seed=seed)
+
+
+def test_requests_wait_until_the_partition_is_read_back() -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS while the log is read, and until all it holds is committed."""
+
+    async def story(world: World) -> None:
+        await world.groups.commit(commit_of(1))
+        world.partition_host.flushes = False
+        with pytest.raises(CoordinatorNotAvailable, match="in time"):
+            await world.groups.commit(commit_of(2))
+        world.publish(leader=1)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.groups.read("g")
+        await asyncio.sleep(1)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.groups.read("g")
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.groups.read_all()
+        world.partition_host.flushes = True
+        for partition in world.replicas.partitions.values():
+            world.partition_host.flush(partition)
+        await asyncio.sleep(0.1)
+        assert (await world.groups.read("g")).offsets["t", 0].offset == 2
+
+    run(story)
+
+
+def test_a_broker_that_lost_the_partition_says_so() -> None:
+    """NOT_COORDINATOR for those who wait and those who come; the next leadership reads everything back."""
+
+    async def story(world: World) -> None:
+        await world.groups.commit(commit_of(1))
+        world.partition_host.flushes = False
+        waiting = asyncio.ensure_future(world.groups.commit(commit_of(2)))
+        await asyncio.sleep(0.1)
+        world.publish(leader=2)
+        with pytest.raises(NotCoordinator):
+            await waiting
+        with pytest.raises(NotCoordinator):
+            await world.groups.read("g")
+        assert await world.groups.find("g") == 2
+        assert await world.groups.read_all() == []
+        world.partition_host.flushes = True
+        world.publish(leader=1)
+        await asyncio.sleep(0.2)
+        assert (await world.groups.read("g")).offsets["t", 0].offset in (1, 2)
+
+    run(story)
+
+
+def test_a_replica_that_fails_ends_the_tenure_before_the_metadata_does() -> None:
+    """A disk that refuses a write makes the commit fail with NOT_COORDINATOR, not vanish."""
+
+    async def story(world: World) -> None:
+        await world.groups.commit(commit_of(1))
+        world.disk.fail("write")
+        with pytest.raises(NotCoordinator):
+            await world.groups.commit(commit_of(2))
+        await asyncio.sleep(0.1)
+        with pytest.raises(NotCoordinator):
+            await world.groups.read("g")
+
+    run(story)
+
+
+def test_without_the_topic_nobody_coordinates() -> None:
+    """NOT_COORDINATOR before the offsets topic exists; COORDINATOR_NOT_AVAILABLE for a partition without leader."""
+
+    async def story(world: World) -> None:
+        with pytest.raises(NotCoordinator):
+            await world.groups.read("g")
+        world.publish(leader=-1)
+        with pytest.raises(CoordinatorNotAvailable):
+            await world.groups.find("g")
+
+    run(story, with_topic=False)
+
+
+def test_a_silent_member_is_taken_out_and_a_heartbeating_one_stays() -> None:
+    """Sessions of 6 s are looked at twice a second."""
+
+    async def story(world: World) -> None:
+        member = MemberRef(await join(world))
+        for _ in range(5):
+            await asyncio.sleep(4)
+            await world.groups.heartbeat("g", member, 1)
+        await asyncio.sleep(7)
+        with pytest.raises(UnknownMemberId):
+            await world.groups.heartbeat("g", member, 1)
+        assert (await world.groups.read("g")).state == EMPTY
+
+    run(story)
+
+
+def test_a_paused_broker_does_not_throw_its_members_out() -> None:
+    """After a SIGSTOP of a minute the member has what was left of its session."""
+
+    async def program(loop: SimLoop) -> None:
+        host = loop.host("b1")
+        world: list[World] = []
+
+        async def node() -> str:
+            world.append(World(host))
+            await asyncio.sleep(0.1)
+            return await join(world[0])
+
+        member_id = await host.start(node())
+        loop.pause(host)
+        await asyncio.sleep(60)
+        loop.resume(host)
+        await asyncio.sleep(1)
+        await host.start(world[0].groups.heartbeat("g", MemberRef(member_id), 1))
+
+    simulate(program)
+
+
+def test_a_deleted_topic_takes_its_offsets_along() -> None:
+    """Also one that was made again under the same name."""
+
+    async def story(world: World) -> None:
+        other = TopicState("u", TOPIC.topic_id, (PartitionState((1,), (1,), 1),))
+        world.publish(topics={"t": TOPIC, "u": other})
+        await world.groups.commit(commit_of(1))
+        await world.groups.commit(commit_of(2, topic="u"))
+        world.publish(topics={"u": other})
+        assert list((await world.groups.read("g")).offsets) == [("u", 0)]
+
+    run(story)

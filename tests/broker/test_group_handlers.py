@@ -1,0 +1,305 @@
+"""Group APIs in every version, through the bytes of the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raftlog.broker.handlers import (
+    describe_groups,
+    find_coordinator,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_fetch,
+    sync_group,
+)
+from raftlog.proof.simulator import SimLoop, simulate
+from raftlog.protocol.apis import APIS
+from tests.broker.group_world import TOPIC_ID, World
+
+
+def play(story: Callable[[World], Awaitable[None]], **settings: Any) -> None:
+    async def program(loop: SimLoop) -> None:
+        async def node() -> None:
+            world = World(host, **settings)
+            await asyncio.sleep(0.1)
+            await story(world)
+
+        host = loop.host("b1")
+        await host.start(node())
+
+    simulate(program)
+
+
+def versions(handler: Any) -> Any:
+    api = APIS[handler.API_KEY]
+    return pytest.mark.parametrize("version", range(api.min_version, api.max_version + 1))
+
+
+async def join(world: World, version: int = 5, member_id: str = "", **fields: Any) -> Any:
+    protocols = [{"_": "JoinGroupRequestProtocol", "name": "range", "metadata": b"sub"}]
+    fields = {"session_timeout": 10_000, "rebalance_timeout": 60_000, "protocols": protocols, **fields}
+    return await world.call(
+        join_group, version, group_id="g", member_id=member_id, protocol_type="consumer", **fields
+    )
+
+
+async def sync(world: World, member_id: str, generation: int, version: int = 3) -> Any:
+    assignments = [{"_": "SyncGroupRequestAssignment", "member_id": member_id, "assignment": b"mine"}]
+    return await world.call(
+        sync_group,
+        version,
+        group_id="g",
+        generation_id=generation,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=assignments,
+    )
+
+
+async def stable(world: World) -> tuple[str, int]:
+    required = await join(world)
+    joined = await join(world, member_id=required.member_id)
+    await sync(world, joined.member_id, joined.generation_id)
+    return joined.member_id, joined.generation_id
+
+
+async def commit(
+    world: World, version: int, *partitions: tuple[int, int, str | None], **fields: Any
+) -> list[int]:
+    rows = [
+        {
+            "_": "OffsetCommitRequestPartition",
+            "partition_index": index,
+            "committed_offset": offset,
+            "committed_leader_epoch": 4,
+            "committed_metadata": metadata,
+        }
+        for index, offset, metadata in partitions
+    ]
+    topic = {"_": "OffsetCommitRequestTopic", "name": "t", "topic_id": TOPIC_ID, "partitions": rows}
+    topic.update({name: fields.pop(name) for name in ("name", "topic_id") if name in fields})
+    fields = {"group_id": "g", "member_id": "", "generation_id_or_member_epoch": -1, **fields}
+    response = await world.call(offset_commit, version, topics=[topic], **fields)
+    return [int(each.error_code) for each in response.topics[0].partitions]
+
+
+@versions(join_group)
+def test_join_group(version: int) -> None:
+    """v4 and later need two steps; before v4 one is enough; a refusal names its error."""
+
+    async def story(world: World) -> None:
+        joined = await join(world, version)
+        if version >= 4:
+            assert (int(joined.error_code), joined.generation_id) == (79, -1)
+            joined = await join(world, version, joined.member_id)
+        assert (int(joined.error_code), joined.generation_id, joined.protocol_name) == (0, 1, "range")
+        assert joined.leader == joined.member_id == joined.members[0].member_id
+        assert bytes(joined.members[0].metadata) == b"sub"
+        if version >= 7:
+            assert joined.protocol_type == "consumer"
+        second = await join(world, version)
+        assert (int(second.error_code), second.members) == (81, ())
+        described = await world.groups.read("g")
+        member = described.membership.members[joined.member_id]
+        assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
+        assert member.rebalance_timeout_ms == (60_000 if version >= 1 else 10_000)
+
+    play(story)
+
+
+@versions(sync_group)
+def test_sync_group(version: int) -> None:
+    """The leader's assignment comes back; another generation is refused."""
+
+    async def story(world: World) -> None:
+        member_id = (await join(world, 3)).member_id
+        response = await sync(world, member_id, 1, version)
+        assert (int(response.error_code), bytes(response.assignment)) == (0, b"mine")
+        if version >= 5:
+            assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
+        assert int((await sync(world, member_id, 2, version)).error_code) == 22
+
+    play(story)
+
+
+@versions(heartbeat)
+def test_heartbeat(version: int) -> None:
+    """0 for a member, UNKNOWN_MEMBER_ID for a stranger, INVALID_GROUP_ID without a group."""
+
+    async def story(world: World) -> None:
+        member_id, generation = await stable(world)
+
+        async def beat(who: str, group_id: str = "g") -> int:
+            response = await world.call(
+                heartbeat, version, group_id=group_id, generation_id=generation, member_id=who
+            )
+            return int(response.error_code)
+
+        assert [await beat(member_id), await beat("x"), await beat(member_id, "")] == [0, 25, 24]
+
+    play(story)
+
+
+@versions(leave_group)
+def test_leave_group(version: int) -> None:
+    """From v3 on each member has its own answer."""
+
+    async def story(world: World) -> None:
+        member_id, _ = await stable(world)
+        if version < 3:
+            gone = await world.call(leave_group, version, group_id="g", member_id=member_id)
+            again = await world.call(leave_group, version, group_id="g", member_id=member_id)
+            assert (int(gone.error_code), int(again.error_code)) == (0, 25)
+        else:
+            members = [{"_": "MemberIdentity", "member_id": each} for each in (member_id, "stranger")]
+            response = await world.call(leave_group, version, group_id="g", members=members)
+            assert int(response.error_code) == 0
+            assert [int(each.error_code) for each in response.members] == [0, 25]
+            refused = await world.call(leave_group, version, group_id="", members=members)
+            assert int(refused.error_code) == 24
+        assert (await world.groups.read("g")).state == "Empty"
+
+    play(story)
+
+
+@versions(offset_commit)
+def test_offset_commit(version: int) -> None:
+    """Each partition has its own answer: kept, text too long, no such partition, no such topic."""
+
+    async def story(world: World) -> None:
+        codes = await commit(world, version, (0, 5, "text"), (1, 6, "x" * 4097), (3, 7, ""), (2, 8, None))
+        assert codes == [0, 12, 3, 0]
+        offsets = (await world.groups.read("g")).offsets
+        assert {key[1]: (each.offset, each.metadata) for key, each in offsets.items()} == {
+            0: (5, "text"),
+            2: (8, ""),
+        }
+        assert offsets["t", 0].leader_epoch == (4 if version >= 6 else -1)
+        unknown = await commit(world, version, (0, 5, ""), name="nope", topic_id=UUID(int=99))
+        assert unknown == [100 if version >= 10 else 3]
+        stranger = await commit(world, version, (0, 5, ""), member_id="x", generation_id_or_member_epoch=3)
+        assert stranger == [25]
+
+    play(story)
+
+
+def fetch_fields(version: int, topics: list[Any] | None) -> dict[str, Any]:
+    entity = "OffsetFetchRequestTopic" if version < 8 else "OffsetFetchRequestTopics"
+    rows = topics and [
+        {"_": entity, "name": name, "partition_indexes": partitions}
+        | ({"topic_id": topic_id} if version >= 8 else {})
+        for name, topic_id, partitions in topics
+    ]
+    if version < 8:
+        return {"group_id": "g", "topics": rows}
+    groups = [{"_": "OffsetFetchRequestGroup", "group_id": each, "topics": rows} for each in ("g", "h")]
+    return {"groups": groups}
+
+
+@versions(offset_fetch)
+def test_offset_fetch(version: int) -> None:
+    """Committed positions come back with their text, others as -1; null topics bring everything."""
+
+    async def story(world: World) -> None:
+        await commit(world, 8, (0, 5, "text"), (2, 8, ""))
+
+        async def fetch(topics: list[Any] | None) -> Any:
+            response = await world.call(offset_fetch, version, **fetch_fields(version, topics))
+            return response if version < 8 else response.groups[0]
+
+        found = await fetch([("t", TOPIC_ID, (0, 1))])
+        rows = [
+            (each.partition_index, each.committed_offset, each.metadata, int(each.error_code))
+            for each in found.topics[0].partitions
+        ]
+        assert rows == [(0, 5, "text", 0), (1, -1, "", 0)]
+        if version >= 5:
+            assert [each.committed_leader_epoch for each in found.topics[0].partitions] == [4, -1]
+        if version >= 2:
+            assert int(found.error_code) == 0
+            everything = await fetch(None)
+            assert [each.partition_index for each in everything.topics[0].partitions] == [0, 2]
+        if version >= 10:
+            unknown = await fetch([("", UUID(int=99), (0,))])
+            assert int(unknown.topics[0].partitions[0].error_code) == 100
+        world.publish(leader=2)
+        lost = await fetch([("t", TOPIC_ID, (0,))])
+        code = lost.topics[0].partitions[0].error_code if version < 2 else lost.error_code
+        assert int(code) == 16
+
+    play(story)
+
+
+@versions(find_coordinator)
+def test_find_coordinator(version: int) -> None:
+    """The leader of the group's partition on the listener asked; other coordinator types are refused."""
+
+    async def story(world: World) -> None:
+        async def find(key: str, key_type: int = 0) -> Any:
+            fields = {"key": key} if version < 4 else {"coordinator_keys": [key, "other"]}
+            if version >= 1:
+                fields["key_type"] = key_type
+            response = await world.call(find_coordinator, version, **fields)
+            return response if version < 4 else response.coordinators[0]
+
+        found = await find("g")
+        assert (int(found.error_code), int(found.node_id), found.host, found.port) == (0, 1, "b1", 9092)
+        assert int((await find("")).error_code) == 24
+        if version >= 1:
+            refused = await find("txn", 1)
+            assert int(refused.error_code) == 42
+            assert "not supported" in refused.error_message
+
+    play(story)
+
+
+@versions(describe_groups)
+def test_describe_groups(version: int) -> None:
+    """A stable group with its member; an unknown one is Dead, from v6 on GROUP_ID_NOT_FOUND."""
+
+    async def story(world: World) -> None:
+        member_id, _ = await stable(world)
+        response = await world.call(describe_groups, version, groups=["g", "unknown"])
+        known, unknown = response.groups
+        assert (known.group_state, known.protocol_type, known.protocol_data) == (
+            "Stable",
+            "consumer",
+            "range",
+        )
+        member = known.members[0]
+        assert (member.member_id, bytes(member.member_assignment)) == (member_id, b"mine")
+        assert (unknown.group_state, int(unknown.error_code)) == ("Dead", 69 if version >= 6 else 0)
+
+    play(story)
+
+
+@versions(list_groups)
+def test_list_groups(version: int) -> None:
+    """All groups; from v4 on filtered by state, from v5 on by type."""
+
+    async def story(world: World) -> None:
+        await stable(world)
+        await commit(world, 8, (0, 5, ""), group_id="simple")
+        listed = await world.call(list_groups, version)
+        names = {(each.group_id, each.protocol_type) for each in listed.groups}
+        assert names == {("g", "consumer"), ("simple", "")}
+        if version >= 4:
+            empty = await world.call(list_groups, version, states_filter=["empty"])
+            assert [(each.group_id, each.group_state) for each in empty.groups] == [("simple", "Empty")]
+        if version >= 5:
+            assert (await world.call(list_groups, version, types_filter=["consumer"])).groups == ()
+            assert len((await world.call(list_groups, version, types_filter=["Classic"])).groups) == 2
+        world.publish(leader=1)
+        loading = await world.call(list_groups, version)
+        assert int(loading.error_code) == 14
+
+    play(story)

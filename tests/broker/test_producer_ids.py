@@ -1,0 +1,86 @@
+"""raftlog.broker.producer_ids: each id once, the controller asked rarely and early."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raftlog.base.errors import CoordinatorLoadInProgress, NotController
+from raftlog.broker.producer_ids import FETCH_AHEAD, ProducerIds
+from raftlog.metadata.requests import ProducerIdBlock
+
+
+class Controller:
+    def __init__(self, count: int = 1000) -> None:
+        self.count = count
+        self.asked = 0
+        self.answering = asyncio.Event()
+        self.answering.set()
+        self.error: Exception | None = None
+
+    async def allocate(self) -> ProducerIdBlock:
+        self.asked += 1
+        number = self.asked
+        await self.answering.wait()
+        if self.error is not None:
+            raise self.error
+        return ProducerIdBlock(number * 10_000, self.count)
+
+
+async def test_ids_are_unique_over_blocks() -> None:
+    """KIP-98: two producers with one id would fence each other."""
+    controller = Controller()
+    subject = ProducerIds(controller.allocate)
+    given = [await subject.next() for _ in range(2500)]
+    assert len(set(given)) == 2500
+    assert controller.asked <= 4
+
+
+async def test_those_who_come_at_once_share_a_block() -> None:
+    """One question to the controller, however many producers start."""
+    controller = Controller()
+    controller.answering.clear()
+    subject = ProducerIds(controller.allocate)
+    waiting = [asyncio.ensure_future(subject.next()) for _ in range(50)]
+    await asyncio.sleep(0)
+    controller.answering.set()
+    assert len(set(await asyncio.gather(*waiting))) == 50
+    assert controller.asked == 1
+
+
+async def test_the_next_block_is_asked_for_before_it_is_needed() -> None:
+    """So that producers do not wait while there is no controller for a moment."""
+    controller = Controller()
+    subject = ProducerIds(controller.allocate)
+    for _ in range(1000 - FETCH_AHEAD):
+        await subject.next()
+    assert controller.asked == 1
+    await subject.next()
+    await asyncio.sleep(0)
+    assert controller.asked == 2
+
+
+async def test_without_a_controller_the_error_is_retriable_and_passes() -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS is what producers retry; the next call asks again."""
+    controller = Controller()
+    controller.error = NotController()
+    subject = ProducerIds(controller.allocate)
+    for _ in range(2):
+        with pytest.raises(CoordinatorLoadInProgress):
+            await subject.next()
+    controller.error = None
+    assert await subject.next() >= 10_000
+
+
+async def test_one_who_gives_up_does_not_cancel_the_block_for_the_others() -> None:
+    """A lost connection must not fail other producers."""
+    controller = Controller()
+    controller.answering.clear()
+    subject = ProducerIds(controller.allocate)
+    one, two = asyncio.ensure_future(subject.next()), asyncio.ensure_future(subject.next())
+    await asyncio.sleep(0)
+    one.cancel()
+    await asyncio.sleep(0)
+    controller.answering.set()
+    assert await two >= 10_000

@@ -1,0 +1,283 @@
+"""Three brokers in one simulation: followers fetch over connections, roles change, disks and brokers fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.world import World, play, until
+from tests.replication.kit import batch
+
+
+def test_a_record_reaches_every_replica_before_acks_all_is_answered() -> None:
+    """Flushed on every ISR member (ARCHITECTURE §4): all logs hold it when the producer hears."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.05)
+        outcome = await world[1].host.start(world[1].produce("a", "b"))
+        assert outcome == "committed"
+        assert [world[each].values() for each in (1, 2, 3)] == [["a", "b"]] * 3
+        assert [world[each].partition().log.flushed_end_offset for each in (1, 2, 3)] == [2, 2, 2]
+
+    play(story)
+
+
+def test_what_was_acknowledged_survives_the_power_loss_of_all() -> None:
+    """H3: unsynced bytes are lost everywhere at once; nothing acknowledged is among them."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.05)
+        for value in "abc":
+            assert await world[1].host.start(world[1].produce(value)) == "committed"
+        for broker in world.brokers.values():
+            broker.host.crash()
+        await world.start()
+        for each in world.brokers:
+            assert world[each].values() == ["a", "b", "c"]
+
+    for seed in range(3):
+        play(story, seed=seed)
+
+
+def test_a_new_leaders_followers_do_not_wait_out_their_long_poll() -> None:
+    """Failover: the follower that is parked at the new leader asks again at once when partitions come to it."""
+
+    async def story(world: World) -> float:
+        world.create("t", partitions=3)
+        await world.pass_time(2.0)
+        world[1].host.crash()
+        world.change("t", 0, leader=2, isr=(2, 3))
+        world.change("t", 1, isr=(2, 3))
+        began_at = world.loop.time()
+        await until(lambda: world[2].partition("t", 0).is_leader)
+        assert await world[2].host.start(world[2].produce("a")) == "committed"
+        return world.loop.time() - began_at
+
+    for seed in range(5):
+        assert play(story, seed=seed).result < 0.05
+
+
+def test_a_killed_follower_leaves_and_joins_the_isr() -> None:
+    """Shrink on lag, expand on catch-up, through AlterPartition; the producer waits for neither longer than the lag."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        world[3].host.crash(silent=True)
+        began_at = world.loop.time()
+        assert await world[1].host.start(world[1].produce("a")) == "committed"
+        assert 4.9 < world.loop.time() - began_at < 8
+        assert world.state().isr == (1, 2)
+        await world.start(3)
+        await until(lambda: world.state().isr == (1, 2, 3))
+        assert world[3].values() == ["a"]
+
+    play(story)
+
+
+def test_a_proposal_goes_on_until_a_controller_answers() -> None:
+    """No majority: nothing is half done; when it returns, the ISR changes."""
+
+    async def story(world: World) -> None:
+        world.controller_is_away = True
+        world.create(isr=(1,))
+        await world.pass_time(3)
+        assert world.state().isr == (1,)
+        world.controller_is_away = False
+        await until(lambda: set(world.state().isr) == {1, 2, 3})
+
+    play(story)
+
+
+def test_a_paused_follower_delays_only_its_own_partitions_isr() -> None:
+    """A hung follower does not stop the rest: partitions without it go on, the others after the lag time."""
+
+    async def story(world: World) -> None:
+        world.create()
+        world.create("other", replicas=(1, 2))
+        await world.pass_time(0.1)
+        world[3].host.pause()
+        began_at = world.loop.time()
+        assert await world[1].host.start(world[1].produce("a", topic="other")) == "committed"
+        assert world.loop.time() - began_at < 0.1
+        assert await world[1].host.start(world[1].produce("b")) == "committed"
+        world[3].host.resume()
+        await until(lambda: world.state().isr == (1, 2, 3))
+
+    play(story)
+
+
+def test_a_zombies_suffix_is_cut_when_it_comes_back() -> None:
+    """H5: the old leader wrote with acks=1 after it was replaced; it follows and truncates by epoch."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        await world[1].host.start(world[1].produce("a"))
+        world[1].host.pause()
+        world.change(leader=2, isr=(2, 3))
+        await until(lambda: world[2].partition().is_leader)
+        zombie = world[1].partition()
+        assert zombie.is_leader
+        world[1].host.process.context.run(
+            lambda: zombie.append_produced(batch("zombie"), acks=1, now_ms=1_767_225_600_000)
+        )
+        assert await world[2].host.start(world[2].produce("b")) == "committed"
+        world[1].host.resume()
+        await until(lambda: set(world.state().isr) == {1, 2, 3})
+        assert [world[each].values() for each in (1, 2, 3)] == [["a", "b"]] * 3
+
+    play(story)
+
+
+def test_log_directories_are_opened_once() -> None:
+    """Opening takes the clean-shutdown marker away: a second look would find an unclean stop."""
+
+    async def story(world: World) -> None:
+        volumes = tuple(world[1].replicas.logs.volumes)
+        world[1].replicas.logs.open_directories(None)
+        assert tuple(world[1].replicas.logs.volumes) == volumes
+
+    play(story, size=1)
+
+
+def test_a_failed_log_directory_stops_leading_and_is_reported() -> None:
+    """H16/H17: EIO on sync; no acknowledgement, no second sync, the directory's id goes into the heartbeats."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        world[1].host.disk.fail("sync")
+        outcome = await world[1].host.start(world[1].produce("a"))
+        assert outcome == "KafkaStorageError"
+        assert world[1].replicas.failed_directory_ids == world[1].replicas.directory_ids
+        world[1].host.disk.mend()
+        assert await world[1].host.start(world[1].produce("b")) == "KafkaStorageError"
+
+    play(story)
+
+
+def test_a_full_disk_refuses_writes_and_recovers_by_itself() -> None:
+    """H18: ENOSPC is no failure of the directory."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        world[1].host.disk.fail("write", error=28)
+        assert await world[1].host.start(world[1].produce("a")) == "KafkaStorageError"
+        world[1].host.disk.mend()
+        assert await world[1].host.start(world[1].produce("b")) == "committed"
+        assert world[1].replicas.failed_directory_ids == ()
+
+    play(story, size=1)
+
+
+def test_a_topic_made_again_under_its_name_is_another_log() -> None:
+    """Its id differs: the old files go first, nothing of them is served."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        await world[1].host.start(world[1].produce("old"))
+        world.delete("t")
+        world.create()
+        await world.pass_time(0.2)
+        assert await world[1].host.start(world[1].produce("new")) == "committed"
+        assert [world[each].values() for each in (1, 2, 3)] == [["new"]] * 3
+        assert world[1].host.disk.listdir("/data").count("t-0") == 1
+        assert not [name for name in world[1].host.disk.listdir("/data") if name.endswith("-delete")]
+
+    play(story)
+
+
+def test_a_topic_deleted_while_a_broker_was_down_is_removed_when_it_returns() -> None:
+    """A stray: its broker is unfenced in an image that does not know the topic."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        world[3].host.crash()
+        world.delete("t")
+        await world.start(3)
+        await until(lambda: "t-0" not in world[3].host.disk.listdir("/data"))
+        assert not world[3].replicas.partitions
+
+    play(story)
+
+
+def test_whose_records_they_are_is_as_durable_as_the_records() -> None:
+    """Power loss right after the first acknowledgement: the log is still known to be this topic's."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await until(lambda: world[1].replicas.partitions)
+        assert await world[1].host.start(world[1].produce("a")) == "committed"
+        world[1].host.crash()
+        await world.start(1)
+        assert world[1].partition().topic_id == world.image.topics["t"].topic_id
+        assert world[1].values() == ["a"]
+
+    for seed in range(5):
+        play(story, size=1, seed=seed)
+
+
+def test_a_restarted_broker_takes_no_role_of_its_earlier_life() -> None:
+    """Its own metadata may lag: until an image holds its new registration, it leads and follows nothing."""
+
+    async def story(world: World) -> None:
+        epoch, world[1].epoch = world[1].epoch, 999
+        world.create()
+        await world.pass_time(0.1)
+        assert not world[1].replicas.partitions
+        world[1].epoch = epoch
+        world.publish()
+        await until(lambda: world[1].replicas.partitions and world[1].partition().is_leader)
+
+    play(story)
+
+
+def test_a_clean_stop_leaves_a_marked_directory_and_high_watermarks() -> None:
+    """The next start trusts the files, and begins with the high watermark that it had."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        await world[1].host.start(world[1].produce("a"))
+        await world[1].host.start(world[1].stop())
+        assert world[1].host.disk.exists("/data/.kafka_cleanshutdown")
+        world[1].host.crash(power_loss=True)
+        await world.start(1)
+        assert world[1].partition().high_watermark == 1
+
+    play(story, size=1)
+
+
+def test_an_idle_cluster_fetches_only_as_often_as_the_long_poll_ends() -> None:
+    """Idle cost: one empty fetch per leader and replica.fetch.wait.max.ms, whatever the number of partitions."""
+
+    async def story(world: World) -> int:
+        world.create(partitions=30)
+        await world.pass_time(2)
+        fetcher = world[1].replicas.peers.fetchers[2]
+        before = fetcher.fetches
+        await world.pass_time(10)
+        return fetcher.fetches - before
+
+    assert play(story).result == pytest.approx(20, abs=2)
+
+
+def test_same_seed_same_run() -> None:
+    """The data plane brings no chance of its own."""
+
+    async def story(world: World) -> None:
+        world.create(partitions=3)
+        for broker in world.brokers.values():
+            broker.server.nonce = broker.replicas.peers.nonce = bytes
+        await world.pass_time(0.5)
+        for each in (1, 2, 3):
+            await world[each].host.start(world[each].produce("a", index=each - 1))
+        world[2].host.crash()
+        await world.pass_time(1)
+
+    assert play(story, seed=4).digest == play(story, seed=4).digest

@@ -1,0 +1,252 @@
+"""raftlog.broker.server on real sockets: asyncio's loop and uvloop's, listeners, limits, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from socket import SO_KEEPALIVE, SO_RCVBUF, SOL_SOCKET
+from typing import Any
+
+import pytest
+import uvloop
+from structlog.testing import capture_logs
+
+from raftlog.base.config_network import Listener
+from raftlog.broker.peer_auth import prove_membership
+from raftlog.broker.peer_channel import PeerChannel
+from raftlog.broker.server import ListenerUnavailable
+from raftlog.protocol.codec import decode_response
+from raftlog.protocol.shapes import request_shapes
+from raftlog.replication.host import ReplicaId
+from tests.broker.fakes import LISTENER, World, batch, fetch, produce, request
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+LOCAL = Listener(LISTENER, "127.0.0.1", 0)
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Run a coroutine on each kind of loop."""
+
+    def run_on(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+            runner.run(asyncio.wait_for(main, 20))
+
+    return run_on
+
+
+class Client:
+    """Raw frames over a socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def answer(self) -> memoryview:
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return memoryview(await self.reader.readexactly(size))
+
+    async def is_closed(self) -> bool:
+        try:
+            return await self.reader.read(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+@asynccontextmanager
+async def serving(world: World) -> AsyncIterator[Callable[[], Coroutine[Any, Any, Client]]]:
+    (endpoint,) = await world.server.start([LOCAL])
+    clients: list[Client] = []
+
+    async def connect() -> Client:
+        client = Client(*await asyncio.open_connection("127.0.0.1", endpoint.port, limit=1 << 24))
+        clients.append(client)
+        return client
+
+    try:
+        yield connect
+    finally:
+        for client in clients:
+            client.writer.close()
+        await world.server.stop(grace_s=0)
+
+
+def api_versions(correlation_id: int) -> bytes:
+    make = request_shapes(18, 3)
+    message = make.ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    return request(18, 3, correlation_id, message)
+
+
+def test_large_and_small_requests_are_served_over_a_socket(run: Any) -> None:
+    """Produced bytes come back as they were, whatever their size."""
+
+    async def main() -> None:
+        world = World()
+        async with serving(world) as connect:
+            client = await connect()
+            data = [batch(1, size, 0x30 + number) for number, size in enumerate((10, 5_000_000, 300_000, 0))]
+            for number, each in enumerate(data):
+                client.writer.write(produce(number, (0, each), acks=-1))
+            for number in range(len(data)):
+                assert decode_response(0, 9, await client.answer())[0] == number
+            client.writer.write(fetch(9, (0, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24))
+            _, answer = decode_response(1, 12, await client.answer())
+            assert bytes(answer.responses[0].partitions[0].records) == b"".join(data)
+
+    run(main())
+
+
+def test_a_client_that_never_reads_costs_a_bounded_amount(run: Any) -> None:
+    """Requests stop being handled when responses pile up; the client is served on when it reads."""
+
+    async def main() -> None:
+        world = World()
+        for _ in range(4):
+            world.partition.append_produced(memoryview(batch(1, 1 << 20)), acks=1, now_ms=0)
+        async with serving(world) as connect:
+            client, other = await connect(), await connect()
+            count = 30
+            client.writer.writelines(
+                fetch(each, (0, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24) for each in range(count)
+            )
+            other.writer.write(api_versions(1))
+            await other.answer()
+            assert world.partition.reads < count // 2
+            for each in range(count):
+                assert decode_response(1, 12, await client.answer())[0] == each
+            assert world.partition.reads == count
+
+    run(main())
+
+
+def test_a_foreign_protocol_is_closed_and_others_are_not_disturbed(run: Any) -> None:
+    """An HTTP request on the Kafka port."""
+
+    async def main() -> None:
+        world = World()
+        async with serving(world) as connect:
+            client, stranger = await connect(), await connect()
+            with capture_logs() as logs:
+                stranger.writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert await stranger.is_closed()
+            assert [line["event"] for line in logs] == ["framing_lost"]
+            client.writer.write(api_versions(1))
+            assert await client.answer()
+
+    run(main())
+
+
+def test_stop_lets_open_produce_requests_finish(run: Any) -> None:
+    """What was appended is acknowledged if it is committed within the grace; waiting fetches just end."""
+
+    async def main() -> None:
+        world = World()
+        world.partition.auto_commit = False
+        async with serving(world) as connect:
+            producer, consumer = await connect(), await connect()
+            producer.writer.write(produce(1, (0, batch()), acks=-1))
+            consumer.writer.write(fetch(1, (0, 1), max_wait_ms=60_000))
+            while not (world.partition.waiters and world.partition.parked):
+                await asyncio.sleep(0)
+            stopping = asyncio.ensure_future(world.server.stop(grace_s=5))
+            await consumer.is_closed()
+            world.partition.commit()
+            assert decode_response(0, 9, await producer.answer())[0] == 1
+            assert await producer.is_closed()
+            await stopping
+            assert not world.server.connections
+
+    run(main())
+
+
+async def test_a_port_in_use_is_named() -> None:
+    """With listener, address and reason, and nothing stays open."""
+    world = World()
+    async with serving(World()) as connect:
+        client = await connect()
+        port = client.writer.get_extra_info("peername")[1]
+        taken = Listener("OUTSIDE", "127.0.0.1", port)
+        with pytest.raises(ListenerUnavailable, match=f"OUTSIDE://127.0.0.1:{port}: .*in use"):
+            await world.server.start([LOCAL, taken])
+    assert world.server.counters.open_connections == 0
+
+
+async def test_every_interface_with_any_port_has_one_port() -> None:
+    """The port that is told to the controller must be the one that all can reach."""
+    world = World()
+    (endpoint,) = await world.server.start([Listener(LISTENER, "", 0)])
+    assert endpoint.port > 0
+    assert len(world.server._servers[0].sockets) == 1
+    await world.server.stop(grace_s=0)
+
+
+@pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])
+async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
+    """max.connections and max.connections.per.ip; who is connected stays."""
+    world = World(**{limit: 1})
+    async with serving(world) as connect:
+        first = await connect()
+        first.writer.write(api_versions(1))
+        assert await first.answer()
+        with capture_logs() as logs:
+            second = await connect()
+            assert await second.is_closed()
+        assert logs[0]["event"] == "connection_refused"
+        first.writer.write(api_versions(2))
+        assert await first.answer()
+        assert world.server.counters.refused == 1
+
+
+async def test_an_idle_connection_is_closed_in_time() -> None:
+    """connections.max.idle.ms."""
+    world = World(connections_max_idle_ms=100)
+    async with serving(world) as connect:
+        client = await connect()
+        async with asyncio.timeout(5):
+            assert await client.is_closed()
+    assert world.server.counters.idle_closed == 1
+
+
+async def test_a_follower_proves_itself_over_its_channel() -> None:
+    """The two ends of raftlog's own connections fit together."""
+    world = World()
+    async with serving(world):
+        port = world.server.endpoints[0].port
+        loop = asyncio.get_running_loop()
+        channel = PeerChannel(max_frame_bytes=1 << 20, on_lost=lambda error: None)
+        await loop.create_connection(lambda: channel, "127.0.0.1", port)
+        await prove_membership(channel.ask, secret=b"secret", own=ReplicaId(2, 12), server_id=1)
+        (connection,) = world.server.connections
+        assert connection.peer == ReplicaId(2, 12)
+        channel.close()
+
+
+async def test_socket_buffers_are_the_kernels_unless_the_operator_says_otherwise() -> None:
+    """socket.receive.buffer.bytes; Linux doubles what is asked for."""
+    found = []
+    for given in ({}, {"socket.receive.buffer.bytes": "20000"}):
+        world = World(given=given)
+        async with serving(world) as connect:
+            client = await connect()
+            client.writer.write(api_versions(1))
+            await client.answer()
+            (connection,) = world.server.connections
+            assert connection._transport is not None
+            socket = connection._transport.get_extra_info("socket")
+            found.append(socket.getsockopt(SOL_SOCKET, SO_RCVBUF))
+            assert socket.getsockopt(SOL_SOCKET, SO_KEEPALIVE) == 1
+    assert found[0] > 40_000 == found[1]
+
+
+async def test_counters_count() -> None:
+    """What an operator sees of the listeners."""
+    world = World()
+    async with serving(world) as connect:
+        client = await connect()
+        client.writer.write(api_versions(1) + produce(2, (0, batch())))
+        await client.answer()
+        await client.answer()
+        counters = world.server.counters
+        assert (counters.connections, counters.open_connections) == (1, 1)
+        assert counters.requests == {18: 1, 0: 1}
+        assert counters.bytes_received == len(api_versions(1) + produce(2, (0, batch())))

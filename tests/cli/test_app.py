@@ -1,0 +1,123 @@
+"""Claims about the command line as a whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from raftlog.base.config import NodeConfig, settings_of
+from raftlog.cli.app import app
+
+HEAVY = (
+    "kio",
+    "confluent_kafka",
+    "aiohttp",
+    "structlog",
+    "pysyncobj",
+    "asyncio",
+    "raftlog.base.config",
+    "kafka",
+)
+
+
+def run(*arguments: str) -> str:
+    """Return what a command prints; it must succeed."""
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_help_loads_nothing_that_only_a_sub_command_needs():
+    """`raftlog --help` answers at once: start-up is imports, so these are what is counted, and not seconds."""
+    code = f"""
+import sys
+sys.argv = ["raftlog", "--help"]
+from raftlog.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+sys.stderr.write(",".join(name for name in {HEAVY!r} if name in sys.modules))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "demo" in result.stdout and "server" in result.stdout
+    assert result.stderr == ""
+
+
+def test_the_servers_path_does_not_load_typer():
+    """A node's start-up time counts towards a cluster's; argparse is enough for three options."""
+    code = """
+import sys
+sys.argv = ["raftlog", "server", "--override", "nonsense"]
+from raftlog.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 2
+assert "typer" not in sys.modules and "rich" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+
+def test_the_module_runs_like_the_script():
+    """python -m raftlog is raftlog."""
+    result = subprocess.run(
+        [sys.executable, "-m", "raftlog", "version"], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.startswith("raftlog ")
+
+
+def test_the_config_table_is_printed_whole_in_each_form():
+    """People, machines and the README read the same rows."""
+    names = set(settings_of(NodeConfig))
+    assert {row["name"] for row in json.loads(run("config", "--json"))} == names
+    markdown = run("config", "--markdown")
+    text = run("config")
+    for name in names:
+        assert f"| `{name}` |" in markdown
+        assert name in text
+
+
+def test_topic_configs_are_a_table_of_their_own():
+    """35 of them."""
+    assert len(json.loads(run("config", "--topics", "--json"))) == 35
+
+
+def test_format_names_the_cluster_once_and_refuses_another(tmp_path):
+    """kafka-storage format, without ceremony: the same folder keeps its id."""
+    config = tmp_path / "node.properties"
+    config.write_text(f"log.dirs={tmp_path}/a,{tmp_path}/b\n")
+    run("format", "--config", str(config), "--cluster-id", "one")
+    first = (tmp_path / "a" / "meta.properties").read_text()
+    assert "cluster.id=one" in first and "version=1" in first and "node.id=1" in first
+    assert "cluster.id=one" in (tmp_path / "b" / "meta.properties").read_text()
+    assert "formatted already" in run("format", "--config", str(config))
+    result = CliRunner().invoke(app, ["format", "--config", str(config), "--cluster-id", "two"])
+    assert result.exit_code == 4
+    assert (tmp_path / "a" / "meta.properties").read_text() == first
+
+
+@pytest.mark.parametrize("command", [["topic", "list"], ["topic", "create", "t"], ["consume", "-t", "t"]])
+def test_no_broker_is_a_clear_error_with_its_own_exit_code(command):
+    """6: timeout or unreachable."""
+    quick = ["-X", "socket.connection.setup.timeout.ms=1000", "-X", "log_level=0"]
+    code = f"""
+import sys
+sys.argv = ["raftlog", *{command!r}, "-b", "127.0.0.1:1", *{quick!r}]
+import raftlog.cli.clients as clients
+clients.METADATA_TIMEOUT_S = 0.3
+import raftlog.cli.topic as topic
+topic.TIMEOUT_S = 0.3
+from raftlog.cli import main
+main()
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 6, result.stderr
+    assert result.stderr.startswith("raftlog: ")
+    assert "Traceback" not in result.stderr

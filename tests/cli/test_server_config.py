@@ -1,0 +1,65 @@
+"""Claims about `raftlog server` before a node runs: how a config reaches it, and how it refuses a faulty one."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.cli.server import parser, read_config
+
+
+def test_a_properties_file_a_toml_file_and_overrides_reach_the_node(tmp_path, monkeypatch):
+    """Precedence: file < environment < flag."""
+    monkeypatch.setenv("RAFTLOG_MIN_INSYNC_REPLICAS", "2")
+    for name, text in (("node.properties", "num.partitions=3\n"), ("node.toml", "num.partitions = 3\n")):
+        path = tmp_path / name
+        path.write_text(text)
+        config = read_config(path, ["default.replication.factor=2"])
+        assert (config.num_partitions, config.default_replication_factor, config.min_insync_replicas) == (
+            3,
+            2,
+            2,
+        )
+
+
+def test_every_fault_of_every_layer_is_printed_and_the_exit_code_is_2(tmp_path, capsys):
+    """All faults at once, by name; nothing was started."""
+    path = tmp_path / "node.properties"
+    path.write_text("num.partitons=3\nlisteners=nowhere\n")
+    with pytest.raises(SystemExit) as caught:
+        read_config(path, ["min.insync.replicas=0", "nonsense"])
+    assert caught.value.code == exits.USAGE
+    printed = capsys.readouterr().err
+    for part in (
+        "num.partitons",
+        "did you mean num.partitions?",
+        "listeners",
+        "min.insync.replicas",
+        "'nonsense'",
+    ):
+        assert part in printed
+    assert str(path) in printed
+
+
+@pytest.mark.parametrize("content", [b"[[[", b"\xff\xfe\x00"])
+def test_a_corrupt_toml_file_is_refused_with_its_name(tmp_path, capsys, content):
+    """A clear error instead of a traceback."""
+    path = tmp_path / "node.toml"
+    path.write_bytes(content)
+    with pytest.raises(SystemExit) as caught:
+        read_config(path, [])
+    assert caught.value.code == exits.USAGE
+    assert "not TOML" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_refused_with_its_name(tmp_path, capsys):
+    """A typing mistake in a path is as common as one in a setting."""
+    with pytest.raises(SystemExit):
+        read_config(tmp_path / "absent.toml", [])
+    assert "absent.toml" in capsys.readouterr().err
+
+
+def test_the_config_file_may_come_from_the_environment(monkeypatch):
+    """Containers set RAFTLOG_CONFIG."""
+    monkeypatch.setenv("RAFTLOG_CONFIG", "/etc/raftlog.toml")
+    assert str(parser().parse_args([]).config) == "/etc/raftlog.toml"

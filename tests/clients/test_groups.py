@@ -1,0 +1,190 @@
+"""A group of one stock consumer on a real cluster: it subscribes, commits, and loses nothing of that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from raftlog.testing.cluster import Cluster
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+RECORDS = 300
+PATIENCE_S = 30.0
+MOVING = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._WAIT_COORD,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        admin.create_topics([NewTopic("groups", 3, 3)])["groups"].result(10)
+        producer = Producer({"bootstrap.servers": running.bootstrap_servers, "acks": "all"})
+        for number in range(RECORDS):
+            producer.produce("groups", b"%d" % number, key=b"%d" % (number % 20))
+        assert producer.flush(10) == 0
+        yield running
+
+
+def consumer_of(cluster: Cluster, group: str, **settings: Any) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6_000,
+            **settings,
+        }
+    )
+    consumer.subscribe(["groups"])
+    return consumer
+
+
+def read(consumer: Consumer, count: int) -> set[tuple[int, int]]:
+    """Read that many records; returns where they were."""
+    found: set[tuple[int, int]] = set()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < count and time.monotonic() < deadline:
+        record = consumer.poll(0.2)
+        if record is not None and record.error() is None:
+            found.add((record.partition(), record.offset()))
+    assert len(found) == count
+    return found
+
+
+def first_error(consumer: Consumer) -> KafkaError:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        record = consumer.poll(0.2)
+        if record is not None and record.error() is not None:
+            return record.error()
+    raise AssertionError("the second member got no error")
+
+
+def insist(call: Callable[[], Any]) -> Any:
+    """Ask again while the coordinator moves: librdkafka leaves that to the program."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            if error.args[0].code() not in MOVING or time.monotonic() > deadline:
+                raise
+
+
+def committed(consumer: Consumer) -> list[tuple[int, str | None]]:
+    places = [TopicPartition("groups", index) for index in range(3)]
+    found = insist(lambda: consumer.committed(places, 5))
+    return [(each.offset, each.metadata) for each in found]
+
+
+def kill_all(cluster: Cluster) -> None:
+    for node_id in cluster.nodes:
+        cluster.kill(node_id)
+    for node_id in cluster.nodes:
+        cluster.restart(node_id, wait=False)
+    cluster.wait_ready()
+
+
+def kill_coordinator(cluster: Cluster, group: str = "killed-coordinator") -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    node_id = admin.describe_consumer_groups([group])[group].result(10).coordinator.id
+    cluster.kill(node_id)
+    cluster.restart(node_id)
+
+
+@pytest.mark.parametrize(
+    ("group", "harm"), [("killed-all", kill_all), ("killed-coordinator", kill_coordinator)]
+)
+def test_a_member_goes_on_after_kills_and_every_commit_is_there(
+    cluster: Cluster, group: str, harm: Callable[[Cluster], None]
+) -> None:
+    """Commits with their text survive kill -9 of the coordinator and of all nodes; no record comes twice."""
+    consumer = consumer_of(cluster, group)
+    first = read(consumer, RECORDS // 2)
+    places = [TopicPartition("groups", index) for index in range(3)]
+    read_to = [each for each in consumer.position(places) if each.offset >= 0]
+    texts = [
+        TopicPartition(each.topic, each.partition, each.offset, metadata=f"at {each.offset}")
+        for each in read_to
+    ]
+    consumer.commit(offsets=texts, asynchronous=False)
+    before = committed(consumer)
+    assert any(metadata and metadata.startswith("at ") for _, metadata in before)
+    harm(cluster)
+    assert committed(consumer) == before
+    rest = read(consumer, RECORDS - len(first))
+    assert not first & rest
+    insist(lambda: consumer.commit(asynchronous=False))
+    consumer.close()
+    successor = consumer_of(cluster, group)
+    assert sum(offset for offset, _ in committed(successor)) == RECORDS
+    successor.close()
+
+
+def test_a_second_member_is_refused_until_the_first_has_left(cluster: Cluster) -> None:
+    """GROUP_MAX_SIZE_REACHED reaches the second consumer's program; after a leave the next one gets in."""
+    first = consumer_of(cluster, "full")
+    read(first, 1)
+    second = consumer_of(cluster, "full")
+    assert first_error(second).code() == KafkaError.GROUP_MAX_SIZE_REACHED
+    second.close()
+    first.close()
+    third = consumer_of(cluster, "full")
+    read(third, RECORDS)
+    third.close()
+
+
+def test_kafka_python_subscribes_and_commits(cluster: Cluster) -> None:
+    """The pure Python client in a group, with its commit read back by another one."""
+    from kafka import KafkaConsumer
+    from kafka import TopicPartition as Place
+
+    consumer = KafkaConsumer(
+        "groups",
+        bootstrap_servers=cluster.bootstrap_servers.split(","),
+        group_id="kafka-python",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    count = 0
+    deadline = time.monotonic() + PATIENCE_S
+    while count < RECORDS and time.monotonic() < deadline:
+        count += sum(map(len, consumer.poll(200).values()))
+    consumer.commit()
+    assert sum(consumer.committed(Place("groups", index)) or 0 for index in range(3)) == RECORDS
+    consumer.close()
+
+
+async def test_aiokafka_subscribes_and_an_assigned_consumer_commits(cluster: Cluster) -> None:
+    """The asyncio client in a group; and without one, committing with generation -1."""
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka import TopicPartition as Place
+
+    settings = {"bootstrap_servers": cluster.bootstrap_servers, "enable_auto_commit": False}
+    member = AIOKafkaConsumer("groups", group_id="aiokafka", auto_offset_reset="earliest", **settings)
+    await member.start()
+    count = 0
+    while count < RECORDS:
+        count += sum(map(len, (await member.getmany(timeout_ms=200)).values()))
+    await member.commit()
+    await member.stop()
+    simple = AIOKafkaConsumer(group_id="aiokafka", **settings)
+    await simple.start()
+    simple.assign([Place("groups", 0)])
+    await simple.commit({Place("groups", 0): (7, "rewound")})
+    assert await simple.committed(Place("groups", 0)) == 7
+    await simple.stop()

@@ -1,0 +1,331 @@
+"""Random histories of a whole controller quorum: requests, dying brokers, new controllers, lost tails, stale batches.
+
+Sources: Architecture §3 and §4 (metadata change, Liveness), KIP-497, KIP-631, KIP-841, KIP-903.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from raftlog.controller.settling import settle_all
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, TopicState
+from raftlog.metadata.records import (
+    Batch,
+    ConfigChanged,
+    ControllerElected,
+    decode_batch,
+    encode_batch,
+)
+from raftlog.metadata.replay import apply_batch, apply_records
+from raftlog.metadata.requests import (
+    PREFERRED,
+    UNCLEAN,
+    AllocateProducerIds,
+    AlterConfigs,
+    AlterPartition,
+    ConfigAlteration,
+    ConfigOp,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    IsrChange,
+    IsrMember,
+    NewPartitions,
+    NewTopic,
+    TopicRef,
+    UnregisterBroker,
+)
+from tests.controller.world import World
+
+CONTROLLERS = 3
+BROKERS = st.integers(1, 5)
+UNCLEAN_ALLOWED: dict[str, str | None] = {"unclean.leader.election.enable": "true"}
+TOPICS = st.sampled_from(["a", "b", "c"])
+
+
+class ControllerMachine(RuleBasedStateMachine):
+    """Brokers 1 to 5, three controllers; commits lag behind appends, leaders lose their tails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(CONTROLLERS, commit_at_once=False)
+        self.replies: list[list[Any]] = []
+        self.checked = 0
+        self.rebuilt = EMPTY_IMAGE
+        self.previous: dict[tuple[UUID, int], PartitionState] = {}
+        self.holders: dict[tuple[UUID, int], dict[int, Any]] = {}
+        self.unclean_asked = False
+
+    @initialize()
+    def begin(self) -> None:
+        self.world.elect(1)
+        self.world.commit()
+        for broker_id in (1, 2, 3):
+            self._come(broker_id)
+        self._ask(CreateTopics((NewTopic("a", 3, 3), NewTopic("b", 2, 2, configs=dict(UNCLEAN_ALLOWED)))))
+        self.world.commit()
+
+    @rule(broker_id=BROKERS, wiped=st.booleans())
+    def come_back(self, broker_id: int, wiped: bool) -> None:
+        """A broker dies, comes back and is unfenced."""
+        self.world.active.peer_lost(broker_id, self.world.now)
+        self._come(broker_id, wiped=wiped)
+
+    @rule(broker_id=BROKERS)
+    def die(self, broker_id: int) -> None:
+        self.world.die(broker_id)
+
+    def _come(self, broker_id: int, *, wiped: bool = False) -> None:
+        self.world.active.peer_connected(broker_id, self.world.now)
+        self.world.register(broker_id, wiped=wiped)
+        self.world.commit()
+        if broker_id in self.world.image.brokers:
+            self.world.heartbeat(broker_id)
+            self.world.commit()
+
+    def _ask(self, request: Any) -> None:
+        self.replies.append(self.world.submit(request))
+
+    def _epoch(self, broker_id: int) -> int:
+        broker = self.world.image.brokers.get(broker_id)
+        return -1 if broker is None else broker.broker_epoch
+
+    # --- the quorum
+
+    @rule(batches=st.sampled_from([1, 2, 100]))
+    def commit(self, batches: int) -> None:
+        self.world.commit(batches)
+
+    @rule()
+    def commit_all(self) -> None:
+        """When nothing is under way, every partition has the leader and ISR that the brokers' standing allows."""
+        self.world.refusals = 0
+        self.world.commit()
+        self.world.advance(0.1)
+        self.world.commit()
+        controller = self.world.active
+        if controller.active:
+            tail = controller._runner.tail
+            settlement = settle_all(tail, controller._standing(tail), controller._unclean(tail))
+            assert settlement.records == ()
+
+    @rule(node_id=st.integers(1, CONTROLLERS), keep=st.integers(0, 4), commits=st.booleans())
+    def change_controller(self, node_id: int, keep: int, commits: bool) -> None:
+        self.world.elect(node_id, keep=keep)
+        if commits:
+            self.world.commit()
+
+    @rule(appends=st.integers(1, 2))
+    def quorum_refuses(self, appends: int) -> None:
+        self.world.refusals = appends
+
+    @rule(data=st.data())
+    def stale_batch_comes_again(self, data: st.DataObject) -> None:
+        """A batch of before, or of an old controller, reaches the journal once more: all nodes skip it."""
+        if self.world.journal:
+            self.world.journal.append(data.draw(st.sampled_from(self.world.journal)))
+        term, end_offset = self.world.term - 1, self._tail().offset
+        for record in (ControllerElected(9, term), ConfigChanged("broker", "", "stale", "x")):
+            self.world.journal.append(encode_batch(Batch(term, end_offset, (record,))))
+
+    def _tail(self) -> MetadataImage:
+        """The image once everything in the journal is committed."""
+        image = self.world.image
+        for data in self.world.journal[self.world.commit_index :]:
+            image = apply_batch(image, decode_batch(data)) or image
+        return image
+
+    @rule(node_id=st.integers(1, CONTROLLERS))
+    def restart_from_snapshot(self, node_id: int) -> None:
+        self.world.restart_from_snapshot(node_id)
+
+    # --- brokers
+
+    @rule(broker_id=BROKERS, wiped=st.booleans())
+    def register(self, broker_id: int, wiped: bool) -> None:
+        self.world.active.peer_lost(broker_id, self.world.now)
+        self.replies.append(self.world.register(broker_id, wiped=wiped))
+
+    @rule(broker_id=BROKERS, want_fence=st.booleans(), want_shutdown=st.booleans(), behind=st.booleans())
+    def heartbeat(self, broker_id: int, want_fence: bool, want_shutdown: bool, behind: bool) -> None:
+        if broker_id in self.world.image.brokers:
+            offset = self._epoch(broker_id) if behind else self.world.image.offset
+            reply = self.world.heartbeat(
+                broker_id, want_fence=want_fence, want_shutdown=want_shutdown, metadata_offset=offset
+            )
+            self.replies.append(reply)
+
+    @rule(broker_id=BROKERS)
+    def beat(self, broker_id: int) -> None:
+        if broker_id in self.world.image.brokers:
+            self.replies.append(self.world.heartbeat(broker_id))
+
+    @rule(broker_id=BROKERS, result=st.sampled_from(["refused", "alive", "silent"]))
+    def connection_drops(self, broker_id: int, result: Any) -> None:
+        self.world.active.peer_lost(broker_id, self.world.now)
+        self.world.active.probed(broker_id, result, self.world.now)
+
+    @rule(broker_id=BROKERS)
+    def connection_comes(self, broker_id: int) -> None:
+        self.world.active.peer_connected(broker_id, self.world.now)
+
+    @rule(seconds=st.sampled_from([0.1, 0.3, 1.0, 3.5]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    @rule(broker_id=BROKERS)
+    def unregister(self, broker_id: int) -> None:
+        self._ask(UnregisterBroker(broker_id))
+
+    # --- topics
+
+    @rule(name=TOPICS, partitions=st.integers(-1, 4), factor=st.integers(-1, 4), unclean=st.booleans())
+    def create_topic(self, name: str, partitions: int, factor: int, unclean: bool) -> None:
+        configs = dict(UNCLEAN_ALLOWED if unclean else {})
+        self._ask(CreateTopics((NewTopic(name, partitions, factor, configs=configs),)))
+
+    @rule(name=TOPICS)
+    def delete_topic(self, name: str) -> None:
+        self._ask(DeleteTopics((TopicRef(name=name),)))
+
+    @rule(name=TOPICS, total=st.integers(1, 6))
+    def create_partitions(self, name: str, total: int) -> None:
+        self._ask(CreatePartitions((NewPartitions(name, total),)))
+
+    @rule(name=TOPICS, partition=st.integers(0, 3), members=st.sets(BROKERS), data=st.data())
+    def alter_partition(self, name: str, partition: int, members: set[int], data: st.DataObject) -> None:
+        state = self.world.image.partition(name, partition)
+        if state is None or state.leader == -1:
+            return
+        stale = data.draw(st.integers(0, 1))
+        isr = tuple(
+            IsrMember(each, self._epoch(each)) for each in (members & set(state.replicas)) | {state.leader}
+        )
+        change = IsrChange(
+            self.world.image.topics[name].topic_id,
+            partition,
+            state.leader_epoch,
+            state.partition_epoch - stale,
+            isr,
+        )
+        self._ask(AlterPartition(state.leader, self._epoch(state.leader), (change,)))
+
+    @rule(kind=st.sampled_from([PREFERRED, UNCLEAN]))
+    def elect_leaders(self, kind: int) -> None:
+        self.unclean_asked |= kind == UNCLEAN
+        self._ask(ElectLeaders(kind))
+
+    @rule(name=TOPICS, value=st.sampled_from(["true", "false", "nonsense"]))
+    def alter_configs(self, name: str, value: str) -> None:
+        op = ConfigOp("unclean.leader.election.enable", value)
+        self._ask(AlterConfigs((ConfigAlteration("topic", name, (op,)),)))
+
+    @rule(broker_id=BROKERS)
+    def allocate(self, broker_id: int) -> None:
+        self._ask(AllocateProducerIds(broker_id, self._epoch(broker_id)))
+
+    # --- what must hold
+
+    @invariant()
+    def every_committed_batch_keeps_the_laws(self) -> None:
+        """Replaying what is committed, one batch after the other, keeps every law at every step."""
+        while self.checked < self.world.commit_index:
+            batch = decode_batch(self.world.journal[self.checked])
+            self.checked += 1
+            after = apply_batch(self.rebuilt, batch)
+            if after is None:
+                continue
+            one_by_one = self.rebuilt
+            for record in batch.records:
+                one_by_one = apply_records(one_by_one, (record,))
+            assert one_by_one == after
+            self._check_step(self.rebuilt, after)
+            self.rebuilt = after
+
+    def _check_step(self, before: MetadataImage, after: MetadataImage) -> None:
+        assert after.controller_epoch >= before.controller_epoch
+        assert after.next_producer_id >= before.next_producer_id
+        for broker_id, broker in after.brokers.items():
+            old = before.brokers.get(broker_id)
+            assert old is None or broker.broker_epoch >= old.broker_epoch
+        assert {topic.topic_id: name for name, topic in after.topics.items()} == after.topic_names
+        for topic in after.topics.values():
+            for index, state in enumerate(topic.partitions):
+                self._check_partition(after, state)
+                was = self.previous.get((topic.topic_id, index))
+                if was is not None and was != state:
+                    self._check_change(was, state)
+                self._check_leader_holds_everything(after, topic, index)
+                self.previous[topic.topic_id, index] = state
+
+    def _check_leader_holds_everything(self, image: MetadataImage, topic: TopicState, index: int) -> None:
+        """A leader was in sync on the disk that it has now, since it came in sync, unless elected uncleanly."""
+        key, state = (topic.topic_id, index), topic.partitions[index]
+        holders = self.holders.setdefault(key, {})
+        was = self.previous.get(key)
+        uncleanly = was is not None and (was.isr_lost or state.leader not in was.isr)
+        if uncleanly and state.leader != -1:
+            allowed = image.config("topic", topic.name) == UNCLEAN_ALLOWED
+            assert allowed or self.unclean_asked, "an unclean election that nobody wanted"
+            holders.clear()
+        disks = {each: image.brokers[each].directory_ids for each in state.isr if each in image.brokers}
+        if state.leader != -1:
+            assert holders.get(state.leader, disks[state.leader]) == disks[state.leader]
+        self.holders[key] = {each: holders.get(each, disks.get(each)) for each in state.isr}
+
+    def _check_partition(self, image: MetadataImage, state: PartitionState) -> None:
+        assert state.isr
+        assert set(state.isr) <= set(state.replicas)
+        assert len(set(state.replicas)) == len(state.replicas)
+        if state.leader == -1:
+            return
+        assert state.leader in state.isr
+        assert not image.brokers[state.leader].fenced
+        assert not state.isr_lost
+
+    def _check_change(self, was: PartitionState, state: PartitionState) -> None:
+        assert state.partition_epoch == was.partition_epoch + 1
+        assert state.leader_epoch - was.leader_epoch in (0, 1)
+        if state.leader != was.leader:
+            assert state.leader_epoch > was.leader_epoch
+
+    @invariant()
+    def nodes_agree(self) -> None:
+        """Every node has the same image, whether it replayed everything or came from a snapshot."""
+        for image in self.world.images.values():
+            assert image == self.rebuilt
+
+    @invariant()
+    def nobody_is_answered_twice(self) -> None:
+        assert all(len(replies) <= 1 for replies in self.replies)
+
+    @invariant()
+    def the_tail_of_an_active_controller_is_the_journal(self) -> None:
+        """What the active controller decides on is exactly what its journal says, committed or not."""
+        controller = self.world.active
+        if not controller.active:
+            return
+        assert controller._runner.tail == self._tail()
+
+    def teardown(self) -> None:
+        """With the whole journal committed, everybody was answered, or told that the controller changed."""
+        self.world.refusals = 0
+        self.world.elect(1)
+        self.world.commit()
+        assert self.world.active.active
+        self.commit_all()
+        self.every_committed_batch_keeps_the_laws()
+        self.nodes_agree()
+        assert all(len(replies) == 1 for replies in self.replies)
+
+
+TestController = ControllerMachine.TestCase
+TestController.settings = settings(
+    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

@@ -1,0 +1,108 @@
+"""The project's own source as syntax trees, for the rules about it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "raftlog"
+TESTS = ROOT / "tests"
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Module(NamedTuple):
+    """One source file. `name` is its path from the root; `room` the folder (or module) right under raftlog/."""
+
+    name: str
+    room: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def lines(self) -> int:
+        return self.text.count("\n")
+
+
+class Import(NamedTuple):
+    """One imported module, by dotted name. `for_types_only`: it stands under `if TYPE_CHECKING`."""
+
+    module: str
+    line: int
+    for_types_only: bool
+
+
+@cache
+def modules_under(folder: Path) -> tuple[Module, ...]:
+    """Return every Python file below a folder."""
+    return tuple(_read(path) for path in sorted(folder.rglob("*.py")) if "__pycache__" not in path.parts)
+
+
+def _read(path: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    relative = path.relative_to(ROOT)
+    room = relative.parts[1].removesuffix(".py") if len(relative.parts) > 1 else ""
+    return Module(str(relative), room, text, ast.parse(text, filename=str(relative)))
+
+
+def imports_of(module: Module) -> Iterator[Import]:
+    """Yield every import of a module, also those inside functions; `from a import b` yields a and a.b."""
+    typing_only = {
+        id(node)
+        for guard in ast.walk(module.tree)
+        if isinstance(guard, ast.If) and "TYPE_CHECKING" in ast.unparse(guard.test)
+        for statement in guard.body
+        for node in ast.walk(statement)
+    }
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            yield Import(name, node.lineno, id(node) in typing_only)
+
+
+class Function(NamedTuple):
+    """A function with its name as written in exception lists: path:Class.function."""
+
+    label: str
+    node: FunctionNode
+    in_class: bool
+    public: bool
+
+    @property
+    def lines(self) -> int:
+        return (self.node.end_lineno or self.node.lineno) - self.node.lineno + 1
+
+
+def functions_of(module: Module) -> Iterator[Function]:
+    """Yield every function and method, nested ones too; `public` is False inside anything private or nested."""
+    yield from _functions(module.tree, module.name + ":", in_class=False, public=True)
+
+
+def _functions(parent: ast.AST, prefix: str, *, in_class: bool, public: bool) -> Iterator[Function]:
+    for node in ast.iter_child_nodes(parent):
+        if isinstance(node, FunctionNode):
+            seen = public and not node.name.startswith("_")
+            yield Function(prefix + node.name, node, in_class, seen)
+            yield from _functions(node, f"{prefix}{node.name}.", in_class=False, public=False)
+        elif isinstance(node, ast.ClassDef):
+            seen = public and not node.name.startswith("_")
+            yield from _functions(node, f"{prefix}{node.name}.", in_class=True, public=seen)
+        else:
+            yield from _functions(node, prefix, in_class=in_class, public=public)
+
+
+def judge(found: set[str], exceptions: frozenset[str]) -> None:
+    """What breaks a rule is a listed exception, and every listed exception still breaks it: the list only shrinks."""
+    assert not found - exceptions, f"breaks the rule: {sorted(found - exceptions)}"
+    assert not exceptions - found, (
+        f"keeps the rule by now, take it off the list: {sorted(exceptions - found)}"
+    )

@@ -1,0 +1,149 @@
+"""Who may know whom: imports run downward only, and the core knows no clock, chance, thread, socket or file."""
+
+from __future__ import annotations
+
+import ast
+import sys
+
+from tests.house.source import PACKAGE, Import, Module, imports_of, modules_under
+
+ARROWS: dict[str, frozenset[str]] = {
+    "__init__": frozenset(),
+    "__main__": frozenset({"cli"}),
+    "base": frozenset(),
+    "records": frozenset({"base"}),
+    "protocol": frozenset({"base"}),
+    "storage": frozenset({"base", "records"}),
+    "metadata": frozenset({"base"}),
+    "controller": frozenset({"base", "metadata"}),
+    "replication": frozenset({"base", "metadata", "records", "storage"}),
+    "coordinator": frozenset({"base", "metadata", "records"}),
+    "quorum": frozenset({"base", "metadata"}),
+    "broker": frozenset({"base", "coordinator", "metadata", "protocol", "records", "replication", "storage"}),
+    "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
+    "node": frozenset({"base", "broker", "control", "metadata", "storage"}),
+    "proof": frozenset({"base", "node", "quorum"}),
+    "testing": frozenset({"base"}),
+    "cli": frozenset({"", "base", "node", "storage", "testing"}),
+}
+"""What each room under raftlog/ may import. A new room is a new line here. "" is the package itself (its version)."""
+
+CORE = frozenset({"base", "records", "storage", "metadata", "controller", "replication", "coordinator"})
+PORTS = frozenset({"raftlog/base/disk.py", "raftlog/base/env.py", "raftlog/base/log.py"})
+"""Where base touches the world, so that nobody else in the core has to."""
+WORLD = frozenset({"asyncio", "os", "random", "socket", "threading", "time"})
+
+HOMES: dict[str, frozenset[str]] = {
+    "pysyncobj": frozenset({"quorum"}),
+    "kio": frozenset({"protocol"}),
+    "typer": frozenset({"cli"}),
+    "rich": frozenset({"cli"}),
+    "confluent_kafka": frozenset({"cli", "testing"}),
+    "kafka": frozenset({"cli", "testing"}),
+    "structlog": frozenset({"base"}),
+    "uvloop": frozenset({"cli", "node"}),
+}
+"""Libraries that one room hides from the others."""
+
+
+def test_imports_between_rooms_follow_the_table():
+    """ARCHITECTURE.md, "Two floors, one direction"."""
+    found = [
+        f"{module.name}:{each.line}: {module.room} may not import {each.module}"
+        for module in modules_under(PACKAGE)
+        for each in imports_of(module)
+        if (target := _room(each.module)) is not None and target not in ARROWS[module.room] | {module.room}
+    ]
+    assert not found, "\n".join(found)
+
+
+def _room(imported: str) -> str | None:
+    """Return the room an import leads to, or None when it leads elsewhere or stops at the package."""
+    parts = imported.split(".")
+    if parts[0] != "raftlog" or len(parts) == 1:
+        return None
+    return "" if parts[1].startswith("__") else parts[1]
+
+
+def test_every_room_has_its_arrows_in_the_table_and_every_line_its_room():
+    """A room that nobody placed has no law, and a law without a room is a leftover."""
+    rooms = {module.room for module in modules_under(PACKAGE)}
+    assert rooms <= set(ARROWS)
+    assert set(ARROWS) <= rooms
+
+
+def test_the_arrows_have_no_circle():
+    """Downward means that there is an order."""
+    placed: set[str] = {""}
+    while waiting := set(ARROWS) - placed:
+        free = {room for room in waiting if ARROWS[room] <= placed}
+        assert free, f"circle among {sorted(waiting)}"
+        placed |= free
+
+
+def test_the_core_imports_nothing_of_the_world():
+    """Without clock, chance, thread, socket or file, a simulation drives it exactly as production does."""
+    found = [
+        f"{module.name}:{each.line} imports {each.module}"
+        for module in modules_under(PACKAGE)
+        if module.room in CORE and module.name not in PORTS
+        for each in imports_of(module)
+        if each.module.split(".")[0] in WORLD
+        and not each.for_types_only
+        and not _is_random_type(module, each)
+    ]
+    assert not found, "\n".join(found)
+
+
+def _is_random_type(module: Module, imported: Import) -> bool:
+    """Whether only the class Random is imported, as the type of the chance that is handed in, and never called."""
+    if not imported.module.startswith("random"):
+        return False
+    alone = any(
+        isinstance(node, ast.ImportFrom)
+        and node.lineno == imported.line
+        and [a.name for a in node.names] == ["Random"]
+        for node in ast.walk(module.tree)
+    )
+    called = any(
+        isinstance(node, ast.Call) and ast.unparse(node.func) == "Random" for node in ast.walk(module.tree)
+    )
+    return alone and not called
+
+
+def test_each_library_stays_in_its_room():
+    """A library that one room hides can be changed in one room."""
+    found = [
+        f"{module.name}:{each.line} imports {each.module}"
+        for module in modules_under(PACKAGE)
+        for each in imports_of(module)
+        if module.room not in HOMES.get(each.module.split(".")[0], {module.room})
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_import_is_declared():
+    """What is imported is a dependency in pyproject.toml, or it is missing on a fresh machine."""
+    import tomllib
+
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
+    requirements = [*project["dependencies"], *project["optional-dependencies"]["demo"]]
+    declared = {_normal(requirement) for requirement in requirements} | {
+        "kafka",
+        "confluent_kafka",
+        "raftlog",
+    }
+    found = {
+        f"{module.name}:{each.line} imports {each.module}"
+        for module in modules_under(PACKAGE)
+        for each in imports_of(module)
+        if (top := each.module.split(".")[0]) not in sys.stdlib_module_names and top not in declared
+    }
+    assert not found, "\n".join(sorted(found))
+
+
+def _normal(requirement: str) -> str:
+    name = requirement.split(";", maxsplit=1)[0]
+    for mark in "<>=~! ":
+        name = name.split(mark)[0]
+    return name.replace("-", "_").lower()

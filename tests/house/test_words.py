@@ -1,0 +1,149 @@
+"""What is written about the code: docstrings, test names, and what must not be in a repository."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.house.source import PACKAGE, ROOT, TESTS, functions_of, judge, modules_under
+
+POINTLESS_NAMES = re.compile(r"(Manager|Helper|Utils?|Handler|Service|Impl|Support)$")
+MACHINE_PATHS = re.compile(r"(?<![\w.])/(work|root|farm|home/\w+|Users/\w+|tmp/\w+)/")
+SHORT_LINES = 5
+UNDOCUMENTED: frozenset[str] = frozenset(
+    {
+        "raftlog/protocol/wire.py:read_compact_string",
+        "raftlog/protocol/wire.py:read_legacy_string",
+        "raftlog/protocol/wire.py:write_compact_string",
+        "raftlog/protocol/wire.py:write_legacy_string",
+        "raftlog/storage/damage.py:read_mark",
+    }
+)
+"""Functions without a sentence; the list only shrinks."""
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+REGISTRY_HOSTS = re.compile(
+    r"--(extra-)?index-url|index-url\s*=|https?://[\w.:-]*(pypi|simple|proxy|mirror)[\w.:-]*/"
+)
+
+
+def test_every_module_says_its_duty():
+    """A room can be understood from the first lines of its files."""
+    missing = [module.name for module in modules_under(PACKAGE) if not ast.get_docstring(module.tree)]
+    assert not missing
+
+
+def test_every_public_function_says_what_it_does():
+    """What the signature cannot say: units, bounds, errors, source. Methods whose name says it all may do without,
+    and so may `handle`, which is what every handler's module is about."""
+    missing = [
+        function.label
+        for module in modules_under(PACKAGE)
+        for function in functions_of(module)
+        if function.public and not function.in_class and not ast.get_docstring(function.node)
+        if function.lines > SHORT_LINES and function.node.name != "handle"
+    ]
+    judge(set(missing), UNDOCUMENTED)
+
+
+def test_no_class_has_a_name_that_says_nothing():
+    """Managers, helpers and services are where unrelated things collect."""
+    found = [
+        f"{module.name}:{node.lineno} {node.name}"
+        for module in modules_under(PACKAGE)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef) and POINTLESS_NAMES.search(node.name)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_test_states_its_claim():
+    """A name is the claim, one line says it again with its source."""
+    missing = [
+        function.label
+        for module in modules_under(TESTS)
+        for function in functions_of(module)
+        if function.node.name.startswith("test_") and not ast.get_docstring(function.node)
+    ]
+    assert not missing, "\n".join(missing)
+
+
+def test_no_test_sleeps_and_none_mocks():
+    """Time is waited for by condition or passes virtually; a mock agrees with whatever it is told."""
+    found = []
+    for module in modules_under(TESTS):
+        polling = _inside_condition_loops(module.tree)
+        virtual = "raftlog.proof.simulator" in module.text
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and _sleeps(node) and id(node) not in polling:
+                if not (virtual and "asyncio" in ast.unparse(node)):
+                    found.append(f"{module.name}:{node.lineno} sleeps")
+            elif isinstance(node, ast.Import | ast.ImportFrom) and "mock" in ast.unparse(node):
+                found.append(f"{module.name}:{node.lineno} mocks")
+    assert not found, "\n".join(found)
+
+
+def _sleeps(call: ast.Call) -> bool:
+    """Whether a call waits for time to pass; a sleep of 0 only lets others run."""
+    if not re.fullmatch(r"(time|asyncio)\.sleep", ast.unparse(call.func)):
+        return False
+    return not (call.args and ast.unparse(call.args[0]) == "0")
+
+
+def _inside_condition_loops(tree: ast.Module) -> set[int]:
+    """Return the nodes inside `while <condition>` loops, where a short sleep is only the pace of looking."""
+    return {
+        id(inner)
+        for loop in ast.walk(tree)
+        if isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant)
+        for inner in ast.walk(loop)
+    }
+
+
+def test_no_except_is_bare():
+    """A bare except also catches what must end the process."""
+    found = [
+        f"{module.name}:{node.lineno}"
+        for module in modules_under(PACKAGE)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ExceptHandler) and node.type is None
+    ]
+    assert not found
+
+
+def test_nothing_of_one_machine_and_nothing_unfinished_is_in_the_tree():
+    """A clone must work anywhere, and what is written is done."""
+    found = []
+    for path in _tracked_files():
+        if path == Path(__file__).resolve():
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            for rule in (MACHINE_PATHS, REGISTRY_HOSTS, UNFINISHED):
+                if rule.search(line):
+                    found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    assert not found, "\n".join(found)
+
+
+def _tracked_files() -> Iterator[Path]:
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        names = listed.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        names = [str(path.relative_to(ROOT)) for top in (PACKAGE, TESTS) for path in top.rglob("*.py")]
+    for name in names:
+        path = ROOT / name
+        if path.is_file() and path.suffix in {
+            "",
+            ".py",
+            ".md",
+            ".toml",
+            ".yml",
+            ".yaml",
+            ".properties",
+            ".sh",
+        }:
+            yield path

@@ -1,0 +1,273 @@
+"""Each guard around PySyncObj's core, by the message that would break it without the guard."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from raftlog.quorum import seams
+from raftlog.quorum.core import Violation
+from raftlog.quorum.messages import (
+    AppendEntries,
+    HigherTerm,
+    NextIndex,
+    RequestVote,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteGranted,
+)
+from tests.quorum.single import NOOP, Node, append, entries, exchange
+
+
+def test_a_late_message_cuts_nothing_that_was_acknowledged() -> None:
+    """PySyncObj drops all after `prevLogIdx`, matching or not: 41 acknowledged entries in one interleaving."""
+    node = Node()
+    whole, early = append(1, 1, 0, entries(2, 9, 1)), append(1, 1, 0, entries(2, 4, 1))
+    node.step(2, whole)
+    node.step(2, early)
+    node.step(2, append(1, 1, 0, []))
+    assert [entry[1] for entry in node.log] == list(range(1, 10))
+    assert node.restarted().log == node.log
+
+
+def test_a_late_message_is_answered_with_what_it_proves() -> None:
+    """The answer to an early message claims no more than that message reached."""
+    node = Node()
+    node.step(2, append(1, 1, 0, entries(2, 9, 1)))
+    assert node.step(2, append(1, 1, 0, entries(2, 4, 1))) == [(2, NextIndex(1, 5, False, True))]
+
+
+def test_only_what_follows_a_conflict_is_cut() -> None:
+    """Raft §5.3: an entry that conflicts goes, and all after it; what matches stays."""
+    node = Node()
+    node.step(2, append(1, 1, 0, entries(2, 6, 1, b"old")))
+    node.step(2, append(2, 1, 0, [*entries(2, 3, 1, b"old"), *entries(4, 5, 2, b"new")]))
+    assert node.log[1:] == [*entries(2, 3, 1, b"old"), *entries(4, 5, 2, b"new")]
+    assert node.restarted().log == node.log
+
+
+def test_an_applied_entry_is_never_cut() -> None:
+    """State machine safety: rather stop than take back what was applied."""
+    node = Node()
+    node.step(2, append(1, 1, 0, entries(2, 6, 1), commit=5))
+    assert len(node.applied) == 4
+    with pytest.raises(Violation):
+        node.step(2, append(2, 3, 1, entries(4, 4, 2)))
+
+
+def test_a_commit_index_covers_only_what_the_message_verified() -> None:
+    """A tail from an older leader must not be committed by a newer leader's heartbeat."""
+    node = Node()
+    node.step(2, append(1, 1, 0, entries(2, 9, 1, b"stale")))
+    node.step(3, append(2, 4, 1, [], commit=9))
+    assert node.core.commit_index == 4
+    assert len(node.applied) == 3
+
+
+def test_a_snapshot_chunk_commits_nothing() -> None:
+    """PySyncObj advances the commit index over an unverified tail on every chunk: false SUCCESS, divergence."""
+    node = Node()
+    node.step(2, append(1, 1, 0, entries(2, 9, 1, b"stale")))
+    node.step(3, SnapshotChunk(2, 100, 2_000_000, 0, b"x" * 1000))
+    assert node.core.commit_index == 1 and node.applied == []
+    assert node.core.leader_id == 3 and node.core.term == 2
+
+
+def test_entries_out_of_place_are_dropped() -> None:
+    """A message whose entries do not follow `prev` is no message."""
+    node = Node()
+    node.step(2, append(1, 1, 0, entries(3, 4, 1)))
+    assert node.log == [(NOOP, 1, 0)]
+
+
+def test_a_divergent_tail_of_more_than_one_batch_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySyncObj's two resets undo each other, and such a node never catches up."""
+    monkeypatch.setattr(seams, "BATCH_BYTES", 20)
+    leader, follower = Node(1, (2, 3)), Node(2, (1, 3))
+    follower.step(1, append(1, 1, 0, entries(2, 60, 1, b"lost")))
+    leader.step(3, append(2, 1, 0, entries(2, 40, 2, b"kept")))
+    leader.elect()
+    leader.core.connected(2)
+    assert exchange(leader, follower, 30) < 30
+    assert follower.restarted().log == leader.log
+
+
+@pytest.mark.parametrize("committed", [1, 7])
+def test_a_reset_falls_back_to_what_is_certain(committed: int) -> None:
+    """Everything committed matches any later leader's log, so one step back is enough."""
+    node = Node()
+    node.step(2, append(1, 1, 0, entries(2, 9, 1), commit=committed))
+    for previous, term in ((50, 9), (9, 5)):
+        answer = node.step(3, append(9, previous, term, []))[0][1]
+        assert answer == NextIndex(9, committed + 1, True, False)
+
+
+def test_a_late_reset_does_not_undo_what_is_known_to_match() -> None:
+    """A reset that was under way while the follower caught up would send everything again."""
+    node = Node().elect()
+    last = node.core.journal.last_index
+    node.step(2, NextIndex(1, last + 1, False, True))
+    sent = [message for peer, message in node.step(2, NextIndex(1, 2, True, False)) if peer == 2]
+    assert node.core.match_index(2) == last
+    assert isinstance(sent[0], AppendEntries) and sent[0].entries == []
+
+
+def test_an_answer_of_another_term_counts_for_nothing() -> None:
+    """PySyncObj's answers carry no term: one from before could raise a match index falsely."""
+    node = Node().elect()
+    node.core.propose(b"x")
+    node.step()
+    node.step(2, NextIndex(0, node.core.journal.last_index + 1, False, True))
+    assert node.core.match_index(2) == 0 and node.core.commit_index == 1
+    node.step(2, NextIndex(node.core.term + 3, 9, False, True))
+    assert not node.core.is_leader and node.core.term == 4
+
+
+def test_a_peer_that_reconnects_has_matched_nothing_yet() -> None:
+    """It may have come back with another disk."""
+    node = Node().elect()
+    node.step(2, NextIndex(1, 3, False, True))
+    assert node.core.match_index(2) == 2
+    node.core.disconnected(2)
+    node.core.connected(2)
+    assert node.core.match_index(2) == 0
+
+
+def test_one_voter_is_one_vote() -> None:
+    """PySyncObj counts votes without remembering the voter: a repeated one would make a majority of five."""
+    node = Node(1, (2, 3, 4, 5))
+    node.core.stand()
+    node.step()
+    for _ in range(3):
+        node.step(2, VoteGranted(1))
+    assert not node.core.is_leader
+    node.step(3, VoteGranted(1))
+    assert node.core.is_leader
+
+
+def test_a_vote_is_given_once_a_term_also_after_power_loss() -> None:
+    """Raft §5.2: term and vote are durable before the answer leaves (#202)."""
+    node = Node()
+    assert node.step(2, RequestVote(5, 1, 0)) == [(2, VoteGranted(5))]
+    again = node.restarted()
+    assert again.core.term == 5
+    assert again.step(3, RequestVote(5, 9, 4)) == []
+    assert again.step(3, RequestVote(6, 9, 4)) == [(3, VoteGranted(6))]
+
+
+def test_a_candidate_that_lost_power_does_not_stand_twice_in_one_term() -> None:
+    """Its own vote is a vote."""
+    node = Node()
+    node.core.stand()
+    assert node.step()[0][1] == RequestVote(1, 1, 0)
+    again = node.restarted()
+    assert again.step(2, RequestVote(1, 9, 0)) == []
+    again.core.stand()
+    assert again.step()[0][1] == RequestVote(2, 1, 0)
+
+
+def test_an_old_leader_is_told_that_its_term_is_over() -> None:
+    """PySyncObj ignores it in silence, and it would believe until its fallback time is over."""
+    node = Node()
+    node.step(3, append(7, 1, 0, []))
+    assert node.step(2, append(5, 1, 0, [])) == [(2, HigherTerm(7))]
+    assert node.step(2, SnapshotChunk(5, 9, 9, 0, b"x")) == [(2, HigherTerm(7))]
+    old = Node().elect()
+    old.step(2, HigherTerm(7))
+    assert not old.core.is_leader and old.core.term == 7
+    assert old.core.journal.getVotedForNodeId() is None
+
+
+def test_a_leader_without_a_majority_steps_down() -> None:
+    """PySyncObj's default lets it believe for 30 s; reads and answers rely on no lease all the same."""
+    node = Node().elect()
+    node.now += 0.9
+    node.step()
+    assert node.core.is_leader
+    node.now += 0.2
+    node.step()
+    assert not node.core.is_leader and node.core.leader_id is None
+
+
+def test_a_stall_of_our_own_is_not_held_against_the_peers() -> None:
+    """After a pause of this process the answers lie unread in the sockets."""
+    node = Node().elect()
+    node.now += 5
+    node.core.forgive(node.now - 0.9)
+    node.step()
+    assert node.core.is_leader
+
+
+def test_nothing_commits_before_it_is_durable_here() -> None:
+    """The core counts itself: it may tick only when nothing is staged."""
+    node = Node(1, ())
+    node.core.stand()
+    node.step()
+    node.core.propose(b"x")
+    with pytest.raises(AssertionError):
+        node.core.tick()
+    node.step()
+    assert node.applied == [b"x"]
+
+
+def test_only_entries_of_its_own_term_commit_by_counting() -> None:
+    """Raft §5.4.2, figure 8."""
+    node = Node()
+    node.step(2, append(1, 1, 0, entries(2, 4, 1)))
+    node.elect()
+    node.step(2, NextIndex(node.core.term, 5, False, True))
+    assert node.core.commit_index == 1
+    node.step(2, NextIndex(node.core.term, 6, False, True))
+    assert node.core.commit_index == 5 and node.core.leads_all_committed
+
+
+def test_a_raising_state_machine_stops_and_applies_nothing_twice() -> None:
+    """A failed apply must not be retried, skipped or half counted."""
+    node = Node()
+
+    def fail(_index: int, _command: bytes) -> None:
+        node.applied.append(b"tried")
+        raise RuntimeError("cannot")
+
+    node.core._apply = fail
+    with pytest.raises(RuntimeError):
+        node.step(2, append(1, 1, 0, entries(2, 3, 1), commit=3))
+    assert node.applied == [b"tried"] and node.core.applied_index == 1
+
+
+class Bomb:
+    """Its pickle raises when it is loaded."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (pytest.fail, ("a pickle was loaded",))
+
+
+@pytest.mark.parametrize("kind", [b"\x01", b"\x02", b"\x03"])
+def test_no_command_is_ever_unpickled(kind: bytes) -> None:
+    """Membership and version commands of PySyncObj's own would be; here they are nothing (code execution proven)."""
+    node = Node()
+    node.step(2, append(1, 1, 0, [(kind + pickle.dumps(Bomb()), 2, 1)], commit=2))
+    assert node.core.applied_index == 2 and node.applied == []
+
+
+def test_a_transfer_has_the_other_stand_at_once() -> None:
+    """Leadership transfer (thesis §3.10), only to one that is caught up, only from the leader."""
+    leader, target = Node(1, (2, 3)).elect(), Node(2, (1, 3))
+    assert not leader.core.transfer()
+    exchange(leader, target, 5)
+    leader.step(2, *[message for peer, message in target.step() if peer == 1])
+    leader.step(2, NextIndex(1, leader.core.journal.last_index + 1, False, True))
+    assert leader.core.transfer()
+    order = next(message for peer, message in leader.step() if peer == 2)
+    assert order == TimeoutNow(1)
+    assert not any(isinstance(message, RequestVote) for _, message in target.step(3, order))
+    assert (3, RequestVote(2, 2, 1)) in target.step(1, order)
+
+
+def test_an_election_needs_to_be_begun() -> None:
+    """The core's own deadline never fires: when to stand is decided with a pre-vote."""
+    node = Node()
+    node.now += 1_000
+    assert node.step() == [] and node.core.term == 0

@@ -1,0 +1,118 @@
+"""Claims about clusters of processes: ready, killed, paused, restarted, and gone without a trace."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from raftlog.testing.cluster import Cluster, ClusterError
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    """Three nodes that all tests here share; each leaves them running."""
+    with Cluster(3) as cluster:
+        yield cluster
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_every_node_sees_all_nodes_once_the_cluster_is_ready(three):
+    """A client may bootstrap from any node at once."""
+    assert all(three.view(node_id).broker_ids == {1, 2, 3} for node_id in three.nodes)
+    assert three.controller_id() in three.nodes
+
+
+def test_a_killed_node_disappears_from_the_cluster_and_comes_back(three):
+    """kill -9 and restart on the same data and ports."""
+    victim = next(node_id for node_id in three.nodes if node_id != three.controller_id())
+    witness = next(node_id for node_id in three.nodes if node_id != victim)
+    three.kill(victim)
+    assert victim not in three.running_ids()
+    three.wait_until(lambda: victim not in three.view(witness).broker_ids, "the node is fenced")
+    three.restart(victim)
+    assert three.view(victim).broker_ids == {1, 2, 3}
+
+
+def test_a_paused_node_is_fenced_and_unfenced_after_it_goes_on(three):
+    """SIGSTOP drops no connection, so the session timeout decides."""
+    victim = next(node_id for node_id in three.nodes if node_id != three.controller_id())
+    witness = next(node_id for node_id in three.nodes if node_id != victim)
+    three.pause(victim)
+    assert victim not in three.running_ids()
+    three.wait_until(lambda: victim not in three.view(witness).broker_ids, "the node is fenced")
+    three.resume(victim)
+    three.wait_ready()
+    assert three.view(witness).broker_ids == {1, 2, 3}
+
+
+def test_a_node_that_is_asked_to_stop_ends_with_0(three):
+    """SIGTERM is the gentle way."""
+    victim = next(node_id for node_id in three.nodes if node_id != three.controller_id())
+    assert three.stop(victim) == 0
+    three.restart(victim)
+
+
+def test_two_clusters_on_one_machine_do_not_notice_each_other(three):
+    """Ports, folders and secrets are each cluster's own."""
+    with Cluster(1) as other:
+        assert other.view(1).broker_ids == {1}
+        assert three.view(1).broker_ids == {1, 2, 3}
+        assert other.directory != three.directory
+
+
+def test_closing_takes_processes_data_and_ports_away():
+    """Nothing is left behind, and closing twice does no harm."""
+    cluster = Cluster(1)
+    cluster.start()
+    pid = cluster.nodes[1].pid
+    cluster.close()
+    cluster.close()
+    assert not alive(pid)
+    assert not cluster.directory.exists()
+
+
+def test_a_node_ends_with_whoever_started_it():
+    """Even a killed test run leaves no node behind: each watches a pipe."""
+    code = """
+import sys, time
+from raftlog.testing.cluster import Cluster
+cluster = Cluster(1)
+cluster.start()
+print(cluster.nodes[1].pid, cluster.directory, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        pid, directory = starter.stdout.readline().split()
+        starter.kill()
+    deadline = time.monotonic() + 10
+    while alive(int(pid)) and time.monotonic() < deadline:
+        os.sched_yield()
+    assert not alive(int(pid))
+    subprocess.run(["rm", "-rf", directory], check=True)
+
+
+def test_a_node_that_cannot_start_is_reported_with_its_log():
+    """A port in use is a clear error, and it reaches whoever waits for the cluster."""
+    cluster = Cluster(1)
+    port = cluster.nodes[1].port
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(ClusterError, match=str(port)) as caught:
+        cluster.start()
+    cluster.close()
+    assert "node 1 ended while starting" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
