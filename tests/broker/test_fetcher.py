@@ -86,7 +86,7 @@ class World:
         self.leader.on_lost = on_lost
         return self.leader
 
-    def flushed(self) -> Any:
+    def flush(self) -> Any:
         self.node.host.flush()
         return None
 
