@@ -16,6 +16,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, NotController
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
+from raftlog.base.types import NO_BROKER
 from raftlog.controller import brokers, configs, elections, partitions, producer_ids, topics
 from raftlog.controller.decisions import MORE, SWEEP, Event
 from raftlog.controller.settling import UncleanRule, settle_all, unclean_rule
@@ -71,6 +72,7 @@ class Controller:
         self._probe = probe
         self._log = get_logger("controller", node_id=node_id)
         self._term = -1
+        self._predecessor = NO_BROKER
         self._phase = "idle"
         self._announced = False
         self._runner: Runner[MetadataImage] = Runner(
@@ -98,6 +100,7 @@ class Controller:
         assert term > image.controller_epoch, "a term has one leader, and it leads once"
         self.stand_down()
         self._term = term
+        self._predecessor = image.controller_id
         self._phase = "electing"
         self._announced = False
         self._seen_at = now
@@ -137,11 +140,13 @@ class Controller:
         self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
         self._runner.reset(image, image.offset)
         self._soft = SoftState(self._config.broker_session_timeout_ms / 1000)
-        self._soft.expect(self._unfenced(), {*self._connected, self._node_id}, now)
+        present = {*self._connected, self._node_id}
+        self._soft.expect(self._unfenced(), now, connected=present, predecessor=self._predecessor)
         self._log.info("controller_became_active", controller_epoch=self._term)
         if not image.cluster_id:
             self._decide(self._name_cluster)
         self._sweep()
+        self._probe_due(now)
 
     def _name_cluster(self, image: MetadataImage) -> Decision:
         random_id = topics.random_uuid(self._random).bytes
@@ -256,7 +261,7 @@ class Controller:
     def _heartbeat(self, request: Heartbeat, answer: Callable[[Any], None], now: float) -> None:
         broker = self._runner.tail.brokers.get(request.broker_id)
         if broker is not None and broker.broker_epoch == request.broker_epoch:
-            self._cleared(self._soft.heard(request.broker_id, now))
+            self._heard(request.broker_id, now)
         self._decide(
             lambda image: brokers.decide_heartbeat(
                 image, request, self._standing(image), self._unclean(image)
@@ -265,8 +270,7 @@ class Controller:
         )
 
     def _register(self, request: RegisterBroker, answer: Callable[[Any], None], now: float) -> None:
-        broker_id = request.broker_id
-        in_session = self._soft.in_session(broker_id, now)
+        in_session = self._soft.in_session(request.broker_id, now)
 
         def decide(image: MetadataImage) -> Decision:
             return brokers.decide_register(
@@ -277,10 +281,7 @@ class Controller:
                 unclean=self._unclean(image),
             )
 
-        before = self._runner.tail.brokers.get(broker_id)
         self._decide(decide, answer)
-        if self.active and self._runner.tail.brokers.get(broker_id) is not before:
-            self._soft.registered(broker_id, now)
 
     # --- liveness
 
@@ -342,19 +343,18 @@ class Controller:
             fenced,
         )
 
-    def _cleared(self, doubt: bool) -> None:
-        """A doubt was cleared: settle what stood still because of it."""
-        if doubt and any(
-            broker.fenced or broker.in_controlled_shutdown for broker in self._runner.tail.brokers.values()
-        ):
-            self._sweep()
+    def _heard(self, broker_id: int, now: float) -> None:
+        present = self._runner.tail.brokers.values()
+        cleared = self._soft.heard(broker_id, now)
+        if cleared and any(each.fenced or each.in_controlled_shutdown for each in present):
+            self._sweep()  # settle what stood still because of the doubt
 
     def peer_connected(self, broker_id: int, now: float) -> None:
         """A broker's heartbeat connection came."""
         self._connected.add(broker_id)
         if self.active:
             self._watch_own_stalls(now)
-            self._cleared(self._soft.connected(broker_id))
+            self._soft.connected(broker_id)
 
     def peer_lost(self, broker_id: int, now: float) -> None:
         """A broker's heartbeat connection dropped: it is suspect, and probed at once."""
@@ -368,5 +368,5 @@ class Controller:
         """What became of a probe: refused, alive, or silent for 300 ms."""
         if self.active:
             self._watch_own_stalls(now)
-            self._cleared(self._soft.probed(broker_id, result))
+            self._soft.probed(broker_id, result)
             self._fence_condemned(now)

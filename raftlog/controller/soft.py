@@ -1,13 +1,14 @@
 """What the active controller remembers of brokers beside the image: when it heard of them, and whom it doubts.
 
 Soft: it is no part of the replicated state, dies with the leadership, and a new controller begins with a fresh one, in
-which every unfenced broker must come within CONNECT_WITHIN_S or is probed. Deadlines are loop seconds; a stall of the
-controller's own loop shifts them all, so that nobody is fenced for the controller's pause.
+which every unfenced broker must come within CONNECT_WITHIN_S or is probed. Only a heartbeat clears a doubt, because it
+alone proves which incarnation is alive. Deadlines are loop seconds; a stall of the controller's own loop shifts them
+all, so that nobody is fenced for the controller's pause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final, Literal
 
 CONNECT_WITHIN_S: Final = 0.2
@@ -37,18 +38,18 @@ class SoftState:
         self._session_s = session_s
         self._contacts: dict[int, Contact] = {}
 
-    def expect(self, broker_ids: Iterable[int], connected: Iterable[int], now: float) -> None:
-        """Begin as a new controller: `broker_ids` are unfenced; who is not `connected` yet is doubtful."""
-        present = set(connected)
+    def expect(
+        self, broker_ids: Iterable[int], now: float, *, connected: Container[int], predecessor: int
+    ) -> None:
+        """Begin as a new controller: `broker_ids` are unfenced, and doubtful until they are heard of.
+
+        The predecessor's node is probed at once: its death is the likeliest reason why there is a new controller.
+        """
         for broker_id in broker_ids:
             contact = self._contacts[broker_id] = Contact(now + self._session_s)
-            if broker_id not in present:
-                contact.doubtful = True
-                contact.probe_at = now + CONNECT_WITHIN_S
-
-    def registered(self, broker_id: int, now: float) -> None:
-        """A new incarnation: nothing that was known of the last one holds."""
-        self._contacts[broker_id] = Contact(now + self._session_s)
+            contact.doubtful = True
+            if broker_id not in connected:
+                contact.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
 
     def heard(self, broker_id: int, now: float) -> bool:
         """A heartbeat of the current incarnation came. Returns whether this clears a doubt."""
@@ -62,14 +63,11 @@ class SoftState:
         contact.probe_at = contact.condemned = None
         return doubtful
 
-    def connected(self, broker_id: int) -> bool:
-        """A connection came. Returns whether this clears a doubt; after a loss only a heartbeat does."""
+    def connected(self, broker_id: int) -> None:
+        """A connection came, so that no probe is needed. It may be a new incarnation: the doubt remains."""
         contact = self._contacts.get(broker_id)
-        if contact is None or contact.lost or not contact.doubtful:
-            return False
-        contact.doubtful = False
-        contact.probe_at = None
-        return True
+        if contact is not None and not contact.lost:
+            contact.probe_at = None
 
     def lost(self, broker_id: int, now: float) -> None:
         """A connection dropped: probe at once."""
@@ -78,22 +76,18 @@ class SoftState:
             contact.lost = contact.doubtful = True
             contact.probe_at = now
 
-    def probed(self, broker_id: int, result: ProbeResult) -> bool:
-        """A probe was answered. Returns whether this clears a doubt.
+    def probed(self, broker_id: int, result: ProbeResult) -> None:
+        """Note what became of a probe: refused means dead; silent does only after a lost connection.
 
-        Refused means dead. Silent means dead only after a lost connection; else the session decides.
+        Else the session decides; it may be a new incarnation that answered.
         """
         contact = self._contacts.get(broker_id)
         if contact is None or not contact.doubtful:
-            return False
-        if result == "alive":
-            contact.doubtful = False
-            return True
+            return
         if result == "refused":
             contact.condemned = "connection refused"
-        elif contact.lost:
+        elif result == "silent" and contact.lost:
             contact.condemned = "connection lost, then silence"
-        return False
 
     def in_session(self, broker_id: int, now: float) -> bool:
         """Say whether the current incarnation of a broker is heard of at this moment."""

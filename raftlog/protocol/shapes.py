@@ -53,7 +53,7 @@ def build(api_key: int, version: int, **fields: Any) -> Any:
 def _builder(api_key: int, version: int, direction: Direction, entity_name: str) -> Any:
     entity = getattr(module_of(api_key, version, direction), entity_name, None)
     if entity is None:
-        _fields_of_any_version(api_key, direction, entity_name)
+        _refuse_misspelt(api_key, direction, entity_name, frozenset())
         return lambda **_fields: None
     schema = schema_of(entity)
     defaults = {each.name: each.default for each in schema.fields + schema.tagged}
@@ -61,28 +61,26 @@ def _builder(api_key: int, version: int, direction: Direction, entity_name: str)
     def build_entity(**fields: Any) -> Any:
         unknown = fields.keys() - defaults.keys()
         if unknown:
-            _refuse_misspelt(api_key, direction, entity_name, unknown)
+            _refuse_misspelt(api_key, direction, entity_name, frozenset(unknown))
             fields = {name: value for name, value in fields.items() if name in defaults}
         return entity(**(defaults | fields))
 
     return build_entity
 
 
-def _refuse_misspelt(api_key: int, direction: Direction, entity_name: str, names: set[str]) -> None:
-    misspelt = names - _fields_of_any_version(api_key, direction, entity_name)
-    if misspelt:
-        raise TypeError(f"no version of {entity_name} has {', '.join(sorted(misspelt))}")
-
-
 @cache
-def _fields_of_any_version(api_key: int, direction: Direction, entity_name: str) -> frozenset[str]:
-    """Newest versions have most of the fields, so this mostly imports one module; it runs once per entity."""
+def _refuse_misspelt(api_key: int, direction: Direction, entity_name: str, names: frozenset[str]) -> None:
+    """Newer versions are looked at first, and only until all names are found: importing them all takes long."""
+    missing = set(names)
+    entity_is_known = False
     api = APIS[api_key]
-    names: set[str] = set()
     for version in range(api.max_version, api.min_version - 1, -1):
         entity = getattr(module_of(api_key, version, direction), entity_name, None)
         if entity is not None:
-            names.update(each.name for each in dataclasses.fields(entity))
-    if not names:
-        raise AttributeError(f"{APIS[api_key].name} has no {entity_name} in its {direction}")
-    return frozenset(names)
+            entity_is_known = True
+            missing -= {each.name for each in dataclasses.fields(entity)}
+            if not missing:
+                return
+    if not entity_is_known:
+        raise AttributeError(f"{api.name} has no {entity_name} in its {direction}")
+    raise TypeError(f"no version of {entity_name} has {', '.join(sorted(missing))}")

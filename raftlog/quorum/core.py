@@ -259,9 +259,8 @@ class Core(SyncObj):  # type: ignore[misc]
         And the leader's commit index speaks of the leader's log: ours is known to match no further than this message.
         """
         if message.term < self.term:
-            self.outbox.append(
-                (peer, HigherTerm(self.term))
-            )  # the core would say nothing, and the old leader go on
+            # the core would say nothing, and the old leader go on
+            self.outbox.append((peer, HigherTerm(self.term)))
             return
         previous, previous_term, entries = message.prev_index, message.prev_term, message.entries
         end = previous + len(entries)

@@ -106,10 +106,10 @@ class Leading(Role):
         for progress in self.progress.values():
             if progress.end_offset == end_before:
                 progress.caught_up_at = now
+        self.partition.log_end_moved()  # first, so that followers have it before the own sync holds up the loop
         host.log_appended(self.partition)
         if not host.flush_before_commit:
             self.note_flushed(self.log.log_end_offset)
-        self.partition.log_end_moved()
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
         if end_offset <= self.partition.high_watermark:
@@ -208,32 +208,29 @@ class Leading(Role):
         records: bytes | None = b""
         if offset < end:
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
-        partition = self.partition
-        return PartitionRead(
-            0, partition.high_watermark, partition.last_stable_offset, log.log_start_offset, records
-        )
+        # the last stable offset is only for consumers
+        high_watermark = self.partition.high_watermark
+        return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, records)
 
     def _refuse_position(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
         """OFFSET_OUT_OF_RANGE, or the point where the reader's log left this one (KIP-320, KIP-595), or None: go on."""
         log = self.log
-        start = log.log_start_offset
-        error = 0
+        start, end = log.log_start_offset, log.log_end_offset
+        in_range = start <= offset <= end
+        if in_range and (last_fetched_epoch < 0 or last_fetched_epoch == self.leader_epoch):
+            return None
         diverging = None
         if last_fetched_epoch >= 0 and offset >= start:
             diverging = self._divergence(offset, last_fetched_epoch)
-        if diverging is None:
-            if start <= offset <= log.log_end_offset:
-                return None
-            error = OffsetOutOfRange.code
+        if diverging is None and in_range:
+            return None
+        error = 0 if diverging is not None else OffsetOutOfRange.code
         partition = self.partition
         return PartitionRead(
             error, partition.high_watermark, partition.last_stable_offset, start, b"", diverging
         )
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        log = self.log
-        if last_fetched_epoch == self.leader_epoch and offset <= log.log_end_offset:
-            return None
         end = self.epoch_end(last_fetched_epoch)
         if end.epoch < 0:
             return None
@@ -335,6 +332,8 @@ class Leading(Role):
 
     def shrink_laggards(self) -> None:
         """Propose to drop the ISR members that were not caught up for replica.lag.time.max.ms."""
+        if self._outside:
+            self.reconsider()  # who is about to join may have stalled
         if type(self.isr) is not CommittedIsr or len(self.isr.committed) == 1:
             return
         end = self.log.log_end_offset

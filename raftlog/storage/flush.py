@@ -48,7 +48,7 @@ class FlushTicket:
 class Unflushed:
     """The part of a log that a power loss would take, and how far it is safe."""
 
-    __slots__ = ("_disk", "_rolled", "_ticket", "directories", "flushed_end_offset", "paths")
+    __slots__ = ("_closing", "_disk", "_rolled", "_ticket", "directories", "flushed_end_offset", "paths")
 
     def __init__(self, disk: Disk, flushed_end_offset: int, directories: set[str]) -> None:
         self._disk = disk
@@ -59,6 +59,7 @@ class Unflushed:
         """Written files that are not held open."""
         self._rolled: list[Segment] = []
         self._ticket: FlushTicket | None = None
+        self._closing: list[File] = []
 
     def rolled(self, segment: Segment) -> None:
         """Take over a segment that is no longer the active one."""
@@ -66,8 +67,16 @@ class Unflushed:
         self.paths += segment.index_paths
 
     def dropped(self, segments: list[Segment]) -> None:
-        """Forget segments that are no longer part of the log."""
+        """Close segments that are no longer part of the log, once no sync can be using them."""
         self._rolled = [segment for segment in self._rolled if segment not in segments]
+        self._closing += [segment.file for segment in segments]
+        if self._ticket is None:
+            self._close()
+
+    def _close(self) -> None:
+        for file in self._closing:
+            file.close()
+        self._closing = []
 
     def truncate(self, end_offset: int) -> None:
         """Count nothing beyond a cut, not even what a sync under way finds there."""
@@ -97,4 +106,6 @@ class Unflushed:
         """Count what a ticket has synced."""
         assert ticket is self._ticket
         self._ticket = None
+        if self._closing:
+            self._close()
         self.flushed_end_offset = max(self.flushed_end_offset, ticket.end_offset)

@@ -57,19 +57,30 @@ def _replay(state: ProducerState, segments: list[Segment], offset: int, aborted:
 
 def _recall_batches(state: ProducerState, segments: list[Segment], offset: int) -> None:
     """Find the batches before each producer's last in the log's end: a snapshot keeps only the last (KIP-98)."""
-    segment = next((each for each in reversed(segments) if each.base_offset < offset), None)
-    if segment is None or not len(state):
+    if not len(state):
         return
-    stop = segment.locate(offset, cached=False)
-    assert stop is not None
-    begin = segment.index.position_at_most(max(stop[0] - WALK_BYTES, 0))
     recalled: dict[int, list[ProducedBatch]] = {}
-    for _, header in segment.headers(begin, stop[0]):
-        producer = state.get(header.producer_id)
-        if producer is not None and header.producer_epoch == producer.epoch and header.base_sequence >= 0:
-            recalled.setdefault(header.producer_id, []).append(ProducedBatch.of(header))
+    for segment, begin, stop in _stretch_before(segments, offset, WALK_BYTES):
+        for _, header in segment.headers(begin, stop):
+            producer = state.get(header.producer_id)
+            if producer is not None and header.producer_epoch == producer.epoch and header.base_sequence >= 0:
+                recalled.setdefault(header.producer_id, []).append(ProducedBatch.of(header))
     for producer_id, batches in recalled.items():
         state.recall(producer_id, batches[-BATCHES_KEPT:])
+
+
+def _stretch_before(segments: list[Segment], offset: int, size: int) -> list[tuple[Segment, int, int]]:
+    """Return (segment, start, stop) of at least `size` bytes that end with `offset`, oldest first."""
+    stretch: list[tuple[Segment, int, int]] = []
+    for segment in reversed(segments):
+        if segment.base_offset >= offset or size <= 0:
+            continue
+        found = segment.locate(offset, cached=False)
+        assert found is not None
+        start = segment.index.position_at_most(max(found[0] - size, 0))
+        stretch.insert(0, (segment, start, found[0]))
+        size -= found[0] - start
+    return stretch
 
 
 def save(disk: Disk, directory: str, state: ProducerState, offset: int) -> None:
@@ -84,7 +95,9 @@ def remove(disk: Disk, directory: str, offset: int) -> None:
 
 
 def remove_after(disk: Disk, directory: str, end_offset: int) -> None:
-    """Remove the snapshots of a log's cut off end."""
-    for offset in numbered(disk.listdir(directory), ".snapshot"):
-        if offset > end_offset:
-            disk.remove(snapshot_path(directory, offset))
+    """Remove the snapshots of a log's cut off end, durably: the log may grow to their offset with other batches."""
+    stale = [offset for offset in numbered(disk.listdir(directory), ".snapshot") if offset > end_offset]
+    for offset in stale:
+        disk.remove(snapshot_path(directory, offset))
+    if stale:
+        disk.sync_dir(directory)

@@ -59,6 +59,8 @@ class FakeLog:
     ) -> bytes | None:
         if cached and self.partition.cold:
             return None
+        if self.partition.disk_error is not None:
+            raise self.partition.disk_error
         found: list[bytes] = []
         size = 0
         for _base, end, data in self.partition.batches:
@@ -80,6 +82,8 @@ class FakePartition:
         self.high_watermark = self.log_end_offset = self.log_start_offset = 0
         self.auto_commit = True
         self.cold = False
+        self.disk_error: OSError | None = None
+        self.reported: list[OSError] = []
         self.is_leader = True
         self.error: KafkaError | None = None
         self.diverging: EpochEnd | None = None
@@ -153,6 +157,9 @@ class FakePartition:
         return PartitionRead(
             0, self.high_watermark, self.high_watermark, self.log_start_offset, records, self.diverging
         )
+
+    def storage_failed(self, error: OSError) -> None:
+        self.reported.append(error)
 
     def park(self, waiter: Any) -> None:
         self.parked[waiter] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
@@ -211,6 +212,21 @@ async def test_what_wakes_a_session_during_a_cold_read_is_not_forgotten() -> Non
     session, _ = session_of(pipe)
     pipe.send(fetch(2, (0, 3), session=(session, 1)))
     assert len(session_of(pipe)[1][1].records) == 61
+
+
+@pytest.mark.parametrize(("number", "reports"), [(errno.EIO, 1), (errno.ENOENT, 0)])
+async def test_a_cold_read_that_fails_is_told_and_a_bad_disk_reported(number: int, reports: int) -> None:
+    """KAFKA_STORAGE_ERROR makes clients look for another leader; EIO takes the log directory offline."""
+    cold = filled(0)
+    cold.cold = True
+    cold.disk_error = OSError(number, "no")
+    world = World(cold)
+    pipe = world.connect()
+    pipe.send(fetch(1, (0, 0)))
+    world.offload.run()
+    await settle()
+    assert told(pipe)[0].error_code == 56
+    assert len(cold.reported) == reports
 
 
 async def test_a_cold_read_of_a_lost_connection_is_dropped() -> None:

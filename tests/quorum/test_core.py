@@ -3,94 +3,22 @@
 from __future__ import annotations
 
 import pickle
-import random
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.quorum import seams
-from raftlog.quorum.core import Core, Violation
-from raftlog.quorum.election import Timing
-from raftlog.quorum.journal import Journal
+from raftlog.quorum.core import Violation
 from raftlog.quorum.messages import (
     AppendEntries,
     HigherTerm,
-    Message,
     NextIndex,
     RequestVote,
     SnapshotChunk,
     TimeoutNow,
     VoteGranted,
 )
-from raftlog.quorum.wal import Entry
-
-NOOP = b"\x01"
-
-
-class Node:
-    """A core with a disk, driven by hand: a step is deliver, sync, tick, sync."""
-
-    def __init__(self, node_id: int = 1, peers: Iterable[int] = (2, 3), disk: SimDisk | None = None) -> None:
-        self.node_id = node_id
-        self.peers = tuple(peers)
-        self.disk = disk or SimDisk()
-        self.now = 100.0
-        self.applied: list[bytes] = []
-        self.core = Core(
-            node_id,
-            self.peers,
-            journal=Journal(self.disk, "/data/quorum", node_id),
-            apply=lambda _index, command: self.applied.append(command),
-            chance=random.Random(1),
-            now=lambda: self.now,
-            timing=Timing(),
-        )
-        self.sync()
-        for peer in self.peers:
-            self.core.connected(peer)
-
-    def sync(self) -> None:
-        while self.core.journal.dirty:
-            self.core.journal.take()()
-
-    def step(self, peer: int = 2, *messages: Message) -> list[tuple[int, Message]]:
-        """Deliver, tick, and return what may now be sent."""
-        for message in messages:
-            self.core.deliver(peer, message)
-        self.sync()
-        self.core.tick()
-        self.sync()
-        sent, self.core.outbox = self.core.outbox, []
-        return sent
-
-    def elect(self) -> Node:
-        """Make it the leader of the next term, with the vote of each peer."""
-        self.core.stand()
-        self.step()
-        for peer in self.peers:
-            self.core.deliver(peer, VoteGranted(self.core.term))
-        self.step()
-        assert self.core.is_leader
-        return self
-
-    def restarted(self) -> Node:
-        """Lose power, and start again on the same disk."""
-        self.disk.crash()
-        return Node(self.node_id, self.peers, self.disk)
-
-    @property
-    def log(self) -> list[Entry]:
-        return self.core.journal[:]  # type: ignore[no-any-return]
-
-
-def entries(first: int, last: int, term: int, letter: bytes = b"") -> list[Entry]:
-    return [(b"\x00%s%d" % (letter, index), index, term) for index in range(first, last + 1)]
-
-
-def append(term: int, previous: int, previous_term: int, new: list[Entry], commit: int = 1) -> AppendEntries:
-    return AppendEntries(term, commit, previous, previous_term, new)
+from tests.quorum.single import NOOP, Node, append, entries, exchange
 
 
 def test_a_late_message_cuts_nothing_that_was_acknowledged() -> None:
@@ -154,20 +82,6 @@ def test_entries_out_of_place_are_dropped() -> None:
     assert node.log == [(NOOP, 1, 0)]
 
 
-def exchange(leader: Node, follower: Node, rounds: int) -> int:
-    """Carry messages both ways until the logs are equal; return the rounds it took."""
-    to_follower = leader.step(follower.node_id)
-    for count in range(rounds):
-        if leader.log == follower.log:
-            return count
-        leader.now += 0.2
-        to_leader = follower.step(leader.node_id, *[each for peer, each in to_follower if peer == follower.node_id])
-        to_follower = leader.step(
-            follower.node_id, *[each for peer, each in to_leader if peer == leader.node_id]
-        )
-    raise AssertionError(f"not equal after {rounds} rounds")
-
-
 def test_a_divergent_tail_of_more_than_one_batch_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """PySyncObj's two resets undo each other, and such a node never catches up."""
     monkeypatch.setattr(seams, "BATCH_BYTES", 20)
@@ -195,10 +109,8 @@ def test_a_late_reset_does_not_undo_what_is_known_to_match() -> None:
     node = Node().elect()
     last = node.core.journal.last_index
     node.step(2, NextIndex(1, last + 1, False, True))
-    node.step(2, NextIndex(1, 2, True, False))
+    sent = [message for peer, message in node.step(2, NextIndex(1, 2, True, False)) if peer == 2]
     assert node.core.match_index(2) == last
-    node.now += 0.2
-    sent = [message for peer, message in node.step() if peer == 2]
     assert isinstance(sent[0], AppendEntries) and sent[0].entries == []
 
 
@@ -348,7 +260,7 @@ def test_a_transfer_has_the_other_stand_at_once() -> None:
     leader.step(2, *[message for peer, message in target.step() if peer == 1])
     leader.step(2, NextIndex(1, leader.core.journal.last_index + 1, False, True))
     assert leader.core.transfer()
-    order = [message for peer, message in leader.step() if peer == 2][0]
+    order = next(message for peer, message in leader.step() if peer == 2)
     assert order == TimeoutNow(1)
     assert not any(isinstance(message, RequestVote) for _, message in target.step(3, order))
     assert (3, RequestVote(2, 2, 1)) in target.step(1, order)

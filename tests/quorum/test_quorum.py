@@ -1,24 +1,450 @@
-"""The quorum as a whole, over real sockets."""
+"""The quorum as a whole, in virtual time: elections, faults, snapshots, and what the state machine is told."""
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
-from tests.quorum.cluster import Cluster
+import pytest
+
+from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
+from raftlog.proof.simulator import SimLoop, env, simulate
+from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
+from raftlog.quorum.wal import MAX_COMMAND_BYTES
+from tests.quorum.world import World
 
 
-async def test_three_voters_commit_and_survive_a_restart(tmp_path: Path) -> None:
-    """What was committed is applied on every voter, in order, again after all restarted (Raft §5.4)."""
-    cluster = Cluster(tmp_path, 3)
-    await cluster.start()
-    batches = [b"%d" % number for number in range(100)]
-    started = time.monotonic()
-    await cluster.commit(*batches)
-    print("committed in", time.monotonic() - started)
-    assert all(tape.data == batches for tape in cluster.tapes.values())
-    await cluster.stop()
-    await cluster.start()
-    await cluster.commit(b"after")
-    assert all(tape.data == [*batches, b"after"] for tape in cluster.tapes.values())
-    await cluster.stop()
+def play(script: Callable[[World], Awaitable[Any]], voters: int = 3, **options: Any) -> Any:
+    """Run a script in a new world with seeded chance; virtual seconds cost nothing."""
+
+    async def program(loop: SimLoop) -> Any:
+        world = World(loop, voters, **options)
+        world.boot()
+        result = await script(world)
+        world.check()
+        return result
+
+    return simulate(program, seed=voters).result
+
+
+async def seconds(world: World, waiting: Awaitable[Any]) -> float:
+    started = world.loop.time()
+    await waiting
+    return world.loop.time() - started
+
+
+@pytest.mark.parametrize("voters", [1, 2, 3, 4, 5, 7])
+def test_any_number_of_voters_elects_and_commits(voters: int) -> None:
+    """One, three, five and seven work; so do even numbers, which are warned about."""
+
+    async def script(world: World) -> None:
+        for number in range(20):
+            await world.commit(b"batch %d" % number)
+        await world.settle(b"end")
+
+    play(script, voters)
+
+
+def test_a_single_voter_leads_at_once() -> None:
+    """There is nobody to wait for."""
+
+    async def script(world: World) -> float:
+        return await seconds(world, world.commit(b"first"))
+
+    assert play(script, 1) < 0.05
+
+
+def test_the_first_election_of_an_empty_log_waits_only_moments() -> None:
+    """Three nodes are ready in a moment: 30 to 150 ms, not a whole election timeout."""
+
+    async def script(world: World) -> float:
+        return await seconds(world, world.leader())
+
+    assert play(script) < 0.3
+
+
+def test_a_dead_leader_is_replaced_in_moments() -> None:
+    """kill -9: its connections break and its port refuses, so nobody waits for the election timeout."""
+
+    async def script(world: World) -> list[float]:
+        gaps = []
+        for number in range(10):
+            leader = await world.leader()
+            world.crash(leader)
+            gaps.append(await seconds(world, world.commit(b"after %d" % number, *world.nodes)))
+            world.boot(leader)
+            await world.settle(b"healed %d" % number)
+        return gaps
+
+    gaps = play(script)
+    assert sorted(gaps)[5] < 0.25 and max(gaps) < 1.0, gaps
+
+
+def test_a_leader_that_vanishes_without_a_word_is_replaced() -> None:
+    """Power loss of a machine: no reset, no refusal; the election timeout decides."""
+
+    async def script(world: World) -> float:
+        leader = await world.leader()
+        world.nodes.pop(leader)
+        world.hosts[leader].crash(silent=True)
+        return await seconds(world, world.commit(b"after", *world.nodes))
+
+    assert play(script) < 2.0
+
+
+@pytest.mark.parametrize("voters", [3, 5])
+def test_a_minority_may_be_lost_and_a_lost_majority_stops_and_recovers(voters: int) -> None:
+    """Without a majority nothing commits and the leader stands down; with it back, all goes on by itself."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        followers = [node for node in world.hosts if node != leader]
+        minority, last = followers[: voters // 2], followers[voters // 2]
+        world.crash(*minority)
+        await world.commit(b"with a majority", *world.nodes)
+        world.crash(last)
+        world.append(b"without", leader)
+        await world.until(lambda: not world.nodes[leader].leading, 1.5)
+        await asyncio.sleep(5)
+        assert not world.applied(b"without", leader) and world.nodes[leader].leader_id is None
+        for node in (*minority, last):
+            world.boot(node)
+        await world.settle(b"whole again")
+
+    play(script, voters)
+
+
+def test_a_voter_that_was_cut_off_does_not_depose_the_leader() -> None:
+    """Pre-vote (thesis §9.6): it asked in vain, so its term did not grow."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        term = world.nodes[leader].term
+        outcast = next(node for node in world.hosts if node != leader)
+        for other in world.hosts:
+            if other != outcast:
+                world.loop.cut(world.hosts[outcast], world.hosts[other])
+        await asyncio.sleep(20)
+        world.loop.heal()
+        await world.commit(b"after")
+        assert world.nodes[outcast].term == term and world.leading() == leader
+
+    play(script)
+
+
+def test_a_voter_that_lost_only_its_link_to_the_leader_does_not_depose_it() -> None:
+    """A bridge topology (H23): the voter in the middle still hears the leader and says no."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        term = world.nodes[leader].term
+        lonely = next(node for node in world.hosts if node != leader)
+        world.loop.cut(world.hosts[leader], world.hosts[lonely])
+        await asyncio.sleep(20)
+        assert world.leading() == leader and world.nodes[leader].term == term
+        world.loop.heal()
+        await world.settle(b"after")
+
+    play(script)
+
+
+def test_a_paused_leader_is_replaced_and_learns_it() -> None:
+    """SIGSTOP breaks no connection; on SIGCONT it hears of the higher term and its old proposals count for nothing."""
+
+    async def script(world: World) -> None:
+        old = await world.leader()
+        world.hosts[old].pause()
+        others = [node for node in world.hosts if node != old]
+        world.append(b"too late", old)
+        await world.commit(b"new reign", *others, seconds=3)
+        world.hosts[old].resume()
+        await world.until(lambda: not world.nodes[old].leading, 0.2)
+        await world.settle(b"together")
+        assert not world.applied(b"too late")
+
+    play(script)
+
+
+def test_a_paused_follower_does_not_depose_the_leader() -> None:
+    """A stall of one's own is pushed behind: what the leader said lies unread in the socket."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        term = world.nodes[leader].term
+        sleeper = next(node for node in world.hosts if node != leader)
+        world.hosts[sleeper].pause()
+        await asyncio.sleep(2.5)
+        world.hosts[sleeper].resume()
+        await world.settle(b"awake")
+        assert world.nodes[leader].term == term
+
+    play(script)
+
+
+def test_power_loss_of_all_at_once_again_and_again_loses_nothing() -> None:
+    """The whole cluster is killed 50 times with batches under way (#201 lost data in 1 of 20 such restarts)."""
+
+    async def script(world: World) -> None:
+        for number in range(50):
+            await world.leader()
+            for burst in range(5):
+                world.append(b"%d.%d" % (number, burst))
+            await asyncio.sleep(0.0005 * (number % 12))
+            world.crash(*world.hosts)
+            world.boot()
+        await world.settle(b"end")
+
+    play(script)
+
+
+def test_a_voter_far_behind_gets_a_snapshot_and_restarts_from_it() -> None:
+    """The log was cut below what it has; the installed snapshot and the log after it are durable."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        late = next(node for node in world.hosts if node != leader)
+        world.crash(late)
+        for number in range(60):
+            await world.commit(b"batch %d" % number, *world.nodes)
+        assert world.nodes[leader].driver.journal.first_index > 5
+        world.boot(late)
+        await world.settle(b"caught up")
+        assert world.nodes[late].driver.journal.first_index > 5
+        world.crash(*world.hosts)
+        world.boot()
+        await world.settle(b"restarted")
+
+    play(script, compaction=Compaction(entries=20))
+
+
+def test_a_snapshot_of_many_chunks_arrives_whole() -> None:
+    """Larger than one frame may be: chunks, each a heartbeat too."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        late = next(node for node in world.hosts if node != leader)
+        world.crash(late)
+        for number in range(12):
+            await world.commit(b"%d " % number + b"x" * 400_000, *world.nodes)
+        assert world.nodes[leader].driver.journal.first_index > 2
+        world.boot(late)
+        await world.settle(b"caught up")
+
+    play(script, compaction=Compaction(entries=10))
+
+
+def test_an_old_leader_with_proposals_of_its_own_takes_a_snapshot() -> None:
+    """Its uncommitted tail goes, its loss is told first, and no proposal of it comes back."""
+
+    async def script(world: World) -> None:
+        old = await world.leader()
+        others = [node for node in world.hosts if node != old]
+        for other in others:
+            world.loop.cut(world.hosts[old], world.hosts[other])
+        for number in range(30):
+            world.append(b"lost %d" % number, old)
+        for number in range(60):
+            await world.commit(b"kept %d" % number, *others)
+        world.loop.heal()
+        await world.settle(b"end")
+        assert not any(data.startswith(b"lost") for data in world.oracle.committed)
+
+    play(script, compaction=Compaction(entries=20))
+
+
+def test_a_slow_disk_slows_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Syncs of 20 to 60 ms run beside the loop; messages queue meanwhile."""
+    monkeypatch.setattr(env, "OFFLOAD_S", (0.02, 0.06))
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        term = world.nodes[leader].term
+        for number in range(30):
+            await world.commit(b"batch %d" % number)
+        assert world.nodes[leader].term == term
+
+    play(script)
+
+
+def test_a_full_disk_gives_the_lead_away_and_comes_back_by_itself() -> None:
+    """ENOSPC on the leader: it falls silent, another leads, and it rejoins within seconds of space returning (H18)."""
+
+    async def script(world: World) -> None:
+        poor = await world.leader()
+        world.hosts[poor].disk.fail("write", error=errno.ENOSPC)
+        world.append(b"does not fit", poor)
+        others = [node for node in world.hosts if node != poor]
+        await world.until(lambda: not world.nodes[poor].leading, 1)
+        with pytest.raises(NotController):
+            world.nodes[poor].append(b"refused")
+        await world.commit(b"elsewhere", *others, seconds=5)
+        world.hosts[poor].disk.mend()
+        await world.settle(b"space again")
+
+    play(script)
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_broken_disk_stops_the_voter_for_good(operation: str) -> None:
+    """EIO, or a failed sync, which must not be retried (H17): the voter is silent and the others go on."""
+
+    async def script(world: World) -> None:
+        broken = await world.leader()
+        world.may_fail = True
+        world.hosts[broken].disk.fail(operation)
+        world.append(b"dies with it", broken)
+        others = [node for node in world.hosts if node != broken]
+        await world.until(lambda: not world.nodes[broken].leading, 1)
+        assert isinstance(world.oracle.failures[0], OSError)
+        await world.commit(b"elsewhere", *others, seconds=5)
+        world.hosts[broken].disk.mend()
+        await asyncio.sleep(3)
+        assert not world.nodes[broken].leading and not world.applied(b"elsewhere", broken)
+
+    play(script)
+
+
+def test_a_state_machine_that_raises_stops_its_voter_only() -> None:
+    """PySyncObj would try the entry again for ever, on every node."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        sick, well = [node for node in world.hosts if node != leader]
+        world.machines[sick].broken = world.may_fail = True
+        await world.commit(b"indigestible", leader, well)
+        await world.until(lambda: world.oracle.failures)
+        assert [str(each) for each in world.oracle.failures] == ["the state machine is broken"]
+        await world.commit(b"next", leader, well)
+
+    play(script)
+
+
+def test_a_transfer_hands_over_without_an_election_timeout() -> None:
+    """Controlled shutdown: the lead moves within milliseconds and nothing is lost."""
+
+    async def script(world: World) -> float:
+        await world.commit(b"before")
+        old = await world.leader()
+        started = world.loop.time()
+        done = world.hosts[old].start(world.nodes[old].transfer_leadership())
+        await world.until(lambda: world.leading() not in (None, old), 1)
+        gap = world.loop.time() - started
+        assert await done
+        await world.settle(b"after")
+        return gap
+
+    assert play(script) < 0.1
+
+
+def test_what_may_be_proposed_is_bounded() -> None:
+    """Not leading, too large, too much uncommitted: refused with errors a client may retry, or must not."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        quorum, follower = (
+            world.nodes[leader],
+            world.nodes[next(node for node in world.hosts if node != leader)],
+        )
+        with pytest.raises(NotController):
+            follower.append(b"x")
+        with pytest.raises(InvalidRequest):
+            quorum.append(b"x" * MAX_COMMAND_BYTES)
+        for node in world.hosts:
+            if node != leader:
+                world.loop.cut(world.hosts[leader], world.hosts[node])
+        filled: list[int] = []
+
+        def fill() -> None:
+            try:
+                for count in range(MAX_UNCOMMITTED_BATCHES + 1):
+                    quorum.append(b"%d@%d.%d" % (count, leader, quorum.term))
+            except RequestTimedOut:
+                filled.append(count)
+
+        world.hosts[leader].call(fill)
+        await world.until(lambda: filled, 1)
+        assert filled == [MAX_UNCOMMITTED_BATCHES]
+        world.loop.heal()
+        await world.settle(b"drained")
+        assert world.nodes[world.leading() or 0].driver._waiting_bytes == 0
+
+    play(script)
+
+
+def test_all_that_was_committed_is_applied_before_one_leads() -> None:
+    """The state machine of a new leader decides on everything (its no-op is applied first)."""
+
+    async def script(world: World) -> None:
+        for number in range(8):
+            leader = await world.leader()
+            for burst in range(10):
+                world.append(b"%d.%d" % (number, burst))
+            await world.until(partial(world.applied, b"%d.9" % number, leader))
+            world.crash(leader)
+            new = await world.leader(among=world.nodes)
+            assert world.applied(b"%d.9" % number, new)
+            world.boot(leader)
+
+    play(script)
+
+
+def test_the_quorum_describes_itself() -> None:
+    """Leader, term, commit index, and each voter's position, as DescribeQuorum wants them (KIP-836)."""
+
+    async def script(world: World) -> None:
+        await world.commit(b"something")
+        leader = await world.leader()
+        await asyncio.sleep(0.3)
+        described: list[Any] = []
+        world.hosts[leader].call(lambda: described.append(world.nodes[leader].describe()))
+        await world.until(lambda: described)
+        about = described[0]
+        assert (about.leader_id, about.leader_epoch) == (leader, world.nodes[leader].term)
+        assert [voter.replica_id for voter in about.voters] == [1, 2, 3]
+        assert {voter.log_end_offset for voter in about.voters} == {about.high_watermark}
+        assert all(voter.last_caught_up_ms > 0 for voter in about.voters)
+
+    play(script)
+
+
+def test_an_idle_quorum_hardly_wakes() -> None:
+    """It ticks on input and at deadlines: some 30 rounds a second on a leader of three, 10 on a follower, 0 alone."""
+
+    async def script(world: World) -> dict[int, int]:
+        leader = await world.leader()
+        await world.settle(b"busy")
+        rounds = dict.fromkeys(world.hosts, 0)
+        for node, quorum in world.nodes.items():
+            driver = quorum.driver
+            tick = driver._tick
+
+            def counted(node: int = node, tick: Callable[[], None] = tick) -> None:
+                rounds[node] += 1
+                tick()
+
+            driver._tick = counted  # type: ignore[method-assign]
+        await asyncio.sleep(10)
+        return {0: rounds.pop(leader), **rounds}
+
+    leader, *followers = play(script).values()
+    assert leader <= 350 and max(followers) <= 120
+    assert play(script, 1) == {0: 0}
+
+
+def test_nobody_but_the_voters_joins_the_quorum() -> None:
+    """A node that is not listed, or that claims an id already here, is turned away with the reason."""
+
+    async def script(world: World) -> None:
+        await world.leader()
+        links = world.nodes[2]._links
+        assert links is not None
+        assert "two nodes 2" in str(links.admits(2))
+        assert "not among controller.quorum.voters" in str(links.admits(9))
+        assert "not the other way round" in str(links.admits(1))
+        assert links.admits(3) is None
+
+    play(script)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from raftlog.base.errors import KafkaError
@@ -43,8 +43,14 @@ class Watched:
         self.node = node
         self.data: list[bytes] = []
         self.led_terms: list[int] = []
+        self.leads: int | None = None
+        self.broken = False
 
     def apply(self, data: bytes) -> None:
+        if self.broken:
+            raise RuntimeError("the state machine is broken")
+        signature = b"@%d.%d" % (self.node, self.leads or 0)
+        assert self.leads is None or data.endswith(signature), "a loss was not told before another's batch"
         self.oracle.applied(self.node, len(self.data), data)
         self.data.append(data)
 
@@ -53,10 +59,14 @@ class Watched:
         return lambda: b"\n".join(captured)
 
     def restore(self, data: bytes) -> None:
+        assert self.leads is None, "a loss was not told before another's snapshot"
         self.data = data.split(b"\n") if data else []
-        assert self.data == self.oracle.committed[: len(self.data)], f"node {self.node} restored what never was"
+        assert self.data == self.oracle.committed[: len(self.data)], (
+            f"node {self.node} restored what never was"
+        )
 
     def leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
+        self.leads = term if leading else None
         if leading:
             assert leader_id == self.node
             self.oracle.led(self.node, term)
@@ -66,13 +76,16 @@ class Watched:
 class World:
     """Voters 1..n on hosts n1..nn."""
 
-    def __init__(self, loop: SimLoop, voters: int, *, compaction: Compaction = Compaction(), **options: Any) -> None:
+    def __init__(
+        self, loop: SimLoop, voters: int, *, compaction: Compaction | None = None, **options: Any
+    ) -> None:
         self.loop = loop
         self.oracle = Oracle()
         self.hosts: dict[int, Host] = {node: loop.host(f"n{node}") for node in range(1, voters + 1)}
         self.voters = {node: (host.name, PORT) for node, host in self.hosts.items()}
-        self.compaction = compaction
+        self.compaction = compaction or Compaction()
         self.options = options
+        self.may_fail = False
         self.nodes: dict[int, Quorum] = {}
         self.machines: dict[int, Watched] = {}
 
@@ -114,8 +127,10 @@ class World:
             self.hosts[node].call(self._append, node, data)
 
     def _append(self, node: int, data: bytes) -> None:
+        """Propose a batch, signed with who proposes it in which term."""
+        quorum = self.nodes[node]
         try:
-            self.nodes[node].append(data)
+            quorum.append(b"%s@%d.%d" % (data, node, quorum.term))
         except KafkaError:
             pass
 
@@ -127,17 +142,42 @@ class World:
             await asyncio.sleep(0.005)
 
     def check(self) -> None:
-        assert not self.oracle.failures, self.oracle.failures
+        """No voter stopped itself, unless the test makes one."""
+        assert self.may_fail or not self.oracle.failures, self.oracle.failures
 
-    async def settle(self, mark: bytes) -> None:
-        """Wait until a new batch is applied everywhere, which takes all that was committed with it."""
+    async def leader(self, seconds: float = 30.0, *, among: Iterable[int] | None = None) -> int:
+        """Wait until one node leads and all (or those given) know it."""
+
+        def agreed() -> bool:
+            voters, leader = sorted(among or self.nodes), self.leading()
+            return leader in voters and all(self.nodes[node].leader_id == leader for node in voters)
+
+        await self.until(agreed, seconds)
+        leader = self.leading()
+        assert leader is not None
+        return leader
+
+    def applied(self, mark: bytes, *nodes: int) -> bool:
+        """Whether a batch was applied on all of some nodes (default: all voters)."""
+        wanted = [self.machines.get(node) for node in nodes or self.hosts]
+        return all(
+            machine is not None and any(data.startswith(mark + b"@") for data in machine.data)
+            for machine in wanted
+        )
+
+    async def commit(self, mark: bytes, *nodes: int, seconds: float = 30.0) -> None:
+        """Append a batch until it is applied on all of some nodes (default: all voters), which settles all before."""
 
         def everywhere() -> bool:
-            if all(mark in machine.data for machine in self.machines.values()):
-                return True
-            if mark not in self.oracle.committed:
+            if not any(data.startswith(mark + b"@") for data in self.oracle.committed):
                 self.append(mark)
-            return False
+            return self.applied(mark, *nodes)
 
-        await self.until(everywhere)
-        assert all(machine.data == self.oracle.committed for machine in self.machines.values())
+        await self.until(everywhere, seconds)
+
+    async def settle(self, mark: bytes) -> None:
+        """Wait until all nodes hold the same, with all that was ever committed."""
+        await self.commit(mark)
+        await self.until(
+            lambda: all(machine.data == self.oracle.committed for machine in self.machines.values())
+        )

@@ -190,7 +190,7 @@ class Node:
         self.partition.await_commit(appended.end_offset, waiting)
         return waiting
 
-    def fetch_from(self, leader: Node, *, flush: bool = True) -> int:
+    def fetch_from(self, leader: Node, *, flush: bool = True, max_bytes: int = 1 << 20) -> int:
         """One round of the fetcher: ask, append or truncate, flush. Returns the wire's error code."""
         role = self.partition.role
         assert isinstance(role, Following)
@@ -198,7 +198,7 @@ class Node:
         epoch = role.leader_epoch
         read = leader.partition.read(
             position.offset,
-            1 << 20,
+            max_bytes,
             min_one=True,
             current_leader_epoch=epoch,
             last_fetched_epoch=position.last_epoch,

@@ -14,8 +14,22 @@ import importlib
 import importlib.util
 from functools import cache
 from types import ModuleType
+from typing import Final
 
 from raftlog.protocol.apis import APIS, BUILT
+from raftlog.protocol.codec import (
+    RequestHeader,
+    decode_header,
+    decode_request,
+    encode_request,
+    encode_response,
+)
+from raftlog.protocol.frames import PREFIX_BYTES
+from raftlog.protocol.schema import message_type
+from raftlog.protocol.shapes import build, request_shapes
+
+ALSO_LIKELY: Final = ((18, 3), (3, 12), (22, 4), (2, 7), (10, 2))
+"""Versions other than the newest that librdkafka begins with: ApiVersions, Metadata and so on."""
 
 
 @cache
@@ -28,6 +42,26 @@ def find_handler(api_key: int) -> ModuleType | None:
 def served() -> frozenset[int]:
     """Keys of the APIs that have a handler: what is advertised."""
     return frozenset(key for key in BUILT if importlib.util.find_spec(_module_name(key)) is not None)
+
+
+def warm_up() -> None:
+    """Import the handlers, and the messages clients are likely to send, before the first client has to wait for that.
+
+    May run in another thread.
+    """
+    for key in sorted(served()):
+        find_handler(key)
+        _warm_codec(key, APIS[key].max_version)
+    for key, version in ALSO_LIKELY:
+        _warm_codec(key, version)
+
+
+def _warm_codec(api_key: int, version: int) -> None:
+    make = request_shapes(api_key, version)
+    asked = getattr(make, message_type(api_key, version, "request").__name__)()
+    frame = memoryview(encode_request(RequestHeader(api_key, version, 0, None), asked))[PREFIX_BYTES:]
+    decode_request(api_key, version, frame, decode_header(frame)[1])
+    encode_response(api_key, version, 0, build(api_key, version))
 
 
 def _module_name(api_key: int) -> str:

@@ -7,6 +7,7 @@ and the offset it asks for says what it has flushed. Records that are not in mem
 from __future__ import annotations
 
 import asyncio
+from errno import EIO
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
@@ -294,6 +295,7 @@ class PendingFetch(Slot):
             return
         for cold, read in zip(self._cold, reads, strict=True):
             cold.entry.read = read
+            cold.report_disk()
         self._cold.clear()
         self._answer()
 
@@ -301,7 +303,16 @@ class PendingFetch(Slot):
 class ColdRead:
     """A read that has to wait for the disk. Made on the loop, run away from it: it touches the log and nothing else."""
 
-    __slots__ = ("_end_offset", "_limit", "_log", "_min_one", "_offset", "_read", "entry")
+    __slots__ = (
+        "_disk_error",
+        "_end_offset",
+        "_limit",
+        "_min_one",
+        "_offset",
+        "_partition",
+        "_read",
+        "entry",
+    )
 
     def __init__(
         self, entry: Entry, read: PartitionRead, limit: int, fetch: PendingFetch, *, min_one: bool
@@ -309,19 +320,28 @@ class ColdRead:
         assert entry.partition is not None
         self.entry = entry
         self._read = read
-        self._log = entry.partition.log
+        self._disk_error: OSError | None = None
+        self._partition = entry.partition
         self._offset = entry.offset
         self._limit = limit
         self._end_offset = fetch.end_of(entry, read)
         self._min_one = min_one
 
     def run(self) -> PartitionRead:
+        """Wait for the disk."""
         try:
-            records = self._log.read(
+            records = self._partition.log.read(
                 self._offset, self._limit, end_offset=self._end_offset, min_one=self._min_one, cached=False
             )
         except KafkaError as error:
             return PartitionRead(error.code, -1, -1, -1, b"")
-        except OSError:
+        except OSError as error:
+            self._disk_error = error
             return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
         return self._read._replace(records=records)
+
+    def report_disk(self) -> None:
+        """Back on the loop: a failing disk goes offline; a file that retention took away meanwhile is no such thing."""
+        error = self._disk_error
+        if error is not None and error.errno == EIO:
+            self._partition.storage_failed(error)

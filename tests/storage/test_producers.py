@@ -1,0 +1,196 @@
+"""Idempotent producers' state (KIP-98, KIP-360; Kafka: ProducerStateManager, ProducerAppendInfo)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.base.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
+from raftlog.records.batch import EndMarker, build_end_marker, read_header
+from raftlog.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from raftlog.storage.producers import AbortedTransaction, ProducerState
+
+COMMIT, ABORT = EndMarker(True, 4), EndMarker(False, 4)
+
+
+def header_of(
+    sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 9, attributes: int = 0
+) -> BatchHeader:
+    """Return the header of a producer's batch."""
+    return BatchHeader(0, 100, 0, 2, 0, attributes, count - 1, 50, 50, producer_id, epoch, sequence, count)
+
+
+def state_of(*batches: BatchHeader) -> ProducerState:
+    """Return the state after some batches, one after the other from offset 100 on."""
+    state, offset = ProducerState(), 100
+    for header in batches:
+        assert state.admit(header) is None
+        state.record(header, offset, header.max_timestamp)
+        offset += header.record_count
+    return state
+
+
+def test_sequences_must_follow_each_other() -> None:
+    """The next sequence is accepted, a gap or an overlap is OUT_OF_ORDER_SEQUENCE_NUMBER."""
+    state = state_of(header_of(0, 3), header_of(3, 2))
+    assert state.admit(header_of(5)) is None
+    for sequence, count in [(6, 1), (4, 1), (4, 2), (0, 2), (100, 1)]:
+        with pytest.raises(OutOfOrderSequenceNumber):
+            state.admit(header_of(sequence, count))
+
+
+@given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=9))
+def test_each_of_the_last_five_batches_is_recognised(counts: list[int]) -> None:
+    """A retry of one of the last five batches finds its original's offsets; an older one is out of order."""
+    headers, sequence = [], 0
+    for count in counts:
+        headers.append(header_of(sequence, count))
+        sequence += count
+    state = state_of(*headers)
+    offset = 100
+    for number, header in enumerate(headers):
+        if number >= len(headers) - 5:
+            original = state.admit(header)
+            assert original is not None
+            assert (original.base_offset, original.last_offset) == (offset, offset + header.record_count - 1)
+        else:
+            with pytest.raises(OutOfOrderSequenceNumber):
+                state.admit(header)
+        offset += header.record_count
+
+
+def test_sequences_wrap() -> None:
+    """After 2^31-1 comes 0, also inside a batch."""
+    state = state_of(header_of(2**31 - 2, 3))
+    assert state.admit(header_of(1)) is None
+    retried = state.admit(header_of(2**31 - 2, 3))
+    assert retried is not None and retried.last_sequence == 0
+    assert state_of(header_of(2**31 - 1)).admit(header_of(0)) is None
+
+
+def test_a_new_epoch_begins_with_sequence_zero() -> None:
+    """A bumped epoch starts anew at 0; any other sequence is out of order, an older epoch is fenced."""
+    state = state_of(header_of(0, 5, epoch=3))
+    with pytest.raises(OutOfOrderSequenceNumber):
+        state.admit(header_of(5, epoch=4))
+    with pytest.raises(InvalidProducerEpoch):
+        state.admit(header_of(5, epoch=2))
+    first = header_of(0, epoch=4)
+    assert state.admit(first) is None
+    state.record(first, 200, 50)
+    with pytest.raises(InvalidProducerEpoch):
+        state.admit(header_of(5, epoch=3))
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    """State may have expired or been deleted with its records: any first sequence is accepted (KIP-360)."""
+    assert ProducerState().admit(header_of(1234)) is None
+
+
+def test_admitting_changes_nothing() -> None:
+    """Only what is in the log counts: after a failed write the same batch is new again."""
+    state = state_of(header_of(0))
+    assert state.admit(header_of(1)) is None
+    assert state.admit(header_of(1)) is None
+
+
+ENTRIES = st.dictionaries(
+    st.integers(0, 2**40), st.tuples(st.integers(0, 2**15 - 1), st.integers(0, 2**31 - 1), st.integers(1, 9))
+)
+
+
+@given(entries=ENTRIES)
+def test_a_snapshot_comes_back(entries: dict[int, tuple[int, int, int]]) -> None:
+    """decode(encode(state)) knows each producer's epoch and last batch."""
+    state = ProducerState()
+    for producer_id, (epoch, sequence, count) in entries.items():
+        state.record(header_of(sequence, count, epoch=epoch, producer_id=producer_id), 500, 77)
+    read = ProducerState.decode(state.encode())
+    assert len(read) == len(entries)
+    for producer_id in entries:
+        ours, theirs = state.get(producer_id), read.get(producer_id)
+        assert ours is not None and theirs is not None
+        assert (theirs.epoch, list(theirs.batches)) == (ours.epoch, list(ours.batches))
+
+
+def test_a_snapshot_has_kafkas_schema() -> None:
+    """Version 1: version i16, crc u32 of the rest, then the entries of Kafka's PRODUCER_SNAPSHOT_ENTRY_SCHEMA."""
+    state = state_of(header_of(0, 3), header_of(3, 2))
+    entries = struct.pack(">iqhiqiqiq", 1, 9, 0, 4, 104, 1, 50, -1, -1)
+    assert state.encode() == struct.pack(">hI", 1, crc32c(entries)) + entries
+
+
+def test_a_damaged_snapshot_is_a_value_error() -> None:
+    """A snapshot cut at any byte or with any byte changed is refused, so that recovery replays the log instead."""
+    whole = state_of(header_of(0, 3)).encode()
+    for position in range(len(whole)):
+        changed = bytearray(whole)
+        changed[position] ^= 0x40
+        for damaged in (whole[:position], bytes(changed)):
+            with pytest.raises(ValueError, match="snapshot"):
+                ProducerState.decode(damaged)
+
+
+def test_idle_producers_expire_by_the_brokers_clock() -> None:
+    """Records may carry old timestamps: a producer expires when looks `idle_ms` apart see no new batch (KIP-854)."""
+    state = state_of(header_of(0))
+    assert state.expire(1_000, idle_ms=100) == 0
+    state.record(header_of(1), 101, 50)
+    assert state.expire(1_150, idle_ms=100) == 0
+    assert state.expire(1_249, idle_ms=100) == 0
+    assert state.expire(1_250, idle_ms=100) == 1
+    assert 9 not in state
+
+
+def test_an_open_transaction_holds_the_stable_offset_until_its_marker_is_committed() -> None:
+    """The first unstable offset is the oldest open transaction's, or an ended one's whose marker is not replicated."""
+    state = ProducerState()
+    data = header_of(0, 2, attributes=TRANSACTIONAL_BIT)
+    state.record(data, 10, 50)
+    other = header_of(0, 1, producer_id=8, attributes=TRANSACTIONAL_BIT)
+    state.record(other, 12, 50)
+    assert state.first_unstable_offset == 10
+    marker = read_header(build_end_marker(9, 0, marker=ABORT))
+    assert marker.attributes & CONTROL_BIT
+    assert state.end_transaction(marker, ABORT, 13) == AbortedTransaction(9, 10, 13, 12)
+    assert state.first_unstable_offset == 10
+    state.forget_replicated(13)
+    assert state.first_unstable_offset == 10
+    state.forget_replicated(14)
+    assert state.first_unstable_offset == 12
+    committed = read_header(build_end_marker(8, 0, marker=COMMIT))
+    assert state.end_transaction(committed, COMMIT, 14) is None
+    state.forget_replicated(15)
+    assert state.first_unstable_offset is None
+
+
+def test_an_open_transaction_survives_a_snapshot_and_does_not_expire() -> None:
+    """current_txn_first_offset is part of the snapshot; a producer with an open transaction is kept."""
+    state = ProducerState()
+    state.record(header_of(0, attributes=TRANSACTIONAL_BIT), 10, 50)
+    read = ProducerState.decode(state.encode())
+    assert read.first_unstable_offset == 10
+    assert read.expire(0, idle_ms=1) == 0
+    assert read.expire(10_000, idle_ms=1) == 0
+
+
+def test_a_marker_of_a_bumped_epoch_resets_the_sequence() -> None:
+    """After a marker with a newer epoch the producer begins with sequence 0 (KIP-890)."""
+    state = ProducerState()
+    state.record(header_of(0, 3, attributes=TRANSACTIONAL_BIT), 10, 50)
+    state.end_transaction(read_header(build_end_marker(9, 1, marker=COMMIT)), COMMIT, 13)
+    with pytest.raises(OutOfOrderSequenceNumber):
+        state.admit(header_of(3, epoch=1))
+    assert state.admit(header_of(0, epoch=1)) is None
+
+
+def test_a_plain_batch_in_an_open_transaction_is_refused() -> None:
+    """A producer with an open transaction may not write outside it (INVALID_TXN_STATE)."""
+    state = ProducerState()
+    state.record(header_of(0, attributes=TRANSACTIONAL_BIT), 10, 50)
+    with pytest.raises(InvalidTxnState):
+        state.admit(header_of(1))
