@@ -149,6 +149,7 @@ class Broker:
             submit=node.control.submit,
             replicas=self.replicas,
             broker_epoch=self._broker_epoch,
+            in_touch=node.control.in_touch,
         )
         self.coordinators = self.context.groups = Coordinators(self.context)
         self.server = BrokerServer(self.context)
