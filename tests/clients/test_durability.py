@@ -1,4 +1,4 @@
-"""Everything is killed at once and started again: what was acknowledged with acks=all is there, and the cluster goes on."""
+"""All nodes are killed at once and started again: what acks=all acknowledged is there, and the cluster goes on."""
 
 from __future__ import annotations
 
