@@ -10,6 +10,7 @@ of the same name that is made meanwhile waits for that.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -78,6 +79,8 @@ class Replicas:
         self._applied = EMPTY_IMAGE
         self._loop = loop = asyncio.get_running_loop()
         self.now = loop.time
+        # an event loop's own time may stand still within one callback; a simulation has no other
+        self.stopwatch = time.perf_counter if env.threads else loop.time
         self.logs = Logs(env, config, self._volume_failed)
         self._volumes: dict[Partition, Volume] = {}
         self._told: list[Partition] = []
@@ -195,10 +198,10 @@ class Replicas:
             self._creating.cancel()
             self._creating = None
         image = self._applied
-        until = self.now() + CREATE_TURN
+        until = self.stopwatch() + CREATE_TURN
         moved: list[Partition] = []
         for name in tuple(self._missing):
-            if self.now() > until:
+            if self.stopwatch() > until:
                 self._creating = self._loop.call_soon(self._create_missing)
                 break
             if name in self._removing:
