@@ -142,6 +142,7 @@ class Controller:
         if not image.cluster_id:
             self._decide(self._name_cluster)
         self._sweep()
+        self._probe_due(now)
 
     def _name_cluster(self, image: MetadataImage) -> Decision:
         random_id = topics.random_uuid(self._random).bytes
@@ -360,6 +361,7 @@ class Controller:
         self._connected.discard(broker_id)
         if self.active:
             self._watch_own_stalls(now)
+            self._log.info("controller_lost_broker", broker_id=broker_id)
             self._soft.lost(broker_id, now)
             self._probe_due(now)
 
@@ -367,5 +369,6 @@ class Controller:
         """What became of a probe: refused, alive, or silent for 300 ms."""
         if self.active:
             self._watch_own_stalls(now)
+            self._log.info("controller_probed_broker", broker_id=broker_id, result=result)
             self._soft.probed(broker_id, result)
             self._fence_condemned(now)
