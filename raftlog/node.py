@@ -56,7 +56,9 @@ class Node:
         self.failed: asyncio.Future[str] = loop.create_future()
         """Resolves to the reason when the node cannot go on."""
         self.metadata = PublishedMetadata(loop.call_soon)
-        self.control = ControlPlane(config, env, self.metadata, cluster_id=self._cluster_id, failed=self._fail)
+        self.control = ControlPlane(
+            config, env, self.metadata, cluster_id=self._cluster_id, failed=self._fail
+        )
         self.broker: Broker | None = None
         self._directories: list[LogDirectory] = []
 
@@ -236,7 +238,9 @@ class Broker:
                 )
 
 
-async def run(config: NodeConfig, *, env: Env | None = None, ready: Callable[[Node], None] | None = None) -> None:
+async def run(
+    config: NodeConfig, *, env: Env | None = None, ready: Callable[[Node], None] | None = None
+) -> None:
     """Run one node until SIGTERM or SIGINT, then shut it down; a second signal stops it at once. Raises NodeFailed."""
     loop = asyncio.get_running_loop()
     stopping: asyncio.Queue[int] = asyncio.Queue()

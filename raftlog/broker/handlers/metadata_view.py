@@ -80,7 +80,7 @@ class BrokersView:
     def controller_id(self, image: MetadataImage, own_id: int) -> int:
         """Return whom to send admin requests to: the active controller, else this broker, who forwards them."""
         for candidate in (image.controller_id, own_id):
-            if candidate in self.reachable:
+            if candidate in self.reachable and candidate not in self.gone.unnamed:
                 return candidate
         return NO_BROKER
 
