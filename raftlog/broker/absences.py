@@ -1,4 +1,4 @@
-"""Who is gone as far as this broker can tell, a little before the metadata says so and a little after; for clients only.
+"""Who is gone as far as this broker can tell, a little before the metadata says so and a little after: for clients.
 
 A client that loses a leader asks at once who leads now, often before anyone has decided it, and may not ask again for a
 second. So a leader whose connection to us dropped is not named: the client asks again in moments. And a broker that has

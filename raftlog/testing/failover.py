@@ -48,6 +48,16 @@ SCENARIOS: Final = (
     Scenario("pause, controller's node", "pause", controller=True),
 )
 
+AIMS: Final[dict[str, tuple[float | None, float | None, int | None]]] = {
+    "kill -9": (0.5, 2.5, None),
+    "kill -9, controller's node": (1.2, 3.0, None),
+    "SIGTERM": (0.3, 0.3, 0),
+    "SIGTERM, controller's node": (0.3, 0.3, 0),
+    "pause": (3.5, None, None),
+    "pause, controller's node": (None, None, None),
+}
+"""Of each scenario's median and worst gap, seconds, and of the errors that clients see."""
+
 LANDMARKS: Final = {
     "lost": ("controller_lost_broker",),
     "elected": ("controller_became_active",),
@@ -110,7 +120,9 @@ class FailoverRun:
         self._topic = topic
         self._partitions = partitions
 
-    def run(self, scenario: Scenario, rounds: int, *, told: Callable[[Round], None] = lambda _: None) -> Outcome:
+    def run(
+        self, scenario: Scenario, rounds: int, *, told: Callable[[Round], None] = lambda _: None
+    ) -> Outcome:
         """Run some rounds of one scenario. Raises ClusterError when the cluster does not recover from one."""
         outcome = Outcome(scenario)
         patience = PATIENCE if scenario.strike == "pause" else {}
@@ -141,7 +153,10 @@ class FailoverRun:
             gaps_s=gaps,
             back_gaps_s=meter.longest_gap(ended, time.monotonic()),
             errors=meter.errors[errors_before:],
-            moments={**self._moments(wall_began, victim), "acknowledged": max(meter.first_ack_after_gap(began, ended))},
+            moments={
+                **self._moments(wall_began, victim),
+                "acknowledged": max(meter.first_ack_after_gap(began, ended)),
+            },
         )
 
     def _make_well(self, meter: UnavailabilityMeter) -> None:
@@ -196,11 +211,15 @@ class FailoverRun:
 
     def _is_out(self, victim: int) -> bool:
         partitions = self._cluster.partitions(self._topic).values()
-        return bool(partitions) and all(victim not in each.isr and each.leader != victim for each in partitions)
+        return bool(partitions) and all(
+            victim not in each.isr and each.leader != victim for each in partitions
+        )
 
     def _all_in_sync(self) -> bool:
         partitions = self._cluster.partitions(self._topic).values()
-        return len(partitions) == self._partitions and all(set(each.isr) == set(each.replicas) for each in partitions)
+        return len(partitions) == self._partitions and all(
+            set(each.isr) == set(each.replicas) for each in partitions
+        )
 
     def _flow(self, meter: UnavailabilityMeter) -> None:
         """Wait until every partition acknowledges, and go on doing so for SETTLE_S."""
@@ -228,6 +247,11 @@ def moments(lines: Iterable[str], since: float) -> dict[str, float]:
             if event in names and at >= since:
                 first[landmark] = min(first.get(landmark, float("inf")), at - since)
     return first
+
+
+def count_events(lines: Iterable[str], event: str, since: float) -> int:
+    """Count an event in JSON log lines after `since` (wall clock seconds)."""
+    return sum(name == event and at >= since for name, at in _events(lines))
 
 
 def _events(lines: Iterable[str]) -> Iterator[tuple[str, float]]:
