@@ -8,11 +8,14 @@ Nothing here decides anything; if it grows a rule, the rule belongs in a room.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
+import os
 import resource
 import signal
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
@@ -243,32 +246,48 @@ async def run(
 ) -> None:
     """Run one node until SIGTERM or SIGINT, then shut it down; a second signal stops it at once. Raises NodeFailed."""
     loop = asyncio.get_running_loop()
-    stopping: asyncio.Queue[int] = asyncio.Queue()
+    signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.put_nowait, number)
+        loop.add_signal_handler(number, signals.put_nowait, number)
     _raise_open_files()
-    node = Node(config, env or Env())
-    await node.start()
-    gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
-    announcing = asyncio.ensure_future(_announce(node, ready))
-    asked = asyncio.ensure_future(stopping.get())
-    await asyncio.wait([asked, node.failed], return_when=asyncio.FIRST_COMPLETED)
-    announcing.cancel()
-    if node.failed.done():
-        await node.stop()
-        raise NodeFailed(node.failed.result())
-    log.info("node_stopping", signal=signal.Signals(asked.result()).name)
-    again = asyncio.ensure_future(stopping.get())
-    leaving = asyncio.ensure_future(node.shut_down())
-    await asyncio.wait([leaving, again], return_when=asyncio.FIRST_COMPLETED)
-    again.cancel()
-    if not leaving.done():
-        leaving.cancel()
-        await node.stop()
-    else:
-        leaving.result()
-    log.info("node_stopped")
+    with ExitStack() as locks:
+        for folder in sorted({*config.log_dirs, config.metadata_log_dir}):
+            locks.enter_context(_locked(folder))
+        node = Node(config, env or Env())
+        await node.start()
+        gc.freeze()
+        gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+        announcing = asyncio.ensure_future(_announce(node, ready))
+        reason = await _first(signals.get(), node.failed)
+        announcing.cancel()
+        if isinstance(reason, str):
+            await node.stop()
+            raise NodeFailed(reason)
+        log.info("node_stopping", signal=signal.Signals(reason).name)
+        if await _first(node.shut_down(), signals.get()) is not None:
+            await node.stop()
+        log.info("node_stopped")
+
+
+async def _first(*works: Awaitable[Any]) -> Any:
+    """Return the result of whichever ends first; the others are cancelled."""
+    futures = [asyncio.ensure_future(work) for work in works]
+    done, pending = await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+    for future in pending:
+        future.cancel()
+    return done.pop().result()
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Keep other processes out of a data folder, which two writers would ruin. Raises NodeFailed, OSError."""
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/.lock", "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NodeFailed(f"{folder} is in use by another process") from None
+        yield
 
 
 async def _announce(node: Node, ready: Callable[[Node], None] | None) -> None:

@@ -68,15 +68,21 @@ def _all_there(image: MetadataImage, names: Collection[str]) -> bool:
 
 
 def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
-    """__consumer_offsets has settings of its own, and fewer replicas while there are fewer brokers."""
-    if name != CONSUMER_OFFSETS_TOPIC:
-        return NewTopic(name)
+    return offsets_topic(broker) if name == CONSUMER_OFFSETS_TOPIC else NewTopic(name)
+
+
+def offsets_topic(broker: BrokerContext) -> NewTopic:
+    """Return how __consumer_offsets is made: fewer replicas than configured only in a cluster of fewer nodes.
+
+    Nodes that are down or have yet to register count, so that a group that comes early does not leave the offsets of
+    all groups with one copy; until enough are there, the creation is refused and asked for again.
+    """
     config = broker.config
-    live = sum(not each.fenced for each in broker.image().brokers.values())
+    nodes = max(len(broker.image().brokers), len(config.voters))
     return NewTopic(
-        name,
+        CONSUMER_OFFSETS_TOPIC,
         num_partitions=config.offsets_topic_num_partitions,
-        replication_factor=max(1, min(config.offsets_topic_replication_factor, live)),
+        replication_factor=min(config.offsets_topic_replication_factor, nodes),
         configs={
             "cleanup.policy": "compact",
             "compression.type": "producer",

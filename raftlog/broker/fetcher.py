@@ -209,6 +209,8 @@ class LeaderFetcher:
                 await self._fetch_on(self._channel)
             except (OSError, KafkaError, TimeoutError) as error:
                 log.info("leader_unreachable", leader=self.leader, reason=repr(error))
+            except Exception:
+                log.exception("fetcher_failed", leader=self.leader)
             finally:
                 self._drop_channel()
             if self.answers != answers:

@@ -108,8 +108,8 @@ class Housekeeping:
 
     async def expire_producers(self) -> None:
         """Forget idempotent producers that were silent for producer.id.expiration.ms (KIP-98)."""
-        oldest_ms = self._env.wall_clock_ms() - self._replicas.config.producer_id_expiration_ms
-        await self._visit_all(lambda partition: partition.log.expire_producers(oldest_ms) > 0)
+        now_ms, idle_ms = self._env.wall_clock_ms(), self._replicas.config.producer_id_expiration_ms
+        await self._visit_all(lambda partition: partition.log.expire_producers(now_ms, idle_ms=idle_ms) > 0)
 
     async def _visit_all(self, call: Callable[[Partition], bool]) -> None:
         for volume in self._replicas.logs.online:

@@ -46,6 +46,11 @@ EVENT_LEVELS = {
 ROLES_SAID_ONE_BY_ONE = 20
 """Role changes of one image that get a line each; more are only counted."""
 
+CREATE_TURN = 0.01
+"""Seconds of making replicas after which the loop may do other things."""
+CREATE_AGAIN_AFTER = 5.0
+"""Seconds after which a replica is tried again that a full disk had no room for."""
+
 log = get_logger(__name__)
 
 
@@ -77,6 +82,9 @@ class Replicas:
         self._volumes: dict[Partition, Volume] = {}
         self._told: list[Partition] = []
         self._removing: set[TopicPartition] = set()
+        self._missing: dict[TopicPartition, None] = {}
+        self._creating: asyncio.Handle | None = None
+        self._strays_removed = False
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.peers = Peers(
             env, config, image=image, broker_epoch=broker_epoch, flushed=self.flushed, loop=loop
@@ -99,6 +107,7 @@ class Replicas:
 
     async def close(self) -> None:
         """Stop following, make everything durable, mark the log directories clean."""
+        self._missing.clear()
         self._isr_changes.close()
         await self.peers.close()
         high_watermarks = {name: each.high_watermark for name, each in self.partitions.items()}
@@ -137,23 +146,41 @@ class Replicas:
     # -- reconciling --------------------------------------------------------------------------------------------
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take the roles that the newest image gives. `old` is the image of the call before."""
-        self._applied = new
+        """Take the roles that the newest image gives.
+
+        An image that does not hold this process's own registration yet is passed over: it may name this broker as the
+        leader that its earlier life was. (So `old` is not what is compared with, but the last image that was not.)
+        """
+        own = new.brokers.get(self.broker_id)
+        if own is None or own.broker_epoch != self.broker_epoch():
+            return
+        old, self._applied = self._applied, new
         moved: list[Partition] = []
         for name, topic, was, state in changed_partitions(old, new):
             if topic is None or state is None or self.broker_id not in state.replicas:
                 if was is not None:
                     self._remove(name)
-                continue
-            partition = self._held(name, topic.topic_id)
-            if partition is not None:
-                self._reconcile(partition, state, moved)
+            elif self._holds(name, topic.topic_id):
+                self._reconcile(self.partitions[name], state, moved)
+            else:
+                self._missing[name] = None
         self._say(moved)
+        self._create_missing()
         if new.configs is not old.configs:
             self._reconfigure(old, new)
         if new.brokers is not old.brokers:
             self._brokers_changed(old, new)
-        self._remove_strays(new)
+        if not own.fenced and not self._strays_removed:
+            self._strays_removed = True
+            self._remove_strays(new)
+
+    def _holds(self, name: TopicPartition, topic_id: UUID) -> bool:
+        """Whether the replica of this very topic is here; one of an older topic of that name is removed."""
+        partition = self.partitions.get(name)
+        if partition is not None and partition.topic_id != topic_id:
+            self._remove(name)
+            return False
+        return partition is not None
 
     def _reconcile(self, partition: Partition, state: PartitionState, moved: list[Partition]) -> None:
         leader_epoch = partition.leader_epoch
@@ -164,22 +191,39 @@ class Replicas:
         role = partition.role
         self.peers.follow(partition, role.leader if isinstance(role, Following) else None)
 
-    def _held(self, name: TopicPartition, topic_id: UUID) -> Partition | None:
-        """The replica of this very topic, made if missing; None while an older topic's files are in the way."""
-        partition = self.partitions.get(name)
-        if partition is not None and partition.topic_id != topic_id:
-            self._remove(name)
-            partition = None
-        if partition is not None or name in self._removing:
-            return partition
+    def _create_missing(self) -> None:
+        """Make the replicas that the image places here, a turn at a time so that thousands do not hold up the loop."""
+        if self._creating is not None:
+            self._creating.cancel()
+            self._creating = None
+        image = self._applied
+        until = self.now() + CREATE_TURN
+        moved: list[Partition] = []
+        for name in tuple(self._missing):
+            if self.now() > until:
+                self._creating = self._loop.call_soon(self._create_missing)
+                break
+            if name in self._removing:
+                continue
+            del self._missing[name]
+            state = image.partition(name.topic, name.partition)
+            if state is None or self.broker_id not in state.replicas or name in self.partitions:
+                continue
+            if self._create(name, image.topics[name.topic].topic_id):
+                self._reconcile(self.partitions[name], state, moved)
+        self._say(moved)
+
+    def _create(self, name: TopicPartition, topic_id: UUID) -> bool:
         try:
             created, volume = self.logs.create(name, topic_id, self._config_of(name))
         except KafkaStorageError as error:
             log.error("replica_not_created", topic=name.topic, partition=name.partition, reason=error.message)
-            return None
-        partition = Partition(name, topic_id, log=created, host=self)
-        self._add(partition, volume)
-        return partition
+            if self.logs.online:
+                self._missing[name] = None
+                self._loop.call_later(CREATE_AGAIN_AFTER, self._create_missing)
+            return False
+        self._add(Partition(name, topic_id, log=created, host=self), volume)
+        return True
 
     def _remove(self, name: TopicPartition) -> None:
         partition = self.partitions.pop(name, None)
@@ -195,25 +239,11 @@ class Replicas:
     def _removed(self, name: TopicPartition, volume: Volume) -> None:
         self.logs.remove(name, volume)
         self._removing.discard(name)
-        self._loop.call_soon(self._revisit, name)
-
-    def _revisit(self, name: TopicPartition) -> None:
-        """A topic of the same name may have been made while the old files were going."""
-        image = self._applied
-        state = image.partition(name.topic, name.partition)
-        if state is not None and self.broker_id in state.replicas and name not in self.partitions:
-            partition = self._held(name, image.topics[name.topic].topic_id)
-            if partition is not None:
-                self._reconcile(partition, state, [])
+        if name in self._missing and self._creating is None:
+            self._creating = self._loop.call_soon(self._create_missing)
 
     def _remove_strays(self, image: MetadataImage) -> None:
-        """Once the image is known to be whole (we are unfenced in it), what it does not place here is left over."""
-        own = image.brokers.get(self.broker_id)
-        if own is None or own.fenced or own.broker_epoch != self.broker_epoch():
-            return
-        if self._strays_removed:
-            return
-        self._strays_removed = True
+        """We are unfenced in this image, so it is whole: what it does not place here is left over."""
         for name, partition in tuple(self.partitions.items()):
             topic = image.topics.get(name.topic)
             state = image.partition(name.topic, name.partition)
@@ -222,14 +252,12 @@ class Replicas:
                 log.warning("stray_replica_removed", topic=name.topic, partition=name.partition)
                 self._remove(name)
 
-    _strays_removed = False
-
     def _say(self, moved: list[Partition]) -> None:
         if not moved:
             return
         leading = sum(each.is_leader for each in moved)
         log.info("roles_changed", leading=leading, following=len(moved) - leading)
-        for each in moved[:ROLES_SAID_ONE_BY_ONE] if len(moved) <= ROLES_SAID_ONE_BY_ONE else ():
+        for each in moved if len(moved) <= ROLES_SAID_ONE_BY_ONE else ():
             event = "partition_became_leader" if each.is_leader else "partition_became_follower"
             self.happened(event, each, log_end_offset=each.log_end_offset)
 

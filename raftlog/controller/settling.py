@@ -55,13 +55,12 @@ def settle_all(
     unclean: UncleanRule,
     *,
     wiped: int = NO_BROKER,
-    limit: int = MAX_PARTITION_RECORDS,
 ) -> Settlement:
-    """Settle every partition of the image, at most `limit` of them; what is left, the next call settles."""
+    """Settle every partition of the image, MAX_PARTITION_RECORDS at most; what is left, the next call settles."""
     changes = _Changes()
     for topic in image.topics.values():
         for change in _unsettled(topic, standing, unclean, wiped):
-            if len(changes.records) == limit:
+            if len(changes.records) == MAX_PARTITION_RECORDS:
                 return Settlement(tuple(changes.records), changes.events(), False)
             changes.add(topic.name, topic.partitions[change.partition], change)
     return Settlement(tuple(changes.records), changes.events(), True)

@@ -1,19 +1,18 @@
 """What the active controller remembers of brokers beside the image: when it heard of them, and whom it doubts.
 
 Soft: it is no part of the replicated state, dies with the leadership, and a new controller begins with a fresh one, in
-which every unfenced broker without a connection is probed at once (the last controller's node is often dead), and again
-if it has not come within CONNECT_WITHIN_S. Only a heartbeat clears a doubt, because it
+which every unfenced broker must come within CONNECT_WITHIN_S or is probed. Only a heartbeat clears a doubt, because it
 alone proves which incarnation is alive. Deadlines are loop seconds; a stall of the controller's own loop shifts them
 all, so that nobody is fenced for the controller's pause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final, Literal
 
 CONNECT_WITHIN_S: Final = 0.2
-"""So long a new controller waits for each unfenced broker before it probes it again."""
+"""So long a new controller waits for each unfenced broker before it probes it."""
 
 ProbeResult = Literal["refused", "alive", "silent"]
 
@@ -21,7 +20,7 @@ ProbeResult = Literal["refused", "alive", "silent"]
 class Contact:
     """What is known of one broker. `lost`: its connection dropped and nothing was heard of it since."""
 
-    __slots__ = ("condemned", "doubtful", "heard", "lost", "probe_again_at", "probe_at", "session_ends_at")
+    __slots__ = ("condemned", "doubtful", "heard", "lost", "probe_at", "session_ends_at")
 
     def __init__(self, session_ends_at: float) -> None:
         self.session_ends_at = session_ends_at
@@ -29,7 +28,6 @@ class Contact:
         self.lost = False
         self.doubtful = False
         self.probe_at: float | None = None
-        self.probe_again_at: float | None = None
         self.condemned: str | None = None
 
 
@@ -40,18 +38,18 @@ class SoftState:
         self._session_s = session_s
         self._contacts: dict[int, Contact] = {}
 
-    def expect(self, broker_ids: Iterable[int], connected: Iterable[int], now: float) -> None:
-        """Begin as a new controller: `broker_ids` are unfenced, and doubtful until they are heard of."""
-        present = set(connected)
+    def expect(
+        self, broker_ids: Iterable[int], now: float, *, connected: Container[int], predecessor: int
+    ) -> None:
+        """Begin as a new controller: `broker_ids` are unfenced, and doubtful until they are heard of.
+
+        The predecessor's node is probed at once: its death is the likeliest reason why there is a new controller.
+        """
         for broker_id in broker_ids:
             contact = self._contacts[broker_id] = Contact(now + self._session_s)
             contact.doubtful = True
-            if broker_id not in present:
-                contact.probe_at, contact.probe_again_at = now, now + CONNECT_WITHIN_S
-
-    def registered(self, broker_id: int, now: float) -> None:
-        """A new incarnation: nothing that was known of the last one holds."""
-        self._contacts[broker_id] = Contact(now + self._session_s)
+            if broker_id not in connected:
+                contact.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
 
     def heard(self, broker_id: int, now: float) -> bool:
         """A heartbeat of the current incarnation came. Returns whether this clears a doubt."""
@@ -62,14 +60,14 @@ class SoftState:
         contact.session_ends_at = now + self._session_s
         contact.heard = True
         contact.lost = contact.doubtful = False
-        contact.probe_at = contact.probe_again_at = contact.condemned = None
+        contact.probe_at = contact.condemned = None
         return doubtful
 
     def connected(self, broker_id: int) -> None:
         """A connection came, so that no probe is needed. It may be a new incarnation: the doubt remains."""
         contact = self._contacts.get(broker_id)
         if contact is not None and not contact.lost:
-            contact.probe_at = contact.probe_again_at = None
+            contact.probe_at = None
 
     def lost(self, broker_id: int, now: float) -> None:
         """A connection dropped: probe at once."""
@@ -100,15 +98,14 @@ class SoftState:
         return {broker_id for broker_id, contact in self._contacts.items() if contact.doubtful}
 
     def take_due_probes(self, now: float) -> list[int]:
-        """Return the brokers to probe now; one that a new controller waits for twice, else once per doubt."""
+        """Return the brokers to probe now; each is returned once per doubt."""
         due = [
             broker_id
             for broker_id, contact in self._contacts.items()
             if contact.probe_at is not None and contact.probe_at <= now
         ]
         for broker_id in due:
-            contact = self._contacts[broker_id]
-            contact.probe_at, contact.probe_again_at = contact.probe_again_at, None
+            self._contacts[broker_id].probe_at = None
         return due
 
     def verdict(self, broker_id: int, now: float) -> str | None:
@@ -137,5 +134,3 @@ class SoftState:
             contact.session_ends_at += seconds
             if contact.probe_at is not None:
                 contact.probe_at += seconds
-            if contact.probe_again_at is not None:
-                contact.probe_again_at += seconds

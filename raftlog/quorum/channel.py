@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,11 +93,25 @@ def _why_not(identity: Identity, node_id: int, cluster_id: str) -> str | None:
     return None
 
 
+def _keep_alive(sock: Any) -> None:
+    """Have the kernel find out about a peer whose machine is gone, in about 20 s."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
+
+
+def _ignored(_told: object) -> None:
+    pass
+
+
 class Channel(asyncio.Protocol):
     """One end. Subclasses say what follows each handshake message; both ends are alike once open.
 
-    `on_open(channel)` is called once the peer is authenticated, then `on_frame(payload)` for every frame, and
-    `on_lost(reason)` exactly once if it had been open. Set the latter two in `on_open`.
+    Once open it is given to its user, who says by `attach` who gets its frames and its end; frames that came before
+    wait for that.
     """
 
     def __init__(self, identity: Identity) -> None:
@@ -108,8 +123,6 @@ class Channel(asyncio.Protocol):
         self.closed_because: str | None = None
         self.heard_at = 0.0
         self.sent_at = 0.0
-        self.on_frame: Callable[[bytes], None] = lambda _payload: None
-        self.on_lost: Callable[[str], None] = lambda _reason: None
         self.on_writable: Callable[[], None] = lambda: None
         self.writable = True
         self._loop = asyncio.get_running_loop()
@@ -119,8 +132,24 @@ class Channel(asyncio.Protocol):
         self._timeout: asyncio.TimerHandle | None = None
         self._send_key = self._receive_key = b""
         self._sent = self._received = 0
+        self._early: list[bytes] = []
+        self._on_frame: Callable[[bytes], None] = self._early.append
+        self._on_lost: Callable[[str], None] | None = None
 
     # -- for users -----------------------------------------------------------------------
+
+    def attach(self, on_frame: Callable[[bytes], None], on_lost: Callable[[str], None]) -> None:
+        """Have `on_frame(payload)` called for every frame and `on_lost(reason)` once, at the end."""
+        self._on_frame, self._on_lost = on_frame, on_lost
+        early, self._early = self._early, []
+        for payload in early:
+            on_frame(payload)
+        if self._transport is None:
+            self._loop.call_soon(on_lost, self.closed_because or "closed by the peer")
+
+    def detach(self) -> None:
+        """Have nobody called any more."""
+        self._on_frame, self._on_lost = _ignored, _ignored
 
     def send(self, payload: bytes) -> None:
         """Queue one frame; silently nothing once closed."""
@@ -133,7 +162,7 @@ class Channel(asyncio.Protocol):
         self._transport.write(b"".join([_LENGTH.pack(len(payload) + _MAC_BYTES), payload, mac]))
 
     def close(self, reason: str) -> None:
-        """Close at once, dropping what is queued; `on_lost` follows from the loop."""
+        """Close at once, dropping what is queued; the end is told from the loop."""
         if self.closed_because is None:
             self.closed_because = reason
         if self._transport is not None:
@@ -148,6 +177,7 @@ class Channel(asyncio.Protocol):
         self._transport = transport
         address = transport.get_extra_info("peername")
         self.address = ":".join(map(str, address[:2])) if isinstance(address, tuple) else str(address)
+        _keep_alive(transport.get_extra_info("socket"))
         self._timeout = self._loop.call_later(HANDSHAKE_SECONDS, self._refuse, "the handshake took too long")
         self.heard_at = self.sent_at = self._loop.time()
         self._begin()
@@ -183,10 +213,11 @@ class Channel(asyncio.Protocol):
         self._transport = None
         reason = self.closed_because or (f"connection lost: {error}" if error else "closed by the peer")
         self.closed_because = reason
-        if self.opened:
-            self.on_lost(reason)
-        else:
+        if not self.opened:
             self._failed(reason)
+        elif self._on_lost is not None:
+            self._on_lost(reason)
+        self._ended()
 
     # -- inside --------------------------------------------------------------------------
 
@@ -208,7 +239,11 @@ class Channel(asyncio.Protocol):
         raise NotImplementedError
 
     def _failed(self, reason: str) -> None:
+        """It ended before it was open."""
         raise NotImplementedError
+
+    def _ended(self) -> None:
+        """It ended, open or not."""
 
     def _take_frame(self, frame: bytes) -> None:
         payload, mac = frame[:-_MAC_BYTES], frame[-_MAC_BYTES:]
@@ -218,7 +253,7 @@ class Channel(asyncio.Protocol):
             self.close("a frame was forged, replayed or damaged")
             return
         self._received += 1
-        self.on_frame(payload)
+        self._on_frame(payload)
 
     @staticmethod
     def _mac(key: bytes, sequence: int, payload: bytes) -> bytes:
@@ -312,8 +347,10 @@ class Accepted(Channel):
         admit: Callable[[Hello], str | None],
         on_open: Callable[[Accepted], None],
         on_failed: Callable[[Accepted, str], None],
+        on_ended: Callable[[Accepted], None] = lambda _channel: None,
     ) -> None:
         super().__init__(identity)
+        self._on_ended = on_ended
         self._admit = admit
         self._on_open = on_open
         self._on_failed = on_failed
@@ -358,6 +395,9 @@ class Accepted(Channel):
 
     def _failed(self, reason: str) -> None:
         self._on_failed(self, reason)
+
+    def _ended(self) -> None:
+        self._on_ended(self)
 
 
 async def dial(

@@ -167,15 +167,15 @@ class Links:
         peer = channel.peer_id
         previous = self._channels.pop(peer, None)
         if previous is not None:
-            previous.on_lost = lambda _reason: None
-            previous.on_frame = lambda _payload: None
+            previous.detach()
             previous.close("replaced by a newer link")
             self._on_down(peer)
         self._channels[peer] = channel
-        channel.on_frame = lambda payload: self._take(channel, payload)
-        channel.on_lost = lambda reason: self._drop(channel, reason)
         log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
         self._on_up(peer)
+        channel.attach(
+            lambda payload: self._take(channel, payload), lambda reason: self._drop(channel, reason)
+        )
 
     def _take(self, channel: Channel, payload: bytes) -> None:
         try:

@@ -47,25 +47,22 @@ class Listener:
             channel.close("this node stops")
 
     def _protocol(self) -> Accepted:
-        channel = Accepted(self._identity, admit=self._admit, on_open=self._opened, on_failed=self._failed)
+        channel = Accepted(
+            self._identity,
+            admit=self._admit,
+            on_open=self._opened,
+            on_failed=self._failed,
+            on_ended=self._channels.discard,
+        )
         self._channels.add(channel)
         if len(self._channels) > MAX_CHANNELS:
             asyncio.get_running_loop().call_soon(channel.close, "too many connections")
         return channel
 
     def _opened(self, channel: Accepted) -> None:
-        channel.on_lost = lambda _reason: None
         self._takers[channel.kind](channel)
-        lost = channel.on_lost
-
-        def forget(reason: str) -> None:
-            self._channels.discard(channel)
-            lost(reason)
-
-        channel.on_lost = forget
 
     def _failed(self, channel: Accepted, reason: str) -> None:
-        self._channels.discard(channel)
         complaint = (channel.address.rpartition(":")[0], reason)
         if complaint in self._complaints or reason == "closed by the peer":
             return  # a port scan, a probe, or somebody who keeps trying

@@ -104,8 +104,10 @@ class Observer:
         loop = asyncio.get_running_loop()
         lost: asyncio.Future[str] = loop.create_future()
         self._channel, self._incoming, self._leader_known_at = channel, IncomingSnapshot(), loop.time()
-        channel.on_frame = lambda payload: self._guarded(channel, payload)
-        channel.on_lost = lambda reason: None if lost.done() else lost.set_result(reason)
+        channel.attach(
+            lambda payload: self._guarded(channel, payload),
+            lambda reason: None if lost.done() else lost.set_result(reason),
+        )
         channel.send(_ask(Follow(self.applied_index + 1)))
         while not lost.done():
             await asyncio.wait([lost], timeout=SILENCE_SECONDS / 4)
@@ -140,6 +142,7 @@ class Observer:
             self._take_part(channel, message)
         else:
             self._take_status(message)
+            channel.send(_ask(Reached(self.applied_index)))
 
     def _apply(self, message: Committed) -> None:
         for index, command in enumerate(message.commands, message.first_index):

@@ -196,25 +196,23 @@ class Quorum:
         return None
 
     def _take_rpc(self, channel: Accepted) -> None:
-        answerer = Answerer(channel, on_request=self._dispatch, leader=self._leader)
-        channel.on_lost = lambda _reason: answerer.stop()
+        Answerer(channel, on_request=self._dispatch, leader=self._leader)
 
     async def _dispatch(self, payload: bytes, peer: int) -> bytes:
         return await self.on_request(payload, peer)
 
     def _take_heartbeat(self, channel: Accepted) -> None:
         """A heartbeat connection: that it is there says as much as what it carries."""
-        self._take_rpc(channel)
         broker_id = channel.peer_id
-        self._heartbeats[broker_id] = channel
 
-        def lost(_reason: str) -> None:
+        def lost() -> None:
             if self._heartbeats.get(broker_id) is channel:
                 del self._heartbeats[broker_id]
                 self.on_peer_lost(broker_id)
 
-        channel.on_lost = lost
+        self._heartbeats[broker_id] = channel
         self.on_peer_connected(broker_id)
+        Answerer(channel, on_request=self._dispatch, leader=self._leader, on_lost=lost)
 
     def _failed(self, error: BaseException) -> None:
         """The disk or the state machine failed: say nothing more to anyone, so that the others elect."""

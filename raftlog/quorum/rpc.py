@@ -44,8 +44,7 @@ class Caller:
         self._channel = channel
         self._number = 0
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
-        channel.on_frame = self._take
-        channel.on_lost = self._lost
+        channel.attach(self._take, self._lost)
 
     @property
     def usable(self) -> bool:
@@ -55,12 +54,17 @@ class Caller:
         """Raises NotHere, ConnectionLost, or the KafkaError answered; cancel it to stop waiting."""
         if not self.usable:
             raise ConnectionLost(self._channel.closed_because)
+        loop = asyncio.get_running_loop()
         self._number += 1
-        number, future = self._number, asyncio.get_running_loop().create_future()
+        number, future, asked_at = self._number, loop.create_future(), loop.time()
         self._waiting[number] = future
         self._channel.send(_REQUEST.pack(number) + payload)
         try:
             return await future  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            if self._channel.heard_at < asked_at:
+                self._channel.close("no answer")  # perhaps nobody is there: dial anew next time
+            raise
         finally:
             self._waiting.pop(number, None)
 
@@ -91,20 +95,21 @@ class Caller:
 
 
 class Answerer:
-    """The answering end of a channel. `leader()` is (leads here, who leads)."""
+    """The answering end of a channel. `leader()` is (leads here, who leads). What is under way outlives the channel."""
 
     def __init__(
-        self, channel: Channel, *, on_request: OnRequest, leader: Callable[[], tuple[bool, int | None]]
+        self,
+        channel: Channel,
+        *,
+        on_request: OnRequest,
+        leader: Callable[[], tuple[bool, int | None]],
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._channel = channel
         self._on_request = on_request
         self._leader = leader
         self._tasks: set[asyncio.Task[None]] = set()
-        channel.on_frame = self._take
-
-    def stop(self) -> None:
-        """The channel is gone; what is under way goes on, its answer goes nowhere."""
-        self._tasks.clear()
+        channel.attach(self._take, lambda _reason: on_lost())
 
     def _take(self, frame: bytes) -> None:
         if len(frame) < _REQUEST.size:

@@ -332,6 +332,8 @@ class Leading(Role):
 
     def shrink_laggards(self) -> None:
         """Propose to drop the ISR members that were not caught up for replica.lag.time.max.ms."""
+        if self._outside:
+            self.reconsider()  # who is about to join may have stalled
         if type(self.isr) is not CommittedIsr or len(self.isr.committed) == 1:
             return
         end = self.log.log_end_offset

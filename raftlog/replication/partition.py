@@ -181,7 +181,6 @@ class Partition:
         """Leader: propose to drop ISR members that lag; also lets the high watermark go on without a stalled joiner."""
         if type(self.role) is Leading:
             self.role.shrink_laggards()
-            self.role.reconsider()
 
     def storage_failed(self, error: OSError) -> KafkaStorageError:
         """Report the disk, and return what to tell the client."""

@@ -323,7 +323,7 @@ class Segment:
         """Say whether the last entry points to a batch that ends with its offset: it may be older than the log."""
         last = index.last()
         if last is None:
-            return True
+            return self.size <= SCAN_BYTES or self._disk.exists(self.path + ".index")
         offset, position = last
         header = self.file.pread(HEADER_BYTES, position)
         if len(header) < HEADER_BYTES:
@@ -339,7 +339,8 @@ class Segment:
         if self._time_indexed:
             return
         index = TimeIndex(self.base_offset)
-        if not index.decode(self._read_index(".timeindex", cached=False) or b"", self.end_offset):
+        sound = index.decode(self._read_index(".timeindex", cached=False) or b"", self.end_offset)
+        if not sound or (self.size and not len(index)):
             self.rebuild_indexes()
             return
         self.time_index = index
@@ -389,22 +390,25 @@ class Segment:
             self._index_batch(last_offset, position)
         self._bytes_since_index += header.length
 
-    def save_indexes(self, *, final: bool = False) -> None:
+    def save_indexes(self, *, final: bool = False, sync: bool = False) -> None:
         """Write index entries that are not in the files yet; `final` also ends the time index with the maximum."""
         if not (self._indexed and self._time_indexed):
             return
         if final:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         offsets_saved, times_saved = self._saved
-        self._extend(".index", self.index.encode(offsets_saved), offsets_saved * OFFSET_ENTRY_BYTES)
-        self._extend(".timeindex", self.time_index.encode(times_saved), times_saved * TIME_ENTRY_BYTES)
+        offsets, times = self.index.encode(offsets_saved), self.time_index.encode(times_saved)
+        self._extend(".index", offsets, offsets_saved * OFFSET_ENTRY_BYTES, sync=sync)
+        self._extend(".timeindex", times, times_saved * TIME_ENTRY_BYTES, sync=sync)
         self._saved = (len(self.index), len(self.time_index))
 
-    def _extend(self, suffix: str, entries: bytes, position: int) -> None:
+    def _extend(self, suffix: str, entries: bytes, position: int, *, sync: bool) -> None:
         file = self._disk.open(self.path + suffix, create=True)
         try:
             file.truncate(position)
             file.pwritev([entries], position)
+            if sync:
+                file.sync()
         finally:
             file.close()
 
@@ -417,7 +421,10 @@ class Segment:
     # -- shrinking -----------------------------------------------------------------------------------------------
 
     def truncate(self, position: int, end_offset: int) -> None:
-        """Cut the file at a batch boundary; `end_offset` is the next offset then. May wait for the disk."""
+        """Cut the file at a batch boundary, durably; `end_offset` is the next offset then.
+
+        At once, since later batches over a cut that a power loss undoes would leave a mixture of both.
+        """
         self.load_time_index()
         self.boundaries = {}
         self.index.truncate(position)
@@ -428,7 +435,9 @@ class Segment:
         self.file.truncate(position)
         self.trusted_from = min(self.trusted_from, position)
         self.verified = (self.verified[0], min(self.verified[1], position))
-        self.dirty = True
+        self.file.sync()
+        self.dirty = False
+        self.save_indexes(sync=True)
         self.restore_tail()
 
     def start_recovery(self, position: int, offset: int) -> None:
@@ -468,7 +477,7 @@ class Segment:
     def rename_away(self, suffix: str) -> list[str]:
         """Rename the segment's files so that no start finds them; returns the new paths. The file stays open."""
         moved = []
-        for kind in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
+        for kind in (".index", ".timeindex", ".txnindex", ".snapshot", ".log"):
             if self._disk.exists(self.path + kind):
                 self._disk.rename(self.path + kind, self.path + kind + suffix)
                 moved.append(self.path + kind + suffix)

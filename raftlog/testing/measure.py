@@ -177,7 +177,7 @@ def end_to_end_latency(config: dict[str, str], topic: str, *, rate: int, seconds
         while len(latencies) < expected and time.monotonic() < deadline:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
-                latencies.append((time.perf_counter() - float(message.value())) * 1000)
+                latencies.append((time.perf_counter() - float(message.value() or 0)) * 1000)
 
     reader = Thread(target=consume)
     reader.start()

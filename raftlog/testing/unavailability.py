@@ -1,4 +1,4 @@
-"""How long does a partition take no acks=all record around a fault? One closed loop per partition, one record in flight.
+"""How long does a partition take no acks=all record around a fault? A closed loop each, one record in flight.
 
 The clock starts at the last acknowledgement before the fault and stops at the first one after it, per partition, so a
 partition that stalled without an error counts as well.
@@ -122,5 +122,5 @@ def longest_gap(times: Sequence[float], started: float, ended: float) -> Gap:
             longest = max(longest, Gap(acked_at - before, acked_at))
         before = acked_at
     if before is None or before < ended:
-        longest = max(longest, Gap(ended - max(before or started, started), ended))
+        longest = max(longest, Gap(ended - (started if before is None else before), ended))
     return longest

@@ -1,10 +1,10 @@
-"""Brokers on a simulated network and disks: real replicas, fetchers and servers, and a controller that is one object."""
+"""Brokers on a simulated network and disks: real replicas, fetchers, servers; the controller is one object."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -24,8 +24,9 @@ from raftlog.metadata.image import (
     TopicState,
 )
 from raftlog.metadata.requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChanged
-from raftlog.proof.simulator import SimEnv, SimLoop
+from raftlog.proof.simulator import SimEnv, SimLoop, simulate
 from raftlog.proof.simulator.hosts import Host
+from raftlog.proof.simulator.loop import Run
 from raftlog.replication.partition import Partition
 from tests.replication.kit import NOW_MS, batch, values_in
 
@@ -165,6 +166,10 @@ class World:
             while not broker.ready.is_set():
                 await asyncio.sleep(0.001)
 
+    async def pass_time(self, seconds: float) -> None:
+        """Virtual seconds."""
+        await asyncio.sleep(seconds)
+
     # -- the controller -----------------------------------------------------------------------------------------
 
     def publish(self, **changes: Any) -> None:
@@ -252,3 +257,22 @@ async def until(condition: Any, *, within: float = 10.0) -> None:
     async with asyncio.timeout(within):
         while not condition():
             await asyncio.sleep(0.001)
+
+
+T = TypeVar("T")
+Story = Callable[[World], Coroutine[Any, Any, T]]
+
+
+def play(story: Story[T], *, seed: int = 0, size: int = 3) -> Run[T]:
+    """Run a story in a world of `size` brokers that have started; at its end all of them are killed."""
+
+    async def program(loop: SimLoop) -> T:
+        world = World(loop, size)
+        await world.start()
+        try:
+            return await story(world)
+        finally:
+            for broker in world.brokers.values():
+                broker.host.crash()
+
+    return simulate(program, seed=seed)

@@ -16,8 +16,8 @@ from raftlog.controller.settling import settle_all
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, TopicState
 from raftlog.metadata.records import (
     Batch,
+    ConfigChanged,
     ControllerElected,
-    ProducerIdsAllocated,
     decode_batch,
     encode_batch,
 )
@@ -131,7 +131,7 @@ class ControllerMachine(RuleBasedStateMachine):
         if self.world.journal:
             self.world.journal.append(data.draw(st.sampled_from(self.world.journal)))
         term, end_offset = self.world.term - 1, self._tail().offset
-        for record in (ControllerElected(9, term), ProducerIdsAllocated(9, 10**9)):
+        for record in (ControllerElected(9, term), ConfigChanged("broker", "", "stale", "x")):
             self.world.journal.append(encode_batch(Batch(term, end_offset, (record,))))
 
     def _tail(self) -> MetadataImage:

@@ -39,8 +39,7 @@ class Server:
 
     def opened(self, channel: Accepted) -> None:
         self.open.append(channel)
-        channel.on_frame = self.frames.append
-        channel.on_lost = self.lost.append
+        channel.attach(self.frames.append, self.lost.append)
 
 
 def who(node_id: int, secret: bytes = b"secret", cluster_id: str | None = None) -> Identity:
@@ -78,8 +77,9 @@ async def test_both_ends_know_each_other_and_frames_arrive_in_order() -> None:
         await until(lambda: len(server.frames) == len(sent))
         assert server.frames == sent
         answers: list[bytes] = []
-        channel.on_frame = answers.append
         server.open[0].send(b"back")
+        await until(lambda: channel._early)
+        channel.attach(answers.append, answers.append)
         await until(lambda: answers == [b"back"])
 
 
@@ -155,7 +155,7 @@ async def test_a_frame_reflected_to_its_sender_closes_the_channel() -> None:
     async with serving(who(1)) as server:
         channel = await connected(server)
         lost: list[str] = []
-        channel.on_lost = lost.append
+        channel.attach(lambda _payload: None, lost.append)
         mac = channel._mac(channel._send_key, 0, b"x")
         server.open[0]._transport.write(struct.pack(">I", 1 + len(mac)) + b"x" + mac)  # type: ignore[union-attr]
         await until(lambda: lost)
@@ -262,8 +262,8 @@ def test_no_bytes_of_a_stranger_raise(chunks: list[bytes]) -> None:
         def __init__(self) -> None:
             self.closed = False
 
-        def get_extra_info(self, _name: str) -> tuple[str, int]:
-            return ("stranger", 1)
+        def get_extra_info(self, name: str) -> tuple[str, int] | None:
+            return ("stranger", 1) if name == "peername" else None
 
         def write(self, _data: bytes) -> None:
             pass

@@ -260,7 +260,7 @@ def test_a_transfer_has_the_other_stand_at_once() -> None:
     leader.step(2, *[message for peer, message in target.step() if peer == 1])
     leader.step(2, NextIndex(1, leader.core.journal.last_index + 1, False, True))
     assert leader.core.transfer()
-    order = [message for peer, message in leader.step() if peer == 2][0]
+    order = next(message for peer, message in leader.step() if peer == 2)
     assert order == TimeoutNow(1)
     assert not any(isinstance(message, RequestVote) for _, message in target.step(3, order))
     assert (3, RequestVote(2, 2, 1)) in target.step(1, order)

@@ -25,10 +25,18 @@ class Storm:
 
     def strike(self) -> None:
         one, other = self.chance.sample(sorted(self.world.hosts), 2)
-        self.chance.choice(
-            [self.crash, self.crash, self.restart, self.restart, self.pause, self.resume, self.resume]
-            + [self.cut, self.clog, self.heal, self.heal, self.blackout, self.calm, self.calm]
-        )(one, other)
+        faults = [self.crash, self.crash, self.pause, self.cut, self.clog, self.blackout]
+        cures = [
+            self.restart,
+            self.restart,
+            self.resume,
+            self.resume,
+            self.heal,
+            self.heal,
+            self.calm,
+            self.calm,
+        ]
+        self.chance.choice([*faults, *cures])(one, other)
 
     def crash(self, one: int, _other: int) -> None:
         if one not in self.down:
@@ -72,7 +80,7 @@ class Storm:
         self.restart(0, 0)
 
 
-async def storm(loop: SimLoop, voters: int, rounds: int) -> str:
+async def storm(loop: SimLoop, voters: int, rounds: int) -> tuple[int, int]:
     """Append batches in fair weather and foul, to whoever thinks it leads; then heal, and hold all to the oracle."""
     world = World(loop, voters, compaction=Compaction(entries=40))
     weather = Storm(loop, world)
@@ -88,7 +96,7 @@ async def storm(loop: SimLoop, voters: int, rounds: int) -> str:
     weather.calm(0, 0)
     await asyncio.sleep(1)
     await world.settle(b"the end")
-    return f"{len(world.oracle.committed)} of {number} committed, {len(world.oracle.leaders)} leaders"
+    return len(world.oracle.committed), len(world.oracle.leaders)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -97,7 +105,8 @@ def test_a_storm_loses_nothing_that_was_committed(seed: int, monkeypatch: pytest
     monkeypatch.setattr(seams, "BATCH_BYTES", 40)
     voters = 5 if seed % 3 == 2 else 3
     run = simulate(lambda loop: storm(loop, voters, 60), seed=seed)
-    print(seed, run.result, round(run.seconds), "s", run.steps, "steps")
+    committed, leaders = run.result
+    assert committed > 100 and leaders > 2, "the storm was none"
 
 
 def test_the_same_seed_gives_the_same_trace() -> None:

@@ -177,7 +177,7 @@ def test_a_corrupt_snapshot_stops_the_boot_with_its_name() -> None:
     for position in range(len(lived().read_file(path))):
         disk = lived()
         disk.flip_bit(path, position)
-        with pytest.raises(DamagedJournal, match="00005.snapshot"):
+        with pytest.raises(DamagedJournal, match=r"00005\.snapshot"):
             Journal(disk, FOLDER, 1)
 
 

@@ -77,13 +77,13 @@ class World:
     """Voters 1..n on hosts n1..nn."""
 
     def __init__(
-        self, loop: SimLoop, voters: int, *, compaction: Compaction = Compaction(), **options: Any
+        self, loop: SimLoop, voters: int, *, compaction: Compaction | None = None, **options: Any
     ) -> None:
         self.loop = loop
         self.oracle = Oracle()
         self.hosts: dict[int, Host] = {node: loop.host(f"n{node}") for node in range(1, voters + 1)}
         self.voters = {node: (host.name, PORT) for node, host in self.hosts.items()}
-        self.compaction = compaction
+        self.compaction = compaction or Compaction()
         self.options = options
         self.may_fail = False
         self.nodes: dict[int, Quorum] = {}
@@ -158,14 +158,15 @@ class World:
         return leader
 
     def applied(self, mark: bytes, *nodes: int) -> bool:
-        """Whether a batch was applied on all of some nodes (default: all that ran)."""
+        """Whether a batch was applied on all of some nodes (default: all voters)."""
+        wanted = [self.machines.get(node) for node in nodes or self.hosts]
         return all(
-            any(data.startswith(mark + b"@") for data in self.machines[node].data)
-            for node in nodes or self.machines
+            machine is not None and any(data.startswith(mark + b"@") for data in machine.data)
+            for machine in wanted
         )
 
     async def commit(self, mark: bytes, *nodes: int, seconds: float = 30.0) -> None:
-        """Append a batch until it is applied on all of some nodes (default: all that ran), which settles all before."""
+        """Append a batch until it is applied on all of some nodes (default: all voters), which settles all before."""
 
         def everywhere() -> bool:
             if not any(data.startswith(mark + b"@") for data in self.oracle.committed):

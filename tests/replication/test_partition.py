@@ -177,6 +177,8 @@ def test_a_follower_joins_at_the_high_watermark_and_counts_while_the_change_is_p
     assert cluster[1].leading.isr == PendingExpand((1,), 2)
     producer = cluster[1].produce("a")
     cluster[1].host.flush()
+    cluster[1].host.clock += 60
+    cluster[1].partition.shrink_laggards()
     assert producer.outcome is None
     cluster.settle(1, 2)
     assert producer.outcome == "committed"

@@ -236,7 +236,7 @@ async def test_without_a_majority_creation_is_retriable(failure: Any) -> None:
 
 
 async def test_the_offsets_topic_is_created_with_its_own_settings() -> None:
-    """offsets.topic.num.partitions, compacted, and no more replicas than there are live brokers."""
+    """offsets.topic.num.partitions, compacted, and a replica on every one of three nodes though one is down (KIP-115)."""
     cluster = Cluster()
     creating(cluster, {})
     response = await cluster.call(
@@ -244,7 +244,7 @@ async def test_the_offsets_topic_is_created_with_its_own_settings() -> None:
     )
     assert response.topics[0].is_internal
     (wanted,) = cluster.asked[0].topics
-    assert (wanted.num_partitions, wanted.replication_factor) == (50, 2)
+    assert (wanted.num_partitions, wanted.replication_factor) == (50, 3)
     assert wanted.configs["cleanup.policy"] == "compact"
 
 

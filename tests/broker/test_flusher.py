@@ -1,0 +1,145 @@
+"""Group commit: rounds, durability before counting, and what a failed sync does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raftlog.base.env import Env, ThreadOffload
+from raftlog.broker.flusher import ON_LOOP_BELOW, Flusher
+
+
+class FakeTicket:
+    def __init__(self, log: FakeLog) -> None:
+        self.log = log
+        self.end_offset = log.log_end_offset
+
+    def run(self) -> None:
+        self.log.ran_in.append(threading.current_thread())
+        self.log.sync()
+
+
+class FakeLog:
+    """A log whose sync does what the test says."""
+
+    def __init__(self) -> None:
+        self.log_end_offset = 0
+        self.flushed_end_offset = 0
+        self.ran_in: list[threading.Thread] = []
+        self.sync: Callable[[], None] = lambda: None
+
+    def begin_flush(self) -> FakeTicket | None:
+        return FakeTicket(self) if self.flushed_end_offset < self.log_end_offset else None
+
+    def complete_flush(self, ticket: FakeTicket) -> None:
+        self.flushed_end_offset = ticket.end_offset
+
+
+class FakePartition:
+    def __init__(self) -> None:
+        self.log = FakeLog()
+        self.noted: list[int] = []
+
+    def note_flushed(self, end_offset: int) -> None:
+        self.noted.append(end_offset)
+
+
+def waited(release: threading.Event) -> None:
+    assert release.wait(5)
+
+
+def new_flusher() -> Any:
+    return Flusher(Env(offload=ThreadOffload(2)), asyncio.get_running_loop())
+
+
+def dirty(flusher: Any, partition: FakePartition, records: int = 1) -> None:
+    partition.log.log_end_offset += records
+    flusher.mark(partition)
+
+
+async def test_what_became_dirty_in_one_loop_iteration_is_one_round() -> None:
+    """Group commit: each dirty log once a round."""
+    flusher, partitions = new_flusher(), [FakePartition() for _ in range(3)]
+    for partition in partitions:
+        dirty(flusher, partition)
+        dirty(flusher, partition)
+    await flusher.flushed()
+    assert (flusher.rounds, flusher.syncs) == (1, 3)
+    assert [partition.noted for partition in partitions] == [[2], [2], [2]]
+    assert flusher.flushed() is None
+
+
+async def test_fast_rounds_stay_on_the_loop_and_slow_ones_leave_it() -> None:
+    """performance.md 4: on the loop while recent ones were fast, in threads otherwise."""
+    flusher, partition = new_flusher(), FakePartition()
+    dirty(flusher, partition)
+    await flusher.flushed()
+    flusher._average = 2 * ON_LOOP_BELOW
+    dirty(flusher, partition)
+    await flusher.flushed()
+    assert [thread is threading.main_thread() for thread in partition.log.ran_in] == [True, False]
+    assert partition.noted == [1, 2]
+
+
+async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
+    """A sync that began before the append proves nothing about it."""
+    flusher, partition = new_flusher(), FakePartition()
+    flusher._average = 1.0
+    release = threading.Event()
+    partition.log.sync = lambda: waited(release)
+    dirty(flusher, partition)
+    first = flusher.flushed()
+    await asyncio.sleep(0)
+    dirty(flusher, partition)
+    second = flusher.flushed()
+    assert partition.noted == []
+    release.set()
+    await first
+    assert partition.noted == [1]
+    await second
+    assert partition.noted == [1, 2]
+
+
+@pytest.mark.parametrize("average", [0.0, 1.0], ids=["on the loop", "in threads"])
+async def test_a_failed_sync_is_never_repeated(average: float) -> None:
+    """H17: the kernel may have dropped the pages; the directory goes offline and nobody is left waiting."""
+    flusher, partition = new_flusher(), FakePartition()
+    flusher._average = average
+    failures: list[OSError] = []
+    flusher.failed = failures.append
+
+    def fail() -> None:
+        raise OSError(5, "EIO")
+
+    partition.log.sync = fail
+    dirty(flusher, partition)
+    await flusher.flushed()
+    assert len(failures) == 1
+    partition.log.sync = lambda: None
+    dirty(flusher, partition)
+    assert flusher.flushed() is None
+    await asyncio.sleep(0)
+    assert partition.noted == []
+    assert len(partition.log.ran_in) == 1
+
+
+async def test_a_removed_partition_is_let_go_only_between_rounds() -> None:
+    """Its files must not be renamed under a sync."""
+    flusher, partition = new_flusher(), FakePartition()
+    flusher._average = 1.0
+    release = threading.Event()
+    partition.log.sync = lambda: waited(release)
+    dirty(flusher, partition)
+    await asyncio.sleep(0)
+    gone: list[str] = []
+    flusher.release(partition, lambda: gone.append("gone"))
+    assert gone == []
+    release.set()
+    await flusher.drain()
+    assert gone == ["gone"]
+    flusher.release(partition, lambda: gone.append("again"))
+    assert gone == ["gone", "again"]

@@ -1,0 +1,144 @@
+"""Dynamic configs: operations, validation, and what they set off (KIP-226, KIP-339)."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.base.errors import (
+    BrokerIdNotRegistered,
+    InvalidConfig,
+    InvalidRequest,
+    UnknownTopicOrPartition,
+)
+from raftlog.metadata.requests import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigOp,
+)
+from tests.controller.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.start(1, 2, 3)
+    made.create("t")
+    return made
+
+
+def alter(
+    world: World,
+    *ops: ConfigOp,
+    resource: tuple[str, str] = ("topic", "t"),
+    replace: bool = False,
+    validate_only: bool = False,
+) -> int:
+    """Alter one resource; returns the error code."""
+    alteration = ConfigAlteration(*resource, ops)
+    reply = world.ask(AlterConfigs((alteration,), replace, validate_only))
+    return reply.results[0].error_code
+
+
+def test_set_and_delete_touch_only_what_they_name(world: World) -> None:
+    """Incremental alteration keeps the other configs."""
+    assert alter(world, ConfigOp("retention.ms", "1"), ConfigOp("segment.bytes", "1000")) == 0
+    assert alter(world, ConfigOp("retention.ms", None, DELETE)) == 0
+    assert world.image.config("topic", "t") == {"segment.bytes": "1000"}
+
+
+def test_replacing_drops_what_is_not_named(world: World) -> None:
+    """The old AlterConfigs names the complete new set."""
+    alter(world, ConfigOp("retention.ms", "1"), ConfigOp("segment.bytes", "1000"))
+    assert alter(world, ConfigOp("retention.ms", "2"), replace=True) == 0
+    assert world.image.config("topic", "t") == {"retention.ms": "2"}
+
+
+def test_append_and_subtract_start_from_what_holds(world: World) -> None:
+    """Lists grow from the default when nothing is set; items are not repeated (KIP-339)."""
+    offsets = ("topic", "__consumer_offsets")
+    world.create("__consumer_offsets")
+    assert alter(world, ConfigOp("cleanup.policy", "compact,delete", APPEND), resource=offsets) == 0
+    assert world.image.config(*offsets) == {"cleanup.policy": "delete,compact"}
+    assert alter(world, ConfigOp("cleanup.policy", "delete", SUBTRACT), resource=offsets) == 0
+    assert world.image.config(*offsets) == {"cleanup.policy": "compact"}
+
+
+@pytest.mark.parametrize(
+    ("op", "error"),
+    [
+        (ConfigOp("retention.ms", "5", APPEND), InvalidConfig),
+        (ConfigOp("no.such", "5", APPEND), InvalidConfig),
+        (ConfigOp("no.such", "5"), InvalidConfig),
+        (ConfigOp("retention.ms", "soon"), InvalidConfig),
+        (ConfigOp("retention.ms", None), InvalidConfig),
+        (ConfigOp("compression.type", "x" * 40_000), InvalidConfig),
+        (ConfigOp("cleanup.policy", "compact"), InvalidConfig),
+        (ConfigOp("cleanup.policy", "delete", SUBTRACT), InvalidConfig),
+        (ConfigOp("retention.ms", "5", 9), InvalidRequest),
+    ],
+)
+def test_faulty_operations_change_nothing(world: World, op: ConfigOp, error: type[Exception]) -> None:
+    """A resource is altered wholly or not at all."""
+    batches = len(world.journal)
+    assert alter(world, ConfigOp("segment.bytes", "1000"), op) == error.code
+    assert len(world.journal) == batches
+
+
+@pytest.mark.parametrize(
+    ("resource", "error"),
+    [
+        (("topic", "x"), UnknownTopicOrPartition),
+        (("broker", "9"), BrokerIdNotRegistered),
+        (("broker", "one"), BrokerIdNotRegistered),
+        (("group", "g"), InvalidRequest),
+    ],
+)
+def test_unknown_resources_are_told_apart(
+    world: World, resource: tuple[str, str], error: type[Exception]
+) -> None:
+    """Each kind of resource has its own code."""
+    assert alter(world, ConfigOp("message.max.bytes", "1000"), resource=resource) == error.code
+
+
+def test_broker_configs_for_one_and_for_all(world: World) -> None:
+    """Dynamic broker configs are kept per broker and cluster-wide; read-only ones are refused."""
+    assert alter(world, ConfigOp("message.max.bytes", "1000"), resource=("broker", "")) == 0
+    assert alter(world, ConfigOp("message.max.bytes", "2000"), resource=("broker", "1")) == 0
+    assert alter(world, ConfigOp("node.id", "7"), resource=("broker", "1")) == InvalidConfig.code
+    assert world.image.config("broker", "") == {"message.max.bytes": "1000"}
+    assert world.image.config("broker", "1") == {"message.max.bytes": "2000"}
+
+
+def test_named_twice_is_refused(world: World) -> None:
+    """A resource twice in a request, a key twice in a resource: which one would hold?"""
+    op = ConfigOp("retention.ms", "1")
+    assert alter(world, op, op) == InvalidRequest.code
+    alteration = ConfigAlteration("topic", "t", (op,))
+    (result,) = world.ask(AlterConfigs((alteration, alteration))).results
+    assert result.error_code == InvalidRequest.code
+    assert world.image.configs == {}
+
+
+def test_setting_what_is_set_writes_nothing(world: World) -> None:
+    """Only differences are records; validate_only writes none."""
+    alter(world, ConfigOp("retention.ms", "1"))
+    batches = len(world.journal)
+    assert alter(world, ConfigOp("retention.ms", "1", SET)) == 0
+    assert alter(world, ConfigOp("retention.ms", "2"), validate_only=True) == 0
+    assert len(world.journal) == batches
+
+
+@pytest.mark.parametrize("resource", [("topic", "t2"), ("broker", "")])
+def test_allowing_unclean_elections_elects_at_once(world: World, resource: tuple[str, str]) -> None:
+    """What is offline when an operator allows it comes online with the data that is there (H1)."""
+    world.assign("t2", (3, 2))
+    world.die(2)
+    world.die(3)
+    world.come_back(2)
+    assert (world.partition("t2").leader, world.partition("t2").isr) == (-1, (3,))
+    assert alter(world, ConfigOp("unclean.leader.election.enable", "true"), resource=resource) == 0
+    assert (world.partition("t2").leader, world.partition("t2").isr) == (2, (2,))

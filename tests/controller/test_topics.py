@@ -1,0 +1,263 @@
+"""Creating, deleting and growing topics, with the codes that Kafka answers."""
+
+from __future__ import annotations
+
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from raftlog.base.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    PolicyViolation,
+    TopicAlreadyExists,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raftlog.controller.topics import MAX_NAME_LENGTH, random_uuid
+from raftlog.metadata.requests import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    NewPartitions,
+    NewTopic,
+    TopicRef,
+)
+from tests.controller.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.start(1, 2, 3)
+    return made
+
+
+def codes(world: World, *topics: NewTopic) -> list[int]:
+    return [each.error_code for each in world.ask(CreateTopics(topics)).results]
+
+
+def test_created_topic_has_all_it_was_asked_for(world: World) -> None:
+    """Partitions, replicas on distinct brokers, everyone in sync, the first replica leading, configs set."""
+    created = world.create("t", 6, 3, retention_ms="1000")
+    topic = world.image.topics["t"]
+    assert (created.error_code, created.topic_id) == (0, topic.topic_id)
+    assert (created.num_partitions, created.replication_factor) == (6, 3)
+    assert len(topic.partitions) == 6
+    for state in topic.partitions:
+        assert sorted(state.replicas) == [1, 2, 3]
+        assert state.isr == state.replicas
+        assert state.leader == state.replicas[0]
+    assert world.image.config("topic", "t") == {"retention.ms": "1000"}
+
+
+def test_numbers_left_out_are_the_nodes_defaults() -> None:
+    """-1 means num.partitions and default.replication.factor."""
+    world = World(num_partitions=4, default_replication_factor=2)
+    world.start(1, 2, 3)
+    created = world.create("t", -1, -1)
+    assert (created.num_partitions, created.replication_factor) == (4, 2)
+
+
+def test_validate_only_writes_nothing(world: World) -> None:
+    """The answer is that of creating, the cluster stays as it was."""
+    batches = len(world.journal)
+    (result,) = world.ask(CreateTopics((NewTopic("t", 2, 3),), validate_only=True)).results
+    assert (result.error_code, result.num_partitions) == (0, 2)
+    assert len(world.journal) == batches
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a" * (MAX_NAME_LENGTH + 1), "a b", "a/b", "ä", "a\n", "topic:1"]
+)
+def test_illegal_names_are_refused_with_the_rule(world: World, name: str) -> None:
+    """A topic's name becomes a folder's name; the message says what is wrong."""
+    (result,) = world.ask(CreateTopics((NewTopic(name, 1, 1),))).results
+    assert result.error_code == InvalidTopic.code
+    assert "topic name" in result.error_message
+
+
+@pytest.mark.parametrize("name", ["a", "a" * MAX_NAME_LENGTH, "a.b_c-D9", "...", "__x"])
+def test_legal_names_are_taken(world: World, name: str) -> None:
+    """Letters, digits, dot, underscore and dash, up to 249."""
+    assert codes(world, NewTopic(name, 1, 1)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("topic", "error"),
+    [
+        (NewTopic("old", 1, 1), TopicAlreadyExists),
+        (NewTopic("t", 0, 1), InvalidPartitions),
+        (NewTopic("t", -2, 1), InvalidPartitions),
+        (NewTopic("t", 1, 0), InvalidReplicationFactor),
+        (NewTopic("t", 1, 4), InvalidReplicationFactor),
+        (NewTopic("t", 10_001, 1), PolicyViolation),
+        (NewTopic("t", 1, 1, configs={"retention.ms": "soon"}), InvalidConfig),
+        (NewTopic("t", 1, 1, configs={"no.such": "1"}), InvalidConfig),
+        (NewTopic("t", 1, 1, configs={"cleanup.policy": "compact"}), InvalidConfig),
+        (NewTopic("t", 1, -1, assignments={0: (1,)}), InvalidRequest),
+        (NewTopic("t", -1, 1, assignments={0: (1,)}), InvalidRequest),
+        (NewTopic("t", assignments={1: (1,)}), InvalidReplicaAssignment),
+        (NewTopic("t", assignments={0: ()}), InvalidReplicaAssignment),
+        (NewTopic("t", assignments={0: (1, 1)}), InvalidReplicaAssignment),
+        (NewTopic("t", assignments={0: (1, 9)}), InvalidReplicaAssignment),
+        (NewTopic("t", assignments={0: (1, 2), 1: (1,)}), InvalidReplicaAssignment),
+    ],
+)
+def test_impossible_topics_are_refused(world: World, topic: NewTopic, error: type[Exception]) -> None:
+    """Each with its own code, and the topics beside it in the request are created."""
+    world.create("old")
+    before = world.image
+    good = NewTopic("good", 1, 1)
+    assert codes(world, topic, good) == [error.code, 0]
+    assert world.image.topics.keys() == before.topics.keys() | {"good"}
+
+
+def test_topic_named_twice_is_created_not_at_all(world: World) -> None:
+    """Two entries for one name contradict each other."""
+    (result,) = world.ask(CreateTopics((NewTopic("t", 1, 1), NewTopic("t", 2, 1)))).results
+    assert result.error_code == InvalidRequest.code
+    assert "t" not in world.image.topics
+
+
+def test_internal_topic_may_be_compacted(world: World) -> None:
+    """The offsets topic carries cleanup.policy=compact as Kafka's does."""
+    assert codes(world, NewTopic("__consumer_offsets", 1, 1, configs={"cleanup.policy": "compact"})) == [0]
+
+
+def test_request_creates_at_most_one_batch_of_partitions(world: World) -> None:
+    """10,000 partitions in one request and no more; what fits is created."""
+    assert codes(world, NewTopic("a", 6_000, 1), NewTopic("b", 6_000, 1), NewTopic("c", 4_000, 1)) == [
+        0,
+        PolicyViolation.code,
+        0,
+    ]
+
+
+def test_null_config_is_no_config(world: World) -> None:
+    """A config named without value stays at its default."""
+    assert codes(world, NewTopic("t", 1, 1, configs={"retention.ms": None})) == [0]
+    assert world.image.config("topic", "t") == {}
+
+
+def test_given_assignment_is_taken_as_it_is(world: World) -> None:
+    """Replicas in the given order; who is out of service starts outside the isr and does not lead."""
+    world.die(1)
+    world.assign("t", (1, 2), (2, 3))
+    assert world.partition("t", 0).replicas == (1, 2)
+    assert (world.partition("t", 0).leader, world.partition("t", 0).isr) == (2, (2,))
+    assert world.assign("u", (1,)).error_code == InvalidReplicaAssignment.code
+
+
+def test_dead_broker_does_not_hinder_creation(world: World) -> None:
+    """Three registered, one fenced, replication factor 3: created with two in sync."""
+    world.die(2)
+    assert world.create("t", 3, 3).error_code == 0
+    for state in world.image.topics["t"].partitions:
+        assert set(state.isr) == {1, 3}
+        assert state.replicas[-1] == 2
+
+
+def test_nothing_is_created_while_no_broker_is_in_service() -> None:
+    """All fenced: no one could lead."""
+    world = World()
+    world.elect(1)
+    world.register(1)
+    assert world.create("t").error_code == InvalidReplicationFactor.code
+
+
+def test_deleting_by_name_and_by_id(world: World) -> None:
+    """Each topic on its own; unknown names and ids have their own codes; named twice is refused the second time."""
+    world.create("a")
+    world.create("b")
+    b = world.image.topics["b"].topic_id
+    refs = (
+        TopicRef(name="a"),
+        TopicRef(topic_id=b),
+        TopicRef(name="b"),
+        TopicRef(name="x"),
+        TopicRef(topic_id=UUID(int=9)),
+    )
+    results = world.ask(DeleteTopics(refs)).results
+    assert [each.error_code for each in results] == [
+        0,
+        0,
+        InvalidRequest.code,
+        UnknownTopicOrPartition.code,
+        UnknownTopicId.code,
+    ]
+    assert (results[1].name, results[1].topic_id) == ("b", b)
+    assert world.image.topics == {}
+
+
+def test_topic_made_again_has_another_id(world: World) -> None:
+    """So that nobody takes the old topic's records for the new one's."""
+    first = world.create("a").topic_id
+    world.ask(DeleteTopics((TopicRef(name="a"),)))
+    assert world.create("a").topic_id != first
+
+
+def test_deletion_can_be_forbidden() -> None:
+    """delete.topic.enable=false refuses the whole request."""
+    world = World(delete_topic_enable=False)
+    world.start(1)
+    world.create("a")
+    assert world.ask(DeleteTopics((TopicRef(name="a"),))).error_code == TopicDeletionDisabled.code
+
+
+def test_growing_adds_partitions_with_the_same_replication(world: World) -> None:
+    """Old partitions stay as they were, new ones are numbered on, evenly spread over the whole topic."""
+    world.create("t", 2, 2)
+    before = world.image.topics["t"].partitions
+    (result,) = world.ask(CreatePartitions((NewPartitions("t", 6),))).results
+    after = world.image.topics["t"].partitions
+    assert (result.error_code, result.topic_id) == (0, world.image.topics["t"].topic_id)
+    assert after[:2] == before
+    assert [len(each.replicas) for each in after] == [2] * 6
+    assert sorted(each.leader for each in after) == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (NewPartitions("x", 3), UnknownTopicOrPartition),
+        (NewPartitions("t", 2), InvalidPartitions),
+        (NewPartitions("t", 1), InvalidPartitions),
+        (NewPartitions("t", -1), InvalidPartitions),
+        (NewPartitions("t", 20_000), PolicyViolation),
+        (NewPartitions("t", 4, ((1, 2),)), InvalidReplicaAssignment),
+        (NewPartitions("t", 3, ((1, 2, 3),)), InvalidReplicaAssignment),
+        (NewPartitions("t", 3, ((1, 1),)), InvalidReplicaAssignment),
+    ],
+)
+def test_impossible_growth_is_refused(world: World, wanted: NewPartitions, error: type[Exception]) -> None:
+    """Each with its own code, nothing changes."""
+    world.create("t", 2, 2)
+    batches = len(world.journal)
+    (result,) = world.ask(CreatePartitions((wanted,))).results
+    assert result.error_code == error.code
+    assert len(world.journal) == batches
+
+
+def test_growth_may_be_only_validated_or_assigned(world: World) -> None:
+    """validate_only writes nothing; given assignments are taken."""
+    world.create("t", 1, 2)
+    wanted = (NewPartitions("t", 2, ((3, 1),)),)
+    assert world.ask(CreatePartitions(wanted, validate_only=True)).results[0].error_code == 0
+    assert len(world.image.topics["t"].partitions) == 1
+    assert world.ask(CreatePartitions(wanted)).results[0].error_code == 0
+    assert world.partition("t", 1).replicas == (3, 1)
+
+
+def test_topic_ids_are_random_and_never_look_like_a_flag() -> None:
+    """Version 4, and the Base64 form that tools print begins with no dash."""
+    drawn = [random_uuid(Random(seed)) for seed in range(300)]
+    assert len(set(drawn)) == 300
+    assert {each.version for each in drawn} == {4}
+    assert all(each.bytes[0] >> 2 != 62 for each in drawn)

@@ -1,0 +1,267 @@
+"""Asking the active controller, wherever it is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
+from raftlog.proof.simulator import SimEnv
+from raftlog.quorum import rpc
+from raftlog.quorum.client import ControllerClient
+from raftlog.quorum.quorum import Quorum
+from tests.quorum.test_observer import Watcher
+from tests.quorum.test_quorum import play
+from tests.quorum.world import World
+
+
+class Desk:
+    """What the active controller answers here, and whom it saw come and go."""
+
+    def __init__(self, quorum: Quorum) -> None:
+        self.quorum = quorum
+        self.asked: list[tuple[bytes, int]] = []
+        self.came: list[int] = []
+        self.went: list[int] = []
+        quorum.on_request = self.answer
+        quorum.on_peer_connected = self.came.append
+        quorum.on_peer_lost = self.went.append
+
+    async def answer(self, payload: bytes, peer: int) -> bytes:
+        self.asked.append((payload, peer))
+        if payload == b"not yet" and len(self.asked) < 4:
+            raise NotController()
+        if payload == b"nonsense":
+            raise InvalidRequest("that is nonsense")
+        if payload == b"bug":
+            raise ZeroDivisionError
+        if payload == b"slow":
+            await asyncio.sleep(60)
+        return b"%s by %d" % (payload, self.quorum.node_id)
+
+
+async def desks(world: World) -> dict[int, Desk]:
+    await world.leader()
+    return {node: Desk(quorum) for node, quorum in world.nodes.items()}
+
+
+def client(world: World, node: int, **options: Any) -> ControllerClient:
+    """A client of the node's own; when the node leads, it answers itself."""
+    quorum = world.nodes[node]
+    return ControllerClient(SimEnv(world.hosts[node]), quorum, local=lambda: quorum.on_request, **options)
+
+
+async def ask(world: World, node: int, payload: bytes, timeout: float = 5.0, **options: Any) -> bytes:
+    """Ask from a node, in its own process."""
+
+    async def run() -> bytes:
+        asking = client(world, node, **options)
+        try:
+            return await asking.submit(payload, timeout)
+        finally:
+            asking.close()
+
+    return await world.hosts[node].start(run())
+
+
+def test_every_voter_reaches_the_active_controller() -> None:
+    """By call on the leader, over its channel elsewhere; the controller knows who asks."""
+
+    async def script(world: World) -> None:
+        known = await desks(world)
+        leader = await world.leader()
+        for node in world.hosts:
+            assert await ask(world, node, b"hello") == b"hello by %d" % leader
+        assert known[leader].asked == [(b"hello", node) for node in world.hosts]
+
+    play(script)
+
+
+def test_an_observer_is_told_where_the_controller_is() -> None:
+    """It asks any voter and follows the hint."""
+
+    async def script(world: World) -> None:
+        await desks(world)
+        leader = await world.leader()
+        watcher = Watcher(world)
+        await asyncio.sleep(0.01)
+        answers: list[bytes] = []
+
+        async def run() -> None:
+            for _ in range(5):
+                fresh = ControllerClient(SimEnv(watcher.host), watcher.observer)
+                watcher.observer.leader_id = None
+                answers.append(await fresh.submit(b"hello", 5))
+                fresh.close()
+
+        await watcher.host.start(run())
+        assert answers == [b"hello by %d" % leader] * 5
+
+    play(script)
+
+
+@pytest.mark.parametrize("payload", [b"nonsense", b"bug"])
+def test_an_error_of_the_request_travels_and_is_not_retried(payload: bytes) -> None:
+    """A KafkaError keeps its code and message; a bug of ours is an unknown server error, and nothing breaks."""
+
+    async def script(world: World) -> None:
+        known = await desks(world)
+        leader = await world.leader()
+        asker = next(node for node in world.hosts if node != leader)
+        with pytest.raises(Exception) as told:
+            await ask(world, asker, payload)
+        assert (type(told.value), str(told.value)) == (
+            (InvalidRequest, "that is nonsense")
+            if payload == b"nonsense"
+            else (rpc.UnknownServerError, "UnknownServerError")
+        )
+        assert len(known[leader].asked) == 1
+
+    play(script)
+
+
+def test_not_controller_is_retried() -> None:
+    """A leader that is not active yet is asked again, soon."""
+
+    async def script(world: World) -> None:
+        known = await desks(world)
+        leader = await world.leader()
+        for node in world.hosts:
+            known[leader].asked.clear()
+            started = world.loop.time()
+            assert await ask(world, node, b"not yet") == b"not yet by %d" % leader
+            assert world.loop.time() - started < 0.3
+
+    play(script)
+
+
+def test_a_request_outlives_the_controller_it_was_sent_to() -> None:
+    """kill -9 of the controller while it works on a request: the next one answers."""
+
+    async def script(world: World) -> None:
+        await desks(world)
+        leader = await world.leader()
+        asker = next(node for node in world.hosts if node != leader)
+        asking = world.loop.create_task(_ask_twice(world, asker))
+        await asyncio.sleep(0.2)
+        world.crash(leader)
+        new = await world.leader(among=world.nodes)
+        assert await asking == b"slow by %d" % new
+
+    async def _ask_twice(world: World, asker: int) -> bytes:
+        answer = ask(world, asker, b"slow", timeout=100)
+        return await answer
+
+    play(script)
+
+
+def test_without_a_majority_a_request_times_out_with_a_retriable_error() -> None:
+    """And within its time."""
+
+    async def script(world: World) -> None:
+        await desks(world)
+        leader = await world.leader()
+        survivor = next(node for node in world.hosts if node != leader)
+        world.crash(*[node for node in world.hosts if node != survivor])
+        started = world.loop.time()
+        with pytest.raises(RequestTimedOut) as told:
+            await ask(world, survivor, b"hello", timeout=2.0)
+        assert told.value.retriable and world.loop.time() - started == pytest.approx(2.0, abs=0.1)
+
+    play(script)
+
+
+def test_many_requests_share_one_connection() -> None:
+    """Answers come as they are ready, matched by number."""
+
+    async def script(world: World) -> None:
+        known = await desks(world)
+        leader = await world.leader()
+        asker = next(node for node in world.hosts if node != leader)
+
+        async def run() -> list[bytes]:
+            asking = client(world, asker)
+            slow = asyncio.ensure_future(asking.submit(b"slow", 90))
+            answers = await asyncio.gather(*(asking.submit(b"%d" % each, 5) for each in range(50)))
+            assert not slow.done()
+            assert len(asking._callers) == 1
+            await slow
+            return answers
+
+        answers = await world.hosts[asker].start(run())
+        assert answers == [b"%d by %d" % (each, leader) for each in range(50)]
+        assert len(known[leader].asked) == 51
+
+    play(script)
+
+
+def test_a_heartbeat_connection_that_drops_is_an_event() -> None:
+    """The controller hears at once that a broker's process died, long before its session times out."""
+
+    async def script(world: World) -> None:
+        known = await desks(world)
+        leader = await world.leader()
+        broker = next(node for node in world.hosts if node != leader)
+
+        async def beat() -> None:
+            asking = client(world, broker, kind="heartbeat")
+            while True:
+                await asking.submit(b"beat", 1)
+                await asyncio.sleep(0.5)
+
+        world.hosts[broker].start(beat())
+        await world.until(lambda: known[leader].came == [broker], 1)
+        assert world.nodes[leader].heartbeat_peers() == {broker}
+        await asyncio.sleep(3)
+        assert known[leader].went == [] and known[leader].came == [broker]
+        world.crash(broker)
+        await world.until(lambda: known[leader].went == [broker], 0.05)
+        assert world.nodes[leader].heartbeat_peers() == frozenset()
+
+    play(script)
+
+
+def test_a_heartbeat_connection_that_is_replaced_is_no_loss() -> None:
+    """A broker that reconnects before its old connection was seen to end is there all the time."""
+
+    async def script(world: World) -> None:
+        known = await desks(world)
+        leader = await world.leader()
+        broker = next(node for node in world.hosts if node != leader)
+
+        async def twice() -> None:
+            first, second = client(world, broker, kind="heartbeat"), client(world, broker, kind="heartbeat")
+            await first.submit(b"beat", 1)
+            await second.submit(b"beat", 1)
+            first.close()
+            await asyncio.sleep(1)
+            second.close()
+
+        await world.hosts[broker].start(twice())
+        await asyncio.sleep(0.1)
+        assert known[leader].came == [broker, broker] and known[leader].went == [broker]
+
+    play(script)
+
+
+def test_requests_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One peer cannot pile up work without limit."""
+    monkeypatch.setattr(rpc, "MAX_UNANSWERED", 5)
+
+    async def script(world: World) -> None:
+        await desks(world)
+        leader = await world.leader()
+        asker = next(node for node in world.hosts if node != leader)
+
+        async def run() -> list[Any]:
+            asking = client(world, asker)
+            return await asyncio.gather(
+                *(asking.submit(b"slow", 70) for _ in range(8)), return_exceptions=True
+            )
+
+        answers = await world.hosts[asker].start(run())
+        assert [type(answer) for answer in answers].count(RequestTimedOut) == 3
+
+    play(script)
