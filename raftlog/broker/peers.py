@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable
@@ -36,14 +36,14 @@ class Peers:
         *,
         image: Callable[[], MetadataImage],
         broker_epoch: Callable[[], int],
-        flushed: Callable[[], Awaitable[object] | None],
+        flush: Callable[[], asyncio.Future[Any] | None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._env = env
         self._config = config
         self._image = image
         self.broker_epoch = broker_epoch
-        self.flushed = flushed
+        self.flush = flush
         self._loop = loop
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[Partition, int] = {}

@@ -10,8 +10,8 @@ of the same name that is made meanwhile waits for that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from raftlog.base.config import topic_config
@@ -86,9 +86,7 @@ class Replicas:
         self._creating: asyncio.Handle | None = None
         self._strays_removed = False
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
-        self.peers = Peers(
-            env, config, image=image, broker_epoch=broker_epoch, flushed=self.flushed, loop=loop
-        )
+        self.peers = Peers(env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop)
         self.on_directory_failed: Callable[[], None] = _nothing
         """Called when a log directory failed, so that the next heartbeat leaves at once."""
 
@@ -337,9 +335,11 @@ class Replicas:
 
     # -- disks --------------------------------------------------------------------------------------------------
 
-    def flushed(self) -> Awaitable[object] | None:
-        """Something to wait for until all that is dirty now is on disk; None if nothing is."""
-        waiting = [future for volume in self.logs.online if (future := volume.flusher.flushed()) is not None]
+    def flush(self) -> asyncio.Future[Any] | None:
+        """Make all that is dirty durable: at once if the disks are fast (None then), else the future of that."""
+        waiting = [
+            future for volume in self.logs.online if (future := volume.flusher.flush_now()) is not None
+        ]
         if len(waiting) <= 1:
             return waiting[0] if waiting else None
         return asyncio.gather(*waiting)

@@ -158,8 +158,8 @@ def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: b
 
     Exactly one batch, magic 2, record count = last offset delta + 1, a codec that exists (`zstd=False`: Produce < 7),
     no control bit, no broker-side time type, a sequence if it names a producer (else a sequence means nothing), at
-    most `max_message_bytes`, CRC-32C. Single records are not walked. Raises InvalidRecord, CorruptMessage, MessageTooLarge, InvalidTimestamp,
-    UnsupportedCompressionType (Apache Kafka: ProduceRequest.validateRecords, LogValidator).
+    most `max_message_bytes`, CRC-32C. Single records are not walked. Raises InvalidRecord, CorruptMessage,
+    MessageTooLarge, InvalidTimestamp, UnsupportedCompressionType (Kafka: ProduceRequest, LogValidator).
     """
     size = 0 if records is None else len(records)
     if records is None or size < HEADER_BYTES:

@@ -115,13 +115,15 @@ def first_bad_offset(segment: Segment, offset: int) -> int:
     The segment's end offset if all are: then its index was at fault.
     """
     window = Window(segment)
-    try:
-        found = segment.locate(offset, cached=False)
-    except CorruptMessage:
-        found = 0, segment.base_offset
-    assert found is not None
-    position, bad = found
+    position, bad = 0, segment.base_offset
+    entry = segment.index.entry_before(offset)
+    if entry is not None:
+        header = window.sound(entry[1])
+        if header is not None and header.last_offset == entry[0]:
+            position, bad = entry[1], header.base_offset
     while position < segment.size and (header := window.sound(position)) is not None:
+        if not segment.follows(header, bad):
+            break
         position, bad = position + header.length, header.end_offset
     return bad
 

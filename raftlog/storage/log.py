@@ -22,8 +22,6 @@ from raftlog.records.header import (
     STAMP,
     STAMP_BYTES,
     BatchHeader,
-    check_crc,
-    iter_headers,
     stamp_append_time,
 )
 from raftlog.storage import damage as damages
@@ -33,6 +31,7 @@ from raftlog.storage.flush import FlushTicket, Unflushed
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
 from raftlog.storage.layout import EPOCH_CHECKPOINT, PARTITION_METADATA, TRUNCATION_MARK
 from raftlog.storage.recovery import Contents
+from raftlog.storage.replicated import sound_batches
 from raftlog.storage.retention import Condemned
 from raftlog.storage.segment import Segment
 
@@ -228,9 +227,9 @@ class Log:
         run: list[BatchHeader] = []
         run_start = run_end = 0
         refused: CorruptMessage | None = None
+        batches = sound_batches(view, end_offset=self.log_end_offset, epoch=self._epochs.latest)
         try:
-            for position, header in iter_headers(view):
-                self._check_replicated(view, position, header, run)
+            for position, header in batches:
                 if self._wants_roll(self._active.size + position - run_start, header):
                     self._append_run(view[run_start:position], run)
                     run, run_start = [], position
@@ -245,19 +244,6 @@ class Log:
         if self.damage is not None and self.log_end_offset >= self.damage.until_offset:
             self.accept_damage()
         return self.log_end_offset
-
-    def _check_replicated(
-        self, view: memoryview, position: int, header: BatchHeader, run: list[BatchHeader]
-    ) -> None:
-        check_crc(view, position, header)
-        if run:
-            expected, epoch = run[-1].end_offset, run[-1].leader_epoch
-        else:
-            expected, epoch = self.log_end_offset, self._epochs.latest
-        if header.base_offset != expected or header.last_offset_delta < 0:
-            raise CorruptMessage(f"batch at offset {header.base_offset} does not follow {expected}")
-        if header.leader_epoch < epoch:
-            raise CorruptMessage(f"leader epoch goes back from {epoch} to {header.leader_epoch}")
 
     def _append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
         if not headers:
@@ -347,7 +333,7 @@ class Log:
                     return None
                 raise CorruptMessage(f"{segment.path}.log is shorter than it was")
             if start < segment.trusted_from:
-                segment.verify(chunk, start)
+                segment.verify(chunk, start, offset)
         except CorruptMessage:
             if self._find_damage(segment, offset):
                 raise
@@ -586,7 +572,6 @@ class Log:
         """Close all files; `clean` first makes everything durable, so that the next start can trust it."""
         if clean:
             self._active.save_indexes(final=True)
-            self._unflushed.paths += self._active.index_paths
             self.flush()
             self.checkpoint()
         for segment in self._segments:

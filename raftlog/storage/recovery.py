@@ -85,8 +85,10 @@ def load(
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms) for base in bases or [0]
     ]
+    gaps = "compact" in config.cleanup_policy
     for segment in segments:
         segment.index_interval_bytes = config.index_interval_bytes
+        segment.gaps = gaps
     contents = Contents(segments, 0, topic_id=topic_id, damage=read_mark(disk, directory))
     if recovery_point is not None or not bases:
         # A killed process may have left unsynced bytes, names and truncations behind.
@@ -97,7 +99,7 @@ def load(
         contents.truncated = True
         recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs)
-    _Recovery(disk, directory, contents, gaps="compact" in config.cleanup_policy).run(recovery_point)
+    _Recovery(disk, directory, contents, gaps=gaps).run(recovery_point)
     end_offset = contents.segments[-1].end_offset
     contents.epochs.truncate(end_offset)
     snapshots.remove_after(disk, directory, end_offset)
@@ -219,7 +221,7 @@ class _Recovery:
         window = Window(segment)
         while position < segment.size:
             header = window.sound(position)
-            if header is None or not self._follows(header, offset):
+            if header is None or not self._follows(segment, header, offset):
                 break
             segment.absorb(position, header)
             epochs.note(header.leader_epoch, header.base_offset)
@@ -227,11 +229,11 @@ class _Recovery:
             offset = header.end_offset
         return position, offset
 
-    def _follows(self, header: BatchHeader, offset: int) -> bool:
+    def _follows(self, segment: Segment, header: BatchHeader, offset: int) -> bool:
         """Hold a batch to its place: offsets and leader epochs lie outside the CRC."""
         if header.leader_epoch < self._contents.epochs.latest:
             return False
-        return header.base_offset == offset or (self._gaps and header.base_offset > offset)
+        return segment.follows(header, offset)
 
     def _cut(self, number: int, position: int, offset: int) -> None:
         segment, later = self._segments[number], self._segments[number + 1 :]

@@ -12,7 +12,7 @@ from typing import Final
 
 from raftlog.base.disk import Buffer, Disk
 from raftlog.base.errors import CorruptMessage
-from raftlog.base.types import NO_TIMESTAMP
+from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
 from raftlog.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 
@@ -51,6 +51,7 @@ class Segment:
         "file",
         "first_timestamp",
         "full",
+        "gaps",
         "index",
         "index_interval_bytes",
         "max_timestamp",
@@ -88,6 +89,8 @@ class Segment:
         self.roll_ms = 0
         self.roll_after_ms = NEVER_MS
         """A batch with a later timestamp belongs in the next segment."""
+        self.gaps = False
+        """Whether compaction may have taken batches out, so that offsets need not follow each other."""
         self.dirty = create
         self.trusted_from = self.size
         """Bytes from here on were written by this process; those before are checked when first read."""
@@ -280,8 +283,12 @@ class Segment:
             yield position, header
             position += header.length
 
-    def verify(self, chunk: Buffer, start: int) -> None:
-        """Check the CRCs of whole batches read at `start`, unless this process wrote or checked them before.
+    def follows(self, header: BatchHeader, offset: int) -> bool:
+        """Say whether a batch may come next at `offset`: the base offset lies outside the CRC."""
+        return header.base_offset == offset or (self.gaps and offset < header.base_offset < self.end_offset)
+
+    def verify(self, chunk: Buffer, start: int, offset: int) -> None:
+        """Check whole batches read at `start` for `offset`, unless this process wrote or checked them before.
 
         One contiguous checked stretch is remembered, so readers that follow each other pay once. CorruptMessage.
         """
@@ -289,10 +296,14 @@ class Segment:
         first, last = self.verified
         if start >= first and end <= last:
             return
-        position = 0
+        position, expected = 0, NO_OFFSET
         while start + position < end:
             header = read_header(chunk, position)
             check_crc(chunk, position, header)
+            sound = header.base_offset <= offset if position == 0 else self.follows(header, expected)
+            if not (sound or self.gaps):
+                raise CorruptMessage(f"a batch at offset {header.base_offset} is not where it belongs")
+            expected = header.end_offset
             position += header.length
         end = start + position
         self.verified = (
@@ -375,7 +386,11 @@ class Segment:
         self._indexed = self._time_indexed = True
         self.max_timestamp = self.first_timestamp = NO_TIMESTAMP
         self._bytes_since_index = 0
+        offset = self.base_offset
         for position, header in self.headers(0):
+            if not self.follows(header, offset):
+                raise CorruptMessage(f"the batch at offset {header.base_offset} does not follow {offset}")
+            offset = header.end_offset
             self.absorb(position, header)
 
     def absorb(self, position: int, header: BatchHeader) -> None:

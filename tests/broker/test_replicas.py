@@ -81,16 +81,16 @@ def test_a_killed_leader_is_lost_to_its_followers_and_found_when_it_is_back() ->
 
     async def story(world: World) -> None:
         world.create()
-        await asyncio.sleep(0.1)
+        await world.pass_time(0.1)
         heard: list[tuple[str, int]] = []
         peers = world[2].replicas.peers
         peers.on_leader_lost = lambda leader: heard.append(("lost", leader))
         peers.on_leader_found = lambda leader: heard.append(("found", leader))
         world[2].host.call(peers.reconnect_all)
-        await asyncio.sleep(0.5)
+        await world.pass_time(0.5)
         assert heard == [("found", 1)]
         world[1].host.crash()
-        await asyncio.sleep(0.1)
+        await world.pass_time(0.1)
         assert heard[1:] == [("lost", 1)]
         await world.start(1)
         await until(lambda: heard[1:] == [("lost", 1), ("found", 1)])

@@ -168,6 +168,6 @@ class LogMachine(RuleBasedStateMachine):
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogKeepsItsPromises = LogMachine.TestCase
