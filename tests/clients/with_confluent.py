@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
@@ -36,6 +36,7 @@ from tests.clients.stock import (
     Record,
     Refused,
     Stock,
+    nothing,
     until,
 )
 
@@ -112,30 +113,34 @@ class Confluent(Stock):
     def produce(
         self,
         topic: str,
-        values: Sequence[bytes],
+        values: Iterable[bytes],
         *,
         key: bytes | None = None,
         partition: int | None = None,
         compression: str | None = None,
         acks: int | str = "all",
+        acked: Callable[[], None] = nothing,
     ) -> list[Place]:
         producer = self._producer(acks, compression or "none")
-        places: list[Place | None] = [None] * len(values)
+        places: dict[int, Place] = {}
         errors: list[KafkaError] = []
 
         def delivered(number: int, error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 errors.append(error)
+                return
             places[number] = Place(message.partition(), message.offset())
+            acked()
 
         target = {} if partition is None else {"partition": partition}
         with refusals():
             for number, value in enumerate(values):
                 producer.produce(topic, value, key, on_delivery=partial(delivered, number), **target)
+                producer.poll(0)
             assert producer.flush(2 * PATIENCE_S) == 0
         if errors:
             raise Refused(errors[0].code(), errors[0].str())
-        return [place for place in places if place is not None]
+        return [places[number] for number in sorted(places)]
 
     def _producer(self, acks: int | str, compression: str) -> Producer:
         """One for each way to produce is kept: a new one waits half a second before it asks for its producer id."""
