@@ -100,9 +100,11 @@ class SimCluster:
         node.metadata.subscribe_each(lambda image: self._compare_image(place, image))
         try:
             await node.start()
-        except NodeFailed as error:
-            self.failures.append(f"node {place.node_id} did not start: {error}")
-            return
+        except Exception as error:
+            self.failures.append(f"node {place.node_id} did not start: {error!r}")
+            if isinstance(error, NodeFailed):
+                return
+            raise
         reason = await node.failed
         self.failures.append(f"node {place.node_id} stopped itself: {reason}")
 
@@ -181,8 +183,9 @@ class SimCluster:
         return node.broker.replicas.partitions.get(TopicPartition(topic, index))
 
     def check(self) -> None:
-        """Nothing has happened that no fault excuses."""
-        assert not self.failures, "; ".join(self.failures)
+        """Nothing has happened that no fault excuses. Raises AssertionError."""
+        failures = [*self.failures, *(f"{each.get('exception')!r}" for each in self.loop.failures)]
+        assert not failures, "; ".join(failures)
 
     async def until(self, condition: Callable[[], Any], seconds: float, what: str) -> None:
         """Wait in virtual time. AssertionError says what did not come."""
