@@ -2,7 +2,8 @@
 
 One flusher per log directory. A round begins in the next loop iteration after something became dirty, and the next one
 when it ended, so that a busy disk gathers more per sync. While recent rounds were far below a millisecond they run on
-the loop (a thread would cost more than the sync); otherwise on a few threads, whose end reaches the loop as one call.
+the loop (a thread would cost more than the sync); otherwise on a few threads, whose end reaches the loop as one call,
+and now and then one on the loop shows whether the disk is fast again.
 
 Ordering law: `partition.note_flushed` is called after the sync returned, never before; a failed sync is never repeated
 (the kernel may have dropped the pages): the directory goes offline.
@@ -11,6 +12,7 @@ Ordering law: `partition.note_flushed` is called after the sync returned, never 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +27,11 @@ ON_LOOP_BELOW = 0.0005
 """Seconds of the average round up to which rounds stay on the loop."""
 WEIGHT = 0.2
 """Of the newest round in the average."""
+SLOWEST_COUNTED = 0.0018
+"""Seconds that one slow round counts at most: a single hiccup of a fast disk is not worth a change."""
+OFF_LOOP_LEAST = 0.25
+"""Seconds that a slow disk's rounds stay away from the loop; doubles up to OFF_LOOP_MOST while it stays slow."""
+OFF_LOOP_MOST = 8.0
 THREADS = 4
 """Threads that share one round's syncs."""
 
@@ -43,6 +50,10 @@ class Flusher:
         self._next_waiters: list[asyncio.Future[None]] = []
         self._after_round: list[Callable[[], None]] = []
         self._average = 0.0
+        # an event loop's own time may stand still within one callback; a simulation has no other
+        self._time = time.perf_counter if env.threads else loop.time
+        self._off_loop_until = 0.0
+        self._off_loop_for = OFF_LOOP_LEAST
         self._offline = False
         self.rounds = 0
         self.syncs = 0
@@ -84,6 +95,12 @@ class Flusher:
         self._next_waiters.append(future)
         return future
 
+    def flush_now(self) -> asyncio.Future[None] | None:
+        """Like `flushed`, but a fast disk's round runs in this very call: then all is durable, and None."""
+        if self._dirty and not self._running and self._is_fast():
+            self._run_round()
+        return self.flushed()
+
     def stop(self) -> None:
         """Take the directory out of service: no sync is begun any more, nobody is left waiting."""
         self._offline = True
@@ -92,7 +109,7 @@ class Flusher:
 
     def _run_round(self) -> None:
         self._scheduled = False
-        if self._offline or self._running:
+        if self._offline or self._running or not self._dirty:
             return
         dirty, self._dirty = self._dirty, {}
         self._round_waiters, self._next_waiters = self._next_waiters, []
@@ -105,31 +122,44 @@ class Flusher:
                 partition.note_flushed(partition.log.flushed_end_offset)
         self.rounds += 1
         self.syncs += len(tickets)
-        if self._average < ON_LOOP_BELOW or not tickets:
-            self._complete(tickets, [_run([ticket for _, ticket in tickets], self._loop.time)])
+        if not tickets or self._is_fast():
+            self._run_on_loop(tickets)
         else:
             self._run_in_threads(tickets)
+
+    def _is_fast(self) -> bool:
+        return self._time() >= self._off_loop_until
+
+    def _run_on_loop(self, tickets: list[tuple[Partition, FlushTicket]]) -> None:
+        seconds, error = _run([ticket for _, ticket in tickets], self._time)
+        self._average += (min(seconds, SLOWEST_COUNTED) - self._average) * WEIGHT
+        if self._average >= ON_LOOP_BELOW:
+            self._off_loop_until = self._time() + self._off_loop_for
+            self._off_loop_for = min(2 * self._off_loop_for, OFF_LOOP_MOST)
+            self._average = ON_LOOP_BELOW  # one fast round is enough to stay
+        else:
+            self._off_loop_for = OFF_LOOP_LEAST
+        self._complete(tickets, error)
 
     def _run_in_threads(self, tickets: list[tuple[Partition, FlushTicket]]) -> None:
         shares = [
             share for start in range(THREADS) if (share := [each[1] for each in tickets[start::THREADS]])
         ]
         self._running = len(shares)
-        outcomes: list[Outcome] = []
+        errors: list[OSError] = []
 
         def ended(future: asyncio.Future[Outcome]) -> None:
-            outcomes.append((0.0, _cancelled()) if future.cancelled() else future.result())
+            error = _cancelled() if future.cancelled() else future.result()[1]
+            if error is not None:
+                errors.append(error)
             self._running -= 1
             if not self._running:
-                self._complete(tickets, outcomes)
+                self._complete(tickets, errors[0] if errors else None)
 
         for share in shares:
-            self._env.offload(partial(_run, share, self._loop.time)).add_done_callback(ended)
+            self._env.offload(partial(_run, share, self._time)).add_done_callback(ended)
 
-    def _complete(self, tickets: list[tuple[Partition, FlushTicket]], outcomes: list[Outcome]) -> None:
-        seconds = sum(outcome[0] for outcome in outcomes)
-        self._average += (seconds - self._average) * WEIGHT
-        error = next((outcome[1] for outcome in outcomes if outcome[1] is not None), None)
+    def _complete(self, tickets: list[tuple[Partition, FlushTicket]], error: OSError | None) -> None:
         if error is not None:
             self.stop()
             self.failed(error)
@@ -157,14 +187,14 @@ Outcome = tuple[float, OSError | None]
 """Seconds that a share of a round took, and what the disk said against it."""
 
 
-def _run(tickets: list[FlushTicket], time: Callable[[], float]) -> Outcome:
-    started_at = time()
+def _run(tickets: list[FlushTicket], now: Callable[[], float]) -> Outcome:
+    started_at = now()
     try:
         for ticket in tickets:
             ticket.run()
     except OSError as error:
-        return time() - started_at, error
-    return time() - started_at, None
+        return now() - started_at, error
+    return now() - started_at, None
 
 
 def _cancelled() -> OSError:

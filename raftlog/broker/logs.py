@@ -80,7 +80,9 @@ class Logs:
         return [volume for volume in self.volumes if volume.error is None]
 
     def open_directories(self, cluster_id: str | None) -> None:
-        """Open every log directory. Raises ForeignLogDirectory; OSError where one cannot be used."""
+        """Open every log directory, once. Raises ForeignLogDirectory; OSError where one cannot be used."""
+        if self.volumes:
+            return
         for path in self._config.log_dirs:
             directory = LogDirectory.open(
                 self._env.disk,

@@ -10,8 +10,9 @@ of the same name that is made meanwhile waits for that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from raftlog.base.config import topic_config
@@ -78,6 +79,8 @@ class Replicas:
         self._applied = EMPTY_IMAGE
         self._loop = loop = asyncio.get_running_loop()
         self.now = loop.time
+        # an event loop's own time may stand still within one callback; a simulation has no other
+        self.stopwatch = time.perf_counter if env.threads else loop.time
         self.logs = Logs(env, config, self._volume_failed)
         self._volumes: dict[Partition, Volume] = {}
         self._told: list[Partition] = []
@@ -86,9 +89,7 @@ class Replicas:
         self._creating: asyncio.Handle | None = None
         self._strays_removed = False
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
-        self.peers = Peers(
-            env, config, image=image, broker_epoch=broker_epoch, flushed=self.flushed, loop=loop
-        )
+        self.peers = Peers(env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop)
         self.on_directory_failed: Callable[[], None] = _nothing
         """Called when a log directory failed, so that the next heartbeat leaves at once."""
 
@@ -197,10 +198,10 @@ class Replicas:
             self._creating.cancel()
             self._creating = None
         image = self._applied
-        until = self.now() + CREATE_TURN
+        until = self.stopwatch() + CREATE_TURN
         moved: list[Partition] = []
         for name in tuple(self._missing):
-            if self.now() > until:
+            if self.stopwatch() > until:
                 self._creating = self._loop.call_soon(self._create_missing)
                 break
             if name in self._removing:
@@ -337,9 +338,11 @@ class Replicas:
 
     # -- disks --------------------------------------------------------------------------------------------------
 
-    def flushed(self) -> Awaitable[object] | None:
-        """Something to wait for until all that is dirty now is on disk; None if nothing is."""
-        waiting = [future for volume in self.logs.online if (future := volume.flusher.flushed()) is not None]
+    def flush(self) -> asyncio.Future[Any] | None:
+        """Make all that is dirty durable: at once if the disks are fast (None then), else the future of that."""
+        waiting = [
+            future for volume in self.logs.online if (future := volume.flusher.flush_now()) is not None
+        ]
         if len(waiting) <= 1:
             return waiting[0] if waiting else None
         return asyncio.gather(*waiting)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,6 +93,16 @@ def _why_not(identity: Identity, node_id: int, cluster_id: str) -> str | None:
     return None
 
 
+def _keep_alive(sock: Any) -> None:
+    """Have the kernel find out about a peer whose machine is gone, in about 20 s."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
+
+
 def _ignored(_told: object) -> None:
     pass
 
@@ -166,6 +177,7 @@ class Channel(asyncio.Protocol):
         self._transport = transport
         address = transport.get_extra_info("peername")
         self.address = ":".join(map(str, address[:2])) if isinstance(address, tuple) else str(address)
+        _keep_alive(transport.get_extra_info("socket"))
         self._timeout = self._loop.call_later(HANDSHAKE_SECONDS, self._refuse, "the handshake took too long")
         self.heard_at = self.sent_at = self._loop.time()
         self._begin()

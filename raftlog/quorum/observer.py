@@ -142,6 +142,7 @@ class Observer:
             self._take_part(channel, message)
         else:
             self._take_status(message)
+            channel.send(_ask(Reached(self.applied_index)))
 
     def _apply(self, message: Committed) -> None:
         for index, command in enumerate(message.commands, message.first_index):

@@ -68,7 +68,10 @@ class FetchWaiter(Protocol):
 
 
 class ReplicaFetchWaiter(FetchWaiter, Protocol):
-    """A follower's fetch session: it reads to the log end; the high watermark goes along with its next answer."""
+    """A follower's fetch session: it reads to the log end; the high watermark goes along with its next answer.
+
+    Its `wake` comes with each append: it must only take note, and look once in the next loop iteration.
+    """
 
     def high_watermark_moved(self, partition: Partition) -> None:
         """Nothing new to read, but the next answer should tell the new high watermark. No reason to wake."""

@@ -106,10 +106,10 @@ class Leading(Role):
         for progress in self.progress.values():
             if progress.end_offset == end_before:
                 progress.caught_up_at = now
+        self.partition.log_end_moved()  # first, so that followers have it before the own sync holds up the loop
         host.log_appended(self.partition)
         if not host.flush_before_commit:
             self.note_flushed(self.log.log_end_offset)
-        self.partition.log_end_moved()
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
         if end_offset <= self.partition.high_watermark:

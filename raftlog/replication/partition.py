@@ -56,8 +56,6 @@ OVERTAKEN = frozenset(
 )
 """Answers that say: the controller has a newer state of the partition, which the image will bring."""
 
-_HIGH_WATERMARK, _LOG_END = 1, 2
-
 
 class Partition:
     """One replica. Offsets are exclusive ends; `high_watermark` is the first offset that is not committed."""
@@ -89,7 +87,7 @@ class Partition:
         self.role: Role | Leading | Following = Role(self)
         self._consumers: dict[FetchWaiter, None] = {}
         self._replicas: dict[ReplicaFetchWaiter, None] = {}
-        self._progress_told = 0
+        self._progress_told = False
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
@@ -332,27 +330,21 @@ class Partition:
         self._replicas.pop(waiter, None)  # type: ignore[call-overload]  # a consumer's is simply not there
 
     def high_watermark_moved(self) -> None:
-        self._tell(_HIGH_WATERMARK)
+        """Have those who wait for it woken, once in a loop iteration however often it moves."""
+        if not self._progress_told and (self._consumers or self._replicas):
+            self._progress_told = True
+            self.host.progressed(self)
 
     def log_end_moved(self) -> None:
-        self._tell(_LOG_END)
-
-    def _tell(self, what: int) -> None:
-        if not self._progress_told:
-            if not self._consumers and not self._replicas:
-                return
-            self.host.progressed(self)
-        self._progress_told |= what
+        """Wake the followers' sessions: they only take note, and look once for all that moved in a loop iteration."""
+        if self._replicas:
+            for session in tuple(self._replicas):
+                session.wake(self)
 
     def wake_parked(self) -> None:
         """Called by the host once after `progressed`, at most once per loop iteration."""
-        told, self._progress_told = self._progress_told, 0
-        if told & _HIGH_WATERMARK:
-            for waiter in tuple(self._consumers):
-                waiter.wake(self)
-        if told & _LOG_END:
-            for session in tuple(self._replicas):
-                session.wake(self)
-        elif told:
-            for session in tuple(self._replicas):
-                session.high_watermark_moved(self)
+        self._progress_told = False
+        for waiter in tuple(self._consumers):
+            waiter.wake(self)
+        for session in tuple(self._replicas):
+            session.high_watermark_moved(self)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.env import Env, ThreadOffload
-from raftlog.broker.flusher import ON_LOOP_BELOW, Flusher
+from raftlog.broker.flusher import Flusher
 
 
 class FakeTicket:
@@ -73,22 +73,47 @@ async def test_what_became_dirty_in_one_loop_iteration_is_one_round() -> None:
     assert flusher.flushed() is None
 
 
-async def test_fast_rounds_stay_on_the_loop_and_slow_ones_leave_it() -> None:
+async def test_slow_rounds_leave_the_loop_and_return_when_the_disk_is_fast_again() -> None:
     """performance.md 4: on the loop while recent ones were fast, in threads otherwise."""
+    flusher, partition, loop = new_flusher(), FakePartition(), asyncio.get_running_loop()
+
+    def slow() -> None:
+        until = loop.time() + 0.01
+        while loop.time() < until:
+            pass
+
+    partition.log.sync = slow
+    for _ in range(3):
+        dirty(flusher, partition)
+        await flusher.flushed()
+    flusher._off_loop_until = 0.0
+    partition.log.sync = lambda: None
+    for _ in range(2):
+        dirty(flusher, partition)
+        await flusher.flushed()
+    on_loop = [thread is threading.main_thread() for thread in partition.log.ran_in]
+    assert on_loop == [True, True, False, True, True]
+    assert partition.noted == [1, 2, 3, 4, 5]
+
+
+async def test_a_fast_disk_is_synced_within_the_call() -> None:
+    """A follower's next fetch need not wait for another loop iteration."""
     flusher, partition = new_flusher(), FakePartition()
     dirty(flusher, partition)
-    await flusher.flushed()
-    flusher._average = 2 * ON_LOOP_BELOW
+    assert flusher.flush_now() is None
+    assert partition.noted == [1]
+    flusher._off_loop_until = float("inf")
     dirty(flusher, partition)
-    await flusher.flushed()
-    assert [thread is threading.main_thread() for thread in partition.log.ran_in] == [True, False]
+    waiting = flusher.flush_now()
+    assert partition.noted == [1]
+    await waiting
     assert partition.noted == [1, 2]
 
 
 async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
     """A sync that began before the append proves nothing about it."""
     flusher, partition = new_flusher(), FakePartition()
-    flusher._average = 1.0
+    flusher._off_loop_until = float("inf")
     release = threading.Event()
     partition.log.sync = lambda: waited(release)
     dirty(flusher, partition)
@@ -104,11 +129,11 @@ async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
     assert partition.noted == [1, 2]
 
 
-@pytest.mark.parametrize("average", [0.0, 1.0], ids=["on the loop", "in threads"])
-async def test_a_failed_sync_is_never_repeated(average: float) -> None:
+@pytest.mark.parametrize("off_loop_until", [0.0, float("inf")], ids=["on the loop", "in threads"])
+async def test_a_failed_sync_is_never_repeated(off_loop_until: float) -> None:
     """H17: the kernel may have dropped the pages; the directory goes offline and nobody is left waiting."""
     flusher, partition = new_flusher(), FakePartition()
-    flusher._average = average
+    flusher._off_loop_until = off_loop_until
     failures: list[OSError] = []
     flusher.failed = failures.append
 
@@ -130,7 +155,7 @@ async def test_a_failed_sync_is_never_repeated(average: float) -> None:
 async def test_a_removed_partition_is_let_go_only_between_rounds() -> None:
     """Its files must not be renamed under a sync."""
     flusher, partition = new_flusher(), FakePartition()
-    flusher._average = 1.0
+    flusher._off_loop_until = float("inf")
     release = threading.Event()
     partition.log.sync = lambda: waited(release)
     dirty(flusher, partition)

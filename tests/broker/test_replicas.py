@@ -76,6 +76,28 @@ def test_a_killed_follower_leaves_and_joins_the_isr() -> None:
     play(story)
 
 
+def test_a_killed_leader_is_lost_to_its_followers_and_found_when_it_is_back() -> None:
+    """Its connections break at once, long before the metadata says so; a stop of our own is no loss."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        heard: list[tuple[str, int]] = []
+        peers = world[2].replicas.peers
+        peers.on_leader_lost = lambda leader: heard.append(("lost", leader))
+        peers.on_leader_found = lambda leader: heard.append(("found", leader))
+        world[2].host.call(peers.reconnect_all)
+        await world.pass_time(0.5)
+        assert heard == [("found", 1)]
+        world[1].host.crash()
+        await world.pass_time(0.1)
+        assert heard[1:] == [("lost", 1)]
+        await world.start(1)
+        await until(lambda: heard[1:] == [("lost", 1), ("found", 1)])
+
+    play(story)
+
+
 def test_a_proposal_goes_on_until_a_controller_answers() -> None:
     """No majority: nothing is half done; when it returns, the ISR changes."""
 
@@ -129,6 +151,17 @@ def test_a_zombies_suffix_is_cut_when_it_comes_back() -> None:
         assert [world[each].values() for each in (1, 2, 3)] == [["a", "b"]] * 3
 
     play(story)
+
+
+def test_log_directories_are_opened_once() -> None:
+    """Opening takes the clean-shutdown marker away: a second look would find an unclean stop."""
+
+    async def story(world: World) -> None:
+        volumes = tuple(world[1].replicas.logs.volumes)
+        world[1].replicas.logs.open_directories(None)
+        assert tuple(world[1].replicas.logs.volumes) == volumes
+
+    play(story, size=1)
 
 
 def test_a_failed_log_directory_stops_leading_and_is_reported() -> None:

@@ -78,7 +78,7 @@ async def test_both_ends_know_each_other_and_frames_arrive_in_order() -> None:
         assert server.frames == sent
         answers: list[bytes] = []
         server.open[0].send(b"back")
-        await asyncio.sleep(0.01)
+        await until(lambda: channel._early)
         channel.attach(answers.append, answers.append)
         await until(lambda: answers == [b"back"])
 
@@ -262,8 +262,8 @@ def test_no_bytes_of_a_stranger_raise(chunks: list[bytes]) -> None:
         def __init__(self) -> None:
             self.closed = False
 
-        def get_extra_info(self, _name: str) -> tuple[str, int]:
-            return ("stranger", 1)
+        def get_extra_info(self, name: str) -> tuple[str, int] | None:
+            return ("stranger", 1) if name == "peername" else None
 
         def write(self, _data: bytes) -> None:
             pass

@@ -488,8 +488,8 @@ def test_delete_records_moves_the_log_start_up_to_the_high_watermark() -> None:
 # -- waiting and roles --------------------------------------------------------------------------------------------
 
 
-def test_parked_fetches_are_woken_once_however_much_happened() -> None:
-    """One wake-up per loop iteration: followers by the log end, consumers by the high watermark."""
+def test_consumers_are_woken_once_however_often_the_high_watermark_moved() -> None:
+    """One wake-up per loop iteration; a follower's session takes note of each append, and of the high watermark."""
     cluster = Cluster(size=2)
     partition = cluster[1].partition
     consumer, follower = Waiting(), Waiting()
@@ -498,10 +498,12 @@ def test_parked_fetches_are_woken_once_however_much_happened() -> None:
     cluster[1].produce("a")
     cluster[1].produce("b")
     cluster[1].host.wake()
-    assert (consumer.wakes, follower.wakes) == (0, 1)
-    cluster.settle(1, 2)
+    assert (consumer.wakes, follower.wakes) == (0, 2)
+    cluster[1].host.flush()
+    for offset in (1, 2):
+        partition.read(offset, 1 << 20, replica=cluster[2].replica)
     cluster[1].host.wake()
-    assert (consumer.wakes, follower.wakes, follower.high_watermark_moves) == (1, 1, 1)
+    assert (consumer.wakes, follower.wakes, follower.high_watermark_moves) == (1, 2, 1)
     partition.unpark(consumer)
     partition.unpark(follower)
     cluster[1].produce("c")

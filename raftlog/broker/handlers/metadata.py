@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final
 from uuid import UUID
@@ -14,6 +15,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.broker.absences import NOBODY
 from raftlog.broker.auto_create import create_missing, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.metadata_view import (
@@ -31,15 +33,20 @@ API_KEY: Final = ApiKey.METADATA
 _TOPIC_IDS_FROM: Final = 12
 """Versions 10 and 11 tell topic ids but do not take them."""
 
+NEWS_S: Final = 0.01
+"""So long the news that a leader died may take to reach us: its sockets close one after the other."""
+
 Asked = str | UUID
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any | Awaitable[Any]:
-    """Answer at once, unless a topic has to be created first."""
+    """Answer, once missing topics are created; after a moment where the question may be about a change."""
     asked = _asked(request.api_version, message)
     missing = _to_create(broker, message, asked)
     if missing:
         return _create_then_answer(broker, request, message, asked=asked, missing=missing)
+    if asked and len(broker.image().brokers) > 1:
+        return _answer_soon(broker, request, message, asked=asked)
     return _answer(broker, request, message, asked=asked, codes={})
 
 
@@ -71,6 +78,14 @@ def _to_create(broker: BrokerContext, message: Any, asked: list[Asked | None] | 
     ]
 
 
+async def _answer_soon(
+    broker: BrokerContext, request: RequestContext, message: Any, *, asked: list[Asked | None]
+) -> Any:
+    """A client that lost a leader asks within a millisecond, when nobody here can know of it yet."""
+    await asyncio.sleep(NEWS_S)
+    return _answer(broker, request, message, asked=asked, codes={})
+
+
 async def _create_then_answer(
     broker: BrokerContext,
     request: RequestContext,
@@ -94,6 +109,7 @@ def _answer(
     image, version = broker.image(), request.api_version
     view = _views(broker).of(
         image,
+        broker.absences.gone() if broker.absences is not None else NOBODY,
         version=version,
         listener=request.listener,
         topic_operations=getattr(message, "include_topic_authorized_operations", False),
