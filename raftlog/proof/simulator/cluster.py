@@ -46,6 +46,7 @@ class SimNode:
         self.config = load_config(settings)
         self.node: Node | None = None
         self.running = False
+        self.started = False
         self.leaving = False
 
     @property
@@ -105,6 +106,7 @@ class SimCluster:
             if isinstance(error, NodeFailed):
                 return
             raise
+        place.started = True
         reason = await node.failed
         self.failures.append(f"node {place.node_id} stopped itself: {reason}")
 
@@ -114,7 +116,8 @@ class SimCluster:
             place = self.nodes[node_id]
             if place.host.process.paused:
                 place.host.resume()
-            place.node, place.running, place.leaving = None, False, False
+            place.node = None
+            place.running = place.started = place.leaving = False
             place.host.crash(power_loss=power_loss, silent=silent)
 
     def restart(self, *node_ids: int, power_loss: bool = True) -> None:
@@ -122,9 +125,9 @@ class SimCluster:
         self.start(*node_ids)
 
     def leave(self, node_id: int, *, power_loss: bool = True) -> None:
-        """Shut down gently (SIGTERM); the process ends when that is done, and what it said is durable must be."""
+        """Shut a started node down gently (SIGTERM); the process ends when that is done, and all must be durable."""
         place = self.nodes[node_id]
-        if place.node is not None and not place.leaving:
+        if place.started and not place.leaving:
             place.leaving = True
             place.host.start(self._leave(place, power_loss))
 
