@@ -88,6 +88,7 @@ class Replicas:
         self._missing: dict[TopicPartition, None] = {}
         self._creating: asyncio.Handle | None = None
         self._strays_removed = False
+        self._closed = False
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.peers = Peers(env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop)
         self.on_directory_failed: Callable[[], None] = _nothing
@@ -107,7 +108,8 @@ class Replicas:
             self._add(partition, volume)
 
     async def close(self) -> None:
-        """Stop following, make everything durable, mark the log directories clean."""
+        """Stop following, make everything durable, mark the log directories clean; news of metadata is ignored."""
+        self._closed = True
         self._missing.clear()
         self._isr_changes.close()
         await self.peers.close()
@@ -153,7 +155,7 @@ class Replicas:
         leader that its earlier life was. (So `old` is not what is compared with, but the last image that was not.)
         """
         own = new.brokers.get(self.broker_id)
-        if own is None or own.broker_epoch != self.broker_epoch():
+        if self._closed or own is None or own.broker_epoch != self.broker_epoch():
             return
         old, self._applied = self._applied, new
         moved: list[Partition] = []
