@@ -59,7 +59,7 @@ def test_a_single_voter_leads_at_once() -> None:
 
 
 def test_the_first_election_of_an_empty_log_waits_only_moments() -> None:
-    """Three nodes are ready in a moment: 30 to 150 ms, not a whole election timeout."""
+    """Three nodes are ready in a moment: 15 to 80 ms, not a whole election timeout."""
 
     async def script(world: World) -> float:
         return await seconds(world, world.leader())

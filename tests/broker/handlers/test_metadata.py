@@ -14,7 +14,9 @@ from raftlog.base.errors import (
     RequestTimedOut,
     TopicAlreadyExists,
 )
-from raftlog.broker.handlers import metadata_view
+from raftlog.broker.absences import Absences
+from raftlog.broker.handlers import metadata, metadata_view
+from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, ErrorReply, TopicCreation
 from raftlog.protocol.shapes import request_shapes
 from tests.broker.handlers.one_broker import (
@@ -66,6 +68,61 @@ async def test_every_version_tells_brokers_topics_and_leaders(version: int) -> N
         assert topic.topic_id == UUID(int=1002)
     if version >= 8:
         assert topic.topic_authorized_operations == -(2**31)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_leader_that_was_lost_is_not_named(version: int) -> None:
+    """A client must not go on trusting a leader that is probably dead: LEADER_NOT_AVAILABLE is retriable."""
+    cluster = Cluster()
+    absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
+    absences.lost(2)
+    everything = None if version else ()
+    response = await cluster.call(API_KEY, version, topics=everything)
+    led, _, half = by_name(response)["b"].partitions
+    assert (led.error_code, led.leader_id) == (5, -1)
+    assert half.leader_id == 1
+    absences.found(2)
+    response = await cluster.call(API_KEY, version, topics=everything)
+    assert by_name(response)["b"].partitions[0].leader_id == 2
+
+
+async def test_an_answer_waits_for_the_successor_of_a_lost_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And for no other: told that there is no leader, librdkafka asks again only after a second."""
+    turns: list[float] = []
+    cluster = Cluster()
+    absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
+    absences.lost(2)
+    before = cluster.image
+    fenced = msgspec.structs.replace(before, brokers={**before.brokers, 2: broker_state(2, fenced=True)})
+    after = with_topics(fenced, topic_state("b", 2, PartitionState((1, 2), (1,), 1, 2)))
+
+    async def sleep(seconds: float) -> None:
+        turns.append(seconds)
+        if len(turns) == 5:
+            cluster.image = after
+            absences.on_metadata(before, after)
+
+    monkeypatch.setattr(metadata.asyncio, "sleep", sleep)
+    await cluster.call(API_KEY, 9, topics=names(9, "a"))
+    assert len(turns) == 1
+    response = await cluster.call(API_KEY, 9, topics=names(9, "b"))
+    assert response.topics[0].partitions[0].leader_id == 1
+    assert len(turns) == 5
+
+
+async def test_a_broker_fenced_moments_ago_is_listed_still() -> None:
+    """librdkafka forgets an unlisted broker together with the partitions that the same answer moves elsewhere."""
+    cluster = Cluster()
+    absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
+    before = cluster.image
+    cluster.image = msgspec.structs.replace(
+        before, brokers={**before.brokers, 2: broker_state(2, fenced=True)}, controller_id=2
+    )
+    absences.on_metadata(before, cluster.image)
+    response = await cluster.call(API_KEY, 9, topics=names(9, "a"))
+    assert [each.node_id for each in response.brokers] == [1, 2]
+    assert response.controller_id == 1
+    assert response.topics[0].partitions[0].offline_replicas == (2, 3)
 
 
 async def test_version_0_leaves_dead_replicas_out() -> None:
