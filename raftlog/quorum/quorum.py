@@ -167,6 +167,11 @@ class Quorum:
             await asyncio.sleep(0.02)
         return not self.driver.core.is_leader
 
+    @property
+    def commit_index(self) -> int:
+        """Index of the last entry known to be committed."""
+        return self.driver.core.commit_index
+
     def describe(self) -> QuorumDescription:
         """Describe the quorum as this node sees it; only the leader knows the other voters' positions."""
         driver = self.driver
