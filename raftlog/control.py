@@ -33,7 +33,7 @@ from raftlog.metadata.requests import (
 )
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.observer import Observer
-from raftlog.quorum.quorum import Quorum
+from raftlog.quorum.quorum import CannotListen, Quorum
 
 METADATA_FOLDER: Final = "raftlog-metadata"
 """Below metadata.log.dir: the quorum's own journal and snapshots."""
@@ -114,7 +114,10 @@ class ControlPlane:
         if self.quorum is not None:
             name = self._config.controller_listener_names[0]
             listener = next(each for each in self._config.listeners if each.name == name)
-            await self.quorum.start((listener.host, listener.port))
+            try:
+                await self.quorum.start((listener.host, listener.port))
+            except CannotListen as error:
+                raise CannotListen(f"cannot listen on {listener}: {error.strerror}") from error
         elif self.observer is not None:
             await self.observer.start()
 
