@@ -151,6 +151,7 @@ class Broker:
             submit=node.control.submit,
             replicas=self.replicas,
             broker_epoch=self._broker_epoch,
+            in_touch=node.control.in_touch,
         )
         self.absences = self.context.absences = Absences(
             asyncio.get_running_loop().time, unnamed_s=config.broker_session_timeout_ms / 1000

@@ -133,7 +133,7 @@ def _answer(
         throttle_time=0,
         brokers=view.broker_entries,
         cluster_id=image.cluster_id,
-        controller_id=view.brokers.controller_id(image, broker.config.node_id),
+        controller_id=view.brokers.controller_id(broker, image),
         topics=tuple(topics),
         cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NO_OPERATIONS,
         error_code=NONE,

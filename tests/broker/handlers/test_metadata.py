@@ -144,6 +144,14 @@ async def test_empty_and_null_lists_of_topics(version: int) -> None:
     assert cluster.asked == []
 
 
+async def test_a_controller_out_of_reach_is_named_to_nobody() -> None:
+    """Clients are sent to this broker, who forwards: one that was sent to a dead broker waits for it in vain."""
+    cluster = Cluster()
+    assert (await cluster.call(API_KEY, 9, topics=[])).controller_id == 2
+    cluster.broker.in_touch = lambda controller_id: controller_id != 2
+    assert (await cluster.call(API_KEY, 9, topics=[])).controller_id == 1
+
+
 async def test_clients_hear_the_listener_they_came_by() -> None:
     """Endpoints are those of the client's listener; a leader without one there is LISTENER_NOT_FOUND (v6+)."""
     image = cluster_image()
