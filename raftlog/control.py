@@ -119,6 +119,10 @@ class ControlPlane:
         while self._follows.leader_id is None:
             await asyncio.sleep(LEADER_POLL_S)
 
+    def in_touch(self, controller_id: int) -> bool:
+        """Whether that node is the active controller and within reach, as far as this one can tell."""
+        return self._follows.in_touch(controller_id)
+
     async def hand_over(self) -> None:
         """Give the quorum's lead to another voter, if this node has it."""
         if self.quorum is not None and self.quorum.leading and len(self.quorum.voters) > 1:

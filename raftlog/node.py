@@ -22,6 +22,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError
 from raftlog.base.log import get_logger
+from raftlog.broker.absences import Absences
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordinators import Coordinators
 from raftlog.broker.housekeeping import Housekeeping
@@ -149,7 +150,13 @@ class Broker:
             submit=node.control.submit,
             replicas=self.replicas,
             broker_epoch=self._broker_epoch,
+            in_touch=node.control.in_touch,
         )
+        self.absences = self.context.absences = Absences(
+            asyncio.get_running_loop().time, unnamed_s=config.broker_session_timeout_ms / 1000
+        )
+        self.replicas.peers.on_leader_lost = self.absences.lost
+        self.replicas.peers.on_leader_found = self.absences.found
         self.coordinators = self.context.groups = Coordinators(self.context)
         self.server = BrokerServer(self.context)
         self.housekeeping = Housekeeping(self.replicas)
@@ -211,6 +218,7 @@ class Broker:
         )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
+        self.absences.on_metadata(old, new)
         self.replicas.on_metadata(old, new)
         self.coordinators.on_metadata(old, new)
         self.lifecycle.on_metadata()

@@ -56,6 +56,9 @@ class Peers(Protocol):
     def connect(self, leader: int, *, on_lost: Callable[[Exception | None], None]) -> Awaitable[PeerChannel]:
         """An authenticated connection to another broker. Raises OSError or KafkaError."""
 
+    def leader_lost(self, leader: int) -> None:
+        """The connection to a leader ended, and not by us."""
+
     def flush(self) -> asyncio.Future[Any] | None:
         """Make all that was appended durable: None if it is already, else a future of that."""
 
@@ -118,6 +121,7 @@ class LeaderFetcher:
         self._sessionless = False
         self._channel: PeerChannel | None = None
         self._error: Exception | None = None
+        self._hung_up = False
         self._event: asyncio.Future[None] | None = None
         self._answered_at = 0.0
         self._silence_most = config.replica_socket_timeout_ms / 1000
@@ -164,6 +168,7 @@ class LeaderFetcher:
     def reconnect(self) -> None:
         """Begin again on a new connection."""
         if self._channel is not None:
+            self._hung_up = True
             self._channel.close()
 
     def _hurry(self) -> None:
@@ -205,6 +210,7 @@ class LeaderFetcher:
             answers = self.answers
             try:
                 self._error = None
+                self._hung_up = False
                 self._channel = await self._peers.connect(self.leader, on_lost=self._lost)
                 await self._fetch_on(self._channel)
             except (OSError, KafkaError, TimeoutError) as error:
@@ -219,12 +225,15 @@ class LeaderFetcher:
             backoff = min(2 * backoff, self._backoff_most)
 
     def _drop_channel(self) -> None:
+        self._hung_up = True
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
     def _lost(self, error: Exception | None) -> None:
         self._error = error or ConnectionResetError("the leader closed the connection")
+        if not self._hung_up:
+            self._peers.leader_lost(self.leader)
         self._signal()
 
     def _begin_session(self) -> None:

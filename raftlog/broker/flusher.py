@@ -12,6 +12,7 @@ Ordering law: `partition.note_flushed` is called after the sync returned, never 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ ON_LOOP_BELOW = 0.0005
 """Seconds of the average round up to which rounds stay on the loop."""
 WEIGHT = 0.2
 """Of the newest round in the average."""
+SLOWEST_COUNTED = 0.0018
+"""Seconds that one slow round counts at most: a single hiccup of a fast disk is not worth a change."""
 OFF_LOOP_LEAST = 0.25
 """Seconds that a slow disk's rounds stay away from the loop; doubles up to OFF_LOOP_MOST while it stays slow."""
 OFF_LOOP_MOST = 8.0
@@ -47,6 +50,8 @@ class Flusher:
         self._next_waiters: list[asyncio.Future[None]] = []
         self._after_round: list[Callable[[], None]] = []
         self._average = 0.0
+        # an event loop's own time may stand still within one callback; a simulation has no other
+        self._time = time.perf_counter if env.threads else loop.time
         self._off_loop_until = 0.0
         self._off_loop_for = OFF_LOOP_LEAST
         self._offline = False
@@ -123,13 +128,13 @@ class Flusher:
             self._run_in_threads(tickets)
 
     def _is_fast(self) -> bool:
-        return self._loop.time() >= self._off_loop_until
+        return self._time() >= self._off_loop_until
 
     def _run_on_loop(self, tickets: list[tuple[Partition, FlushTicket]]) -> None:
-        seconds, error = _run([ticket for _, ticket in tickets], self._loop.time)
-        self._average += (seconds - self._average) * WEIGHT
+        seconds, error = _run([ticket for _, ticket in tickets], self._time)
+        self._average += (min(seconds, SLOWEST_COUNTED) - self._average) * WEIGHT
         if self._average >= ON_LOOP_BELOW:
-            self._off_loop_until = self._loop.time() + self._off_loop_for
+            self._off_loop_until = self._time() + self._off_loop_for
             self._off_loop_for = min(2 * self._off_loop_for, OFF_LOOP_MOST)
             self._average = ON_LOOP_BELOW  # one fast round is enough to stay
         else:
@@ -152,7 +157,7 @@ class Flusher:
                 self._complete(tickets, errors[0] if errors else None)
 
         for share in shares:
-            self._env.offload(partial(_run, share, self._loop.time)).add_done_callback(ended)
+            self._env.offload(partial(_run, share, self._time)).add_done_callback(ended)
 
     def _complete(self, tickets: list[tuple[Partition, FlushTicket]], error: OSError | None) -> None:
         if error is not None:
@@ -182,14 +187,14 @@ Outcome = tuple[float, OSError | None]
 """Seconds that a share of a round took, and what the disk said against it."""
 
 
-def _run(tickets: list[FlushTicket], time: Callable[[], float]) -> Outcome:
-    started_at = time()
+def _run(tickets: list[FlushTicket], now: Callable[[], float]) -> Outcome:
+    started_at = now()
     try:
         for ticket in tickets:
             ticket.run()
     except OSError as error:
-        return time() - started_at, error
-    return time() - started_at, None
+        return now() - started_at, error
+    return now() - started_at, None
 
 
 def _cancelled() -> OSError:

@@ -56,6 +56,9 @@ class Peers:
         )
         self.nonce = secrets.token_bytes
         """Source of the handshake's nonces; a simulation sets its own."""
+        self.on_leader_lost: Callable[[int], None] = _ignore
+        self.on_leader_found: Callable[[int], None] = _ignore
+        """A leader's connection ended, and not by us; there is one to it (again)."""
 
     @property
     def fetchers(self) -> dict[int, LeaderFetcher]:
@@ -88,6 +91,9 @@ class Peers:
         for fetcher in self._fetchers.values():
             fetcher.reconnect()
 
+    def leader_lost(self, leader: int) -> None:
+        self.on_leader_lost(leader)
+
     async def close(self) -> None:
         for leader in tuple(self._fetchers):
             self._drop(leader)
@@ -119,4 +125,9 @@ class Peers:
             except BaseException:
                 channel.close()
                 raise
+        self.on_leader_found(leader)
         return channel
+
+
+def _ignore(leader: int) -> None:
+    pass

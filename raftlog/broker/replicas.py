@@ -10,6 +10,7 @@ of the same name that is made meanwhile waits for that.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -81,6 +82,8 @@ class Replicas:
         self._applied = EMPTY_IMAGE
         self._loop = loop = asyncio.get_running_loop()
         self.now = loop.time
+        # an event loop's own time may stand still within one callback; a simulation has no other
+        self.stopwatch = time.perf_counter if env.threads else loop.time
         self.logs = Logs(env, config, self._volume_failed)
         self._volumes: dict[Partition, Volume] = {}
         self._told: list[Partition] = []
@@ -88,6 +91,7 @@ class Replicas:
         self._missing: dict[TopicPartition, None] = {}
         self._creating: asyncio.Handle | None = None
         self._strays_removed = False
+        self._closed = False
         self._damaged: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.peers = Peers(env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop)
@@ -110,7 +114,8 @@ class Replicas:
             self._add(partition, volume)
 
     async def close(self) -> None:
-        """Stop following, make everything durable, mark the log directories clean."""
+        """Stop following, make everything durable, mark the log directories clean; news of metadata is ignored."""
+        self._closed = True
         self._missing.clear()
         self._isr_changes.close()
         await self.peers.close()
@@ -178,7 +183,7 @@ class Replicas:
         leader that its earlier life was. (So `old` is not what is compared with, but the last image that was not.)
         """
         own = new.brokers.get(self.broker_id)
-        if own is None or own.broker_epoch != self.broker_epoch():
+        if self._closed or own is None or own.broker_epoch != self.broker_epoch():
             return
         old, self._applied = self._applied, new
         moved: list[Partition] = []
@@ -223,10 +228,10 @@ class Replicas:
             self._creating.cancel()
             self._creating = None
         image = self._applied
-        until = self.now() + CREATE_TURN
+        until = self.stopwatch() + CREATE_TURN
         moved: list[Partition] = []
         for name in tuple(self._missing):
-            if self.now() > until:
+            if self.stopwatch() > until:
                 self._creating = self._loop.call_soon(self._create_missing)
                 break
             if name in self._removing:

@@ -69,6 +69,24 @@ def demo(
 
 
 @app.command()
+def bench(
+    *,
+    only: Annotated[
+        str, typer.Option(help="parts: start, throughput, latency, failover, partitions (default: all)")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5,
+    output: Annotated[str, typer.Option("-o", help="table or json")] = "table",
+) -> None:
+    """Measure a three-node cluster on this machine: start, throughput, latency, failover, many partitions."""
+    from raftlog.cli.bench import BenchOptions, run
+
+    if output not in ("table", "json"):
+        raise typer.BadParameter("table or json", param_hint="-o")
+    parts = [part for part in only.split(",") if part]
+    raise typer.Exit(run(BenchOptions(only=parts, rounds=rounds, json=output == "json")))
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     from raftlog import __version__

@@ -361,6 +361,7 @@ class Controller:
         self._connected.discard(broker_id)
         if self.active:
             self._watch_own_stalls(now)
+            self._log.info("controller_lost_broker", broker_id=broker_id)
             self._soft.lost(broker_id, now)
             self._probe_due(now)
 
@@ -368,5 +369,6 @@ class Controller:
         """What became of a probe: refused, alive, or silent for 300 ms."""
         if self.active:
             self._watch_own_stalls(now)
+            self._log.info("controller_probed_broker", broker_id=broker_id, result=result)
             self._soft.probed(broker_id, result)
             self._fence_condemned(now)

@@ -164,7 +164,11 @@ class Leading(Role):
     def _is_about_to_join(self, progress: Progress) -> bool:
         """A follower that keeps up a fetch behind would never reach a high watermark that runs ahead of it."""
         host = self.host
-        return host.now() - progress.caught_up_at <= host.replica_lag_time_max and self._is_eligible(progress)
+        return (
+            progress.keeps_up
+            and host.now() - progress.caught_up_at <= host.replica_lag_time_max
+            and self._is_eligible(progress)
+        )
 
     # -- reading ------------------------------------------------------------------------------------------------
 

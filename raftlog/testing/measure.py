@@ -10,8 +10,9 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Event, Thread
 from typing import Any
 
 from raftlog.testing.rdkafka import BatchProducer
@@ -26,6 +27,9 @@ PRODUCER_CONFIG = {
     "queue.buffering.max.kbytes": "1048576",
     "message.timeout.ms": "60000",
 }
+
+LATENCY_CONFIG = {"acks": "all", "linger.ms": "0", "socket.nagle.disable": "true"}
+"""Without the last, Linux holds a small request back until the one before it is acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ def ack_latency(
     """Produce at a steady rate from a stock client and time each acknowledgement."""
     from confluent_kafka import Producer
 
-    producer = Producer({"acks": "all", "linger.ms": 0, **config})
+    producer = Producer({**LATENCY_CONFIG, **config})
     payload = b"x" * record_bytes
     latencies: list[float] = []
 
@@ -136,24 +140,36 @@ def ack_latency(
         send()
         producer.flush(5)
     latencies.clear()
-    _paced(send, lambda pause_s: producer.poll(pause_s), rate=rate, seconds=seconds)
-    producer.flush(10)
+    _paced(producer, send, rate=rate, seconds=seconds)
     return Quantiles.of(latencies)
 
 
-def _paced(send: Any, wait: Any, *, rate: int, seconds: float) -> None:
+def _paced(producer: Any, send: Callable[[], None], *, rate: int, seconds: float) -> None:
+    """Call `send` at a steady rate, acknowledgements being taken on a thread that sleeps until there are some.
+
+    (librdkafka's poll counts whole milliseconds: polling between two sends would burn the core that brokers need.)
+    """
+    ended = Event()
+
+    def poll() -> None:
+        while not ended.is_set():
+            producer.poll(0.1)
+
+    poller = Thread(target=poll)
+    poller.start()
     started = time.perf_counter()
     for number in range(int(rate * seconds)):
-        due = started + number / rate
-        while (pause := due - time.perf_counter()) > 0:
-            wait(pause)
+        pause = started + number / rate - time.perf_counter()
+        if pause > 0:
+            time.sleep(pause)
         send()
+    ended.set()
+    poller.join()
+    producer.flush(10)
 
 
 def end_to_end_latency(config: dict[str, str], topic: str, *, rate: int, seconds: float) -> Quantiles:
     """Time from produce() to the record's arrival at a consumer that waits for it, both stock clients of one process."""
-    from threading import Thread
-
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     consumer = Consumer(
@@ -181,13 +197,12 @@ def end_to_end_latency(config: dict[str, str], topic: str, *, rate: int, seconds
 
     reader = Thread(target=consume)
     reader.start()
-    producer = Producer({"acks": "all", "linger.ms": 0, **config})
+    producer = Producer({**LATENCY_CONFIG, **config})
 
     def send() -> None:
         producer.produce(topic, repr(time.perf_counter()).encode(), partition=0)
 
-    _paced(send, lambda pause_s: producer.poll(pause_s), rate=rate, seconds=seconds)
-    producer.flush(10)
+    _paced(producer, send, rate=rate, seconds=seconds)
     reader.join()
     consumer.close()
     return Quantiles.of(latencies)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.broker.world import World, play, until
@@ -72,6 +74,28 @@ def test_a_killed_follower_leaves_and_joins_the_isr() -> None:
         await world.start(3)
         await until(lambda: world.state().isr == (1, 2, 3))
         assert world[3].values() == ["a"]
+
+    play(story)
+
+
+def test_a_killed_leader_is_lost_to_its_followers_and_found_when_it_is_back() -> None:
+    """Its connections break at once, long before the metadata says so; a stop of our own is no loss."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        heard: list[tuple[str, int]] = []
+        peers = world[2].replicas.peers
+        peers.on_leader_lost = lambda leader: heard.append(("lost", leader))
+        peers.on_leader_found = lambda leader: heard.append(("found", leader))
+        world[2].host.call(peers.reconnect_all)
+        await world.pass_time(0.5)
+        assert heard == [("found", 1)]
+        world[1].host.crash()
+        await world.pass_time(0.1)
+        assert heard[1:] == [("lost", 1)]
+        await world.start(1)
+        await until(lambda: heard[1:] == [("lost", 1), ("found", 1)])
 
     play(story)
 
@@ -235,6 +259,27 @@ def test_a_restarted_broker_takes_no_role_of_its_earlier_life() -> None:
         await until(lambda: world[1].replicas.partitions and world[1].partition().is_leader)
 
     play(story)
+
+
+def test_a_broker_that_stops_takes_no_new_replicas() -> None:
+    """Metadata goes on arriving while logs close; a replica made then would be in no checkpoint."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await until(lambda: world[1].replicas.partitions)
+        replicas = world[1].replicas
+
+        async def stop_amid_news() -> None:
+            closing = asyncio.ensure_future(replicas.close())
+            await asyncio.sleep(0)
+            world.create("u")
+            await closing
+
+        await world[1].host.start(stop_amid_news())
+        assert [name.topic for name in replicas.partitions] == ["t"]
+        assert world[1].host.disk.exists("/data/.kafka_cleanshutdown")
+
+    play(story, size=1)
 
 
 def test_a_clean_stop_leaves_a_marked_directory_and_high_watermarks() -> None:
