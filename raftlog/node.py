@@ -167,7 +167,9 @@ class Broker:
             image=lambda: metadata.published,
             timing=Timing(config.broker_heartbeat_interval_ms / 1000, CONTROLLED_SHUTDOWN_S),
             failed_directories=lambda: self.replicas.failed_directory_ids,
+            damaged=lambda: self.replicas.damaged,
         )
+        self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self.lifecycle.nudge
         node.control.on_leader_changed = self.lifecycle.nudge
 
