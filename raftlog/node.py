@@ -25,6 +25,7 @@ from raftlog.base.log import get_logger
 from raftlog.broker.absences import Absences
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordinators import Coordinators
+from raftlog.broker.handlers import warm_up
 from raftlog.broker.housekeeping import Housekeeping
 from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.probe import probe
@@ -166,7 +167,9 @@ class Broker:
             image=lambda: metadata.published,
             timing=Timing(config.broker_heartbeat_interval_ms / 1000, CONTROLLED_SHUTDOWN_S),
             failed_directories=lambda: self.replicas.failed_directory_ids,
+            damaged=lambda: self.replicas.damaged,
         )
+        self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self.lifecycle.nudge
         node.control.on_leader_changed = self.lifecycle.nudge
 
@@ -180,6 +183,7 @@ class Broker:
         self.housekeeping.start()
         self._spawn(self._live())
         self._spawn(self._check_advertised())
+        self._spawn(self._warm_up())
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -227,6 +231,12 @@ class Broker:
     async def _live(self) -> None:
         await self.lifecycle.run()
         self._node._fail(f"the controller refused this broker: {self.lifecycle.fatal}")
+
+    async def _warm_up(self) -> None:
+        """Import what clients will ask for; not before we take part, since a thread's imports hold up the loop."""
+        await self.lifecycle.unfenced.wait()
+        if self._node.env.threads:
+            await self._node.env.offload(warm_up)
 
     async def _check_advertised(self) -> None:
         """Say the commonest mistake of all: advertising an address at which nobody answers."""

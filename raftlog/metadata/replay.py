@@ -204,7 +204,7 @@ class _Builder:
 
 
 def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
-    """Return a partition after one record. An election is unclean that takes a leader of whom the isr does not vouch."""
+    """Return a partition after one record. An election is unclean if the isr does not vouch for its leader."""
     elected = record.leader != UNCHANGED_LEADER
     uncleanly = record.leader >= 0 and (
         record.leader not in state.isr or (state.isr_lost and record.isr_lost is False)

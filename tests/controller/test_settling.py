@@ -167,7 +167,7 @@ def report(world: World, broker_id: int, topic: str, partition: int = 0) -> None
 
 
 def test_damaged_leader_hands_over_and_leaves_the_isr() -> None:
-    """A replica that lacks acknowledged records must not count for them (reliability: mid-log damage is no torn tail)."""
+    """A replica that lacks acknowledged records must not count for them: mid-log damage is no torn tail."""
     world = World()
     world.start(1, 2, 3)
     world.assign("t", (1, 2, 3), (1, 2, 3))
