@@ -17,6 +17,7 @@ QUIET = "error"
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the seeds that the arguments (default: the process's) ask for; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m raftlog.proof.sweep", description=__doc__)
     parser.add_argument("--seeds", default="0..9", help="one seed, or the first and last: A..B")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of each storm, virtual seconds")
