@@ -6,7 +6,7 @@ Wires `quorum` and `controller` together and hands out `submit`; the rules are t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -23,6 +23,8 @@ from raftlog.metadata.requests import (
     DescribeQuorum,
     ErrorReply,
     Heartbeat,
+    QuorumDescription,
+    QuorumReplica,
     Reply,
     Request,
     decode_reply,
@@ -62,6 +64,7 @@ class ControlPlane:
         self._metadata = metadata
         self._failed = failed
         self._loop = asyncio.get_running_loop()
+        self._observers = _Observers(env)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._probes: set[asyncio.Task[None]] = set()
@@ -133,6 +136,10 @@ class ControlPlane:
         """Wait until this node knows who leads the quorum."""
         await self._led.wait()
 
+    def in_touch(self, controller_id: int) -> bool:
+        """Whether that node is the active controller and within reach, as far as this one can tell."""
+        return self._follows.in_touch(controller_id)
+
     async def hand_over(self) -> None:
         """Give the quorum's lead to another voter, if this node has it."""
         if self.quorum is not None and self.quorum.leading and len(self.quorum.voters) > 1:
@@ -179,11 +186,25 @@ class ControlPlane:
             return answered
         assert self.controller is not None and self.quorum is not None
         if isinstance(request, DescribeQuorum):
-            answer(self.quorum.describe() if self.quorum.leading else ErrorReply(NotController.code))
+            answer(self._describe(self.quorum) if self.quorum.leading else ErrorReply(NotController.code))
         else:
+            if isinstance(request, Heartbeat):
+                self._observers.heard(request, self._metadata.image.offset, self.quorum.commit_index)
             self.controller.submit(request, answer, self._loop.time(), peer=peer)
             self._arm()
         return answered
+
+    def _describe(self, quorum: Quorum) -> QuorumDescription:
+        described = quorum.describe()
+        voters = quorum.voters
+        others = [
+            each
+            for each, state in self._metadata.image.brokers.items()
+            if not state.fenced and each not in voters
+        ]
+        return msgspec.structs.replace(
+            described, observers=self._observers.among(others, described.observers)
+        )
 
     # -- the controller's events ---------------------------------------------------------
 
@@ -251,6 +272,29 @@ class ControlPlane:
         self._timer = None
         self.controller.tick(self._loop.time())
         self._arm()
+
+
+class _Observers:
+    """How far brokers without a vote are in the log: they follow any voter, the leader has only their heartbeats."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._heard: dict[int, QuorumReplica] = {}
+
+    def heard(self, heartbeat: Heartbeat, metadata_offset: int, commit_index: int) -> None:
+        """Note a broker that has published all that is committed here; what lies behind has no index of its own."""
+        now_ms = self._env.wall_clock_ms()
+        broker_id = heartbeat.broker_id
+        known = self._heard.get(broker_id, QuorumReplica(broker_id, -1))
+        if heartbeat.metadata_offset >= metadata_offset:
+            known = QuorumReplica(broker_id, commit_index, now_ms, now_ms)
+        self._heard[broker_id] = msgspec.structs.replace(known, last_fetch_ms=now_ms)
+
+    def among(self, broker_ids: Iterable[int], fed: Iterable[QuorumReplica]) -> tuple[QuorumReplica, ...]:
+        """Return these brokers, those that the leader feeds itself with the position it knows."""
+        positions = {each: self._heard.get(each, QuorumReplica(each, -1)) for each in broker_ids}
+        positions |= {each.replica_id: each for each in fed}
+        return tuple(positions[each] for each in sorted(positions))
 
 
 class _Machine:

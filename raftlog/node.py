@@ -19,6 +19,7 @@ from raftlog.base.log import get_logger
 from raftlog.broker.absences import Absences
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordinators import Coordinators
+from raftlog.broker.handlers import warm_up
 from raftlog.broker.housekeeping import Housekeeping
 from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.probe import probe
@@ -166,6 +167,7 @@ class Broker:
             submit=control.submit,
             replicas=self.replicas,
             broker_epoch=self._broker_epoch,
+            in_touch=node.control.in_touch,
         )
         self.absences = self.context.absences = Absences(
             asyncio.get_running_loop().time, unnamed_s=config.broker_session_timeout_ms / 1000
@@ -181,7 +183,9 @@ class Broker:
             image=lambda: metadata.published,
             timing=Timing(config.broker_heartbeat_interval_ms / 1000, CONTROLLED_SHUTDOWN_S),
             failed_directories=lambda: self.replicas.failed_directory_ids,
+            damaged=lambda: self.replicas.damaged,
         )
+        self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self.lifecycle.nudge
         control.on_leader_changed = self.lifecycle.nudge
 
@@ -201,6 +205,7 @@ class Broker:
         self.housekeeping.start()
         self._spawn(self._live())
         self._spawn(self._check_advertised())
+        self._spawn(self._warm_up())
 
     async def stop(self) -> None:
         """Stop, however far the start came. Logs that were never recovered are not marked clean."""
@@ -251,6 +256,12 @@ class Broker:
     async def _live(self) -> None:
         await self.lifecycle.run()
         self._failed(f"the controller refused this broker: {self.lifecycle.fatal}")
+
+    async def _warm_up(self) -> None:
+        """Import what clients will ask for; not before we take part, since a thread's imports hold up the loop."""
+        await self.lifecycle.unfenced.wait()
+        if self._node.env.threads:
+            await self._node.env.offload(warm_up)
 
     async def _check_advertised(self) -> None:
         """Say the commonest mistake of all: advertising an address at which nobody answers."""

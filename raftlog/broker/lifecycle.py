@@ -58,6 +58,7 @@ class Lifecycle:
         image: Callable[[], MetadataImage],
         timing: Timing,
         failed_directories: Callable[[], tuple[UUID, ...]] = tuple,
+        damaged: Callable[[], tuple[tuple[UUID, int], ...]] = tuple,
     ) -> None:
         self.broker_epoch = NO_EPOCH
         self.unfenced = asyncio.Event()
@@ -67,6 +68,7 @@ class Lifecycle:
         self._image = image
         self._timing = timing
         self._failed_directories = failed_directories
+        self._damaged = damaged
         self._nudged = asyncio.Event()
         self._want_shutdown = False
         self._may_leave = asyncio.Event()
@@ -125,6 +127,7 @@ class Lifecycle:
                 self._image().offset,
                 want_shutdown=self._want_shutdown,
                 failed_directory_ids=self._failed_directories(),
+                damaged=self._damaged(),
             ),
             timeout=self._timing.heartbeat_s * 4,
         )

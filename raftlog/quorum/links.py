@@ -107,6 +107,9 @@ class Links:
         """Return the ids of linked peers, ascending."""
         return sorted(self._channels)
 
+    def is_up(self, peer: int) -> bool:
+        return peer in self._channels
+
     def send(self, peer: int, message: Message) -> None:
         """Queue a message; dropped when there is no link."""
         channel = self._channels.get(peer)

@@ -64,6 +64,10 @@ class Observer:
         """Never."""
         return False
 
+    def in_touch(self, leader_id: int) -> bool:
+        """Whether the voter that it follows knows that node to lead."""
+        return self._channel is not None and leader_id == self.leader_id
+
     async def start(self) -> None:
         """Begin to follow; returns at once."""
         self._task = asyncio.get_running_loop().create_task(self._follow_somebody())

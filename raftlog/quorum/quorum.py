@@ -136,6 +136,12 @@ class Quorum:
         """Who leads, as far as this node knows."""
         return self._driver.leader_id if self._driver else None
 
+    def in_touch(self, leader_id: int) -> bool:
+        """Whether this node leads, or is linked to the leader; a dead leader's link breaks long before it is replaced."""
+        if leader_id != self.leader_id or self._links is None:
+            return False
+        return leader_id == self.node_id or self._links.is_up(leader_id)
+
     @property
     def term(self) -> int:
         return self._driver.term if self._driver else 0
@@ -160,6 +166,11 @@ class Quorum:
             self.driver.transfer()
             await asyncio.sleep(0.02)
         return not self.driver.core.is_leader
+
+    @property
+    def commit_index(self) -> int:
+        """Index of the last entry known to be committed."""
+        return self.driver.core.commit_index
 
     def describe(self) -> QuorumDescription:
         """Describe the quorum as this node sees it; only the leader knows the other voters' positions."""

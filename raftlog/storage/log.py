@@ -364,11 +364,11 @@ class Log:
     def truncate_to(self, offset: int) -> int:
         """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset."""
         self.cut_damage()
-        if offset >= self.log_end_offset:
-            return self.log_end_offset
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return offset
+        if offset >= self.log_end_offset:
+            return self.log_end_offset
         keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
         if self._segments[keep - 1].base_offset == offset:
             keep -= 1
@@ -383,7 +383,14 @@ class Log:
         return self.log_end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline."""
+        """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline.
+
+        The leader epochs go too, and before the records: what comes next may be of an older one.
+        """
+        self._epochs.clear()
+        if self._disk.exists(f"{self.directory}/{EPOCH_CHECKPOINT}"):
+            self._disk.remove(f"{self.directory}/{EPOCH_CHECKPOINT}")
+            self._disk.sync_dir(self.directory)
         self._drop_segments(0, len(self._segments))
         segment = Segment(self._disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
         self._disk.sync_dir(self.directory)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.broker.world import World, play, until
@@ -257,6 +259,27 @@ def test_a_restarted_broker_takes_no_role_of_its_earlier_life() -> None:
         await until(lambda: world[1].replicas.partitions and world[1].partition().is_leader)
 
     play(story)
+
+
+def test_a_broker_that_stops_takes_no_new_replicas() -> None:
+    """Metadata goes on arriving while logs close; a replica made then would be in no checkpoint."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await until(lambda: world[1].replicas.partitions)
+        replicas = world[1].replicas
+
+        async def stop_amid_news() -> None:
+            closing = asyncio.ensure_future(replicas.close())
+            await asyncio.sleep(0)
+            world.create("u")
+            await closing
+
+        await world[1].host.start(stop_amid_news())
+        assert [name.topic for name in replicas.partitions] == ["t"]
+        assert world[1].host.disk.exists("/data/.kafka_cleanshutdown")
+
+    play(story, size=1)
 
 
 def test_a_clean_stop_leaves_a_marked_directory_and_high_watermarks() -> None:

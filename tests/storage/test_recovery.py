@@ -212,6 +212,23 @@ def test_a_truncation_is_not_taken_for_lost_records() -> None:
     assert not any(name.startswith("raftlog-") for name in disk.listdir(FOLDER))
 
 
+def test_a_log_that_began_anew_is_not_held_to_its_old_epochs() -> None:
+    """A crash before the next checkpoint: the old epochs on disk would condemn the leader's older ones as damage."""
+    disk, _ = filled_disk()
+    log = sim_log(disk, recovery_point=24)
+    log.checkpoint()
+    assert log.latest_epoch == 2
+    log.truncate_fully_and_start_at(100)
+    assert log.latest_epoch == -1
+    append(log, b"x", leader_epoch=1)
+    append(log, b"y", leader_epoch=1)
+    log.flush()
+    for _ in range(2):
+        disk.crash()
+        log = sim_log(disk, recovery_point=24)
+        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch, log.damage) == (100, 102, 1, None)
+
+
 SIDE_FILES = ["index", "timeindex", "snapshot", "leader-epoch-checkpoint"]
 
 
