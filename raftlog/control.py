@@ -42,6 +42,7 @@ METADATA_FOLDER: Final = "raftlog-metadata"
 SUBMIT_S: Final = 10.0
 """How long a request to the controller is retried where its sender names no time, seconds."""
 
+
 class JournalUnusable(Exception):
     """The metadata journal on this node's disk cannot be trusted; the message says which file and why."""
 

@@ -151,6 +151,7 @@ class Broker:
         failed: Callable[[str], None],
     ) -> None:
         self._config = config
+        self._env = env
         self._metadata = metadata
         self._cluster_id = cluster_id
         self._failed = failed
@@ -167,7 +168,7 @@ class Broker:
             submit=control.submit,
             replicas=self.replicas,
             broker_epoch=self._broker_epoch,
-            in_touch=node.control.in_touch,
+            in_touch=control.in_touch,
         )
         self.absences = self.context.absences = Absences(
             asyncio.get_running_loop().time, unnamed_s=config.broker_session_timeout_ms / 1000
@@ -260,8 +261,8 @@ class Broker:
     async def _warm_up(self) -> None:
         """Import what clients will ask for; not before we take part, since a thread's imports hold up the loop."""
         await self.lifecycle.unfenced.wait()
-        if self._node.env.threads:
-            await self._node.env.offload(warm_up)
+        if self._env.threads:
+            await self._env.offload(warm_up)
 
     async def _check_advertised(self) -> None:
         """Say the commonest mistake of all: advertising an address at which nobody answers."""
