@@ -140,7 +140,9 @@ class Replicas:
             return ()
         self._damaged = {partition: None for partition in self._damaged if partition.log.damage is not None}
         return tuple(
-            (partition.topic_id, partition.index) for partition in self._damaged if self._is_counted(partition)
+            (partition.topic_id, partition.index)
+            for partition in self._damaged
+            if self._is_counted(partition)
         )
 
     def _is_counted(self, partition: Partition) -> bool:
