@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.env import Env
+from raftlog.base.env import Env, raise_failure
 from raftlog.base.errors import InvalidRequest, NotController, from_code
 from raftlog.broker.probe import probe
 from raftlog.controller.controller import Controller
@@ -34,6 +34,7 @@ from raftlog.metadata.requests import (
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
+from raftlog.quorum.wal import DamagedJournal
 
 METADATA_FOLDER: Final = "raftlog-metadata"
 """Below metadata.log.dir: the quorum's own journal and snapshots."""
@@ -41,7 +42,9 @@ METADATA_FOLDER: Final = "raftlog-metadata"
 SUBMIT_S: Final = 10.0
 """How long a request to the controller is retried where its sender names no time, seconds."""
 
-LEADER_POLL_S: Final = 0.01
+
+class JournalUnusable(Exception):
+    """The metadata journal on this node's disk cannot be trusted; the message says which file and why."""
 
 
 class ControlPlane:
@@ -66,13 +69,19 @@ class ControlPlane:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._probes: set[asyncio.Task[None]] = set()
+        self._led = asyncio.Event()
         self.quorum: Quorum | None = None
         self.observer: Observer | None = None
         self.controller: Controller | None = None
         if "controller" in config.roles:
             self.quorum = self._make_quorum(cluster_id)
             self.controller = Controller(
-                config.node_id, config, env.random, append=self._append, probe=self._start_probe
+                config.node_id,
+                config,
+                env.random,
+                append=self._append,
+                probe=self._start_probe,
+                cluster_id=cluster_id,
             )
             metadata.subscribe_each(self._committed)
         else:
@@ -110,7 +119,10 @@ class ControlPlane:
     # -- life ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the quorum's journal and listen for the other voters, or begin to follow them. Raises OSError."""
+        """Open the quorum's journal and listen for the other voters, or begin to follow them.
+
+        Raises JournalUnusable, OSError.
+        """
         if self.quorum is not None:
             name = self._config.controller_listener_names[0]
             listener = next(each for each in self._config.listeners if each.name == name)
@@ -118,12 +130,14 @@ class ControlPlane:
                 await self.quorum.start((listener.host, listener.port))
             except CannotListen as error:
                 raise CannotListen(f"cannot listen on {listener}: {error.strerror}") from error
+            except DamagedJournal as error:
+                raise JournalUnusable(f"the metadata journal is damaged: {error}") from error
         elif self.observer is not None:
             await self.observer.start()
 
     async def wait_for_leader(self) -> None:
-        while self._follows.leader_id is None:
-            await asyncio.sleep(LEADER_POLL_S)
+        """Wait until this node knows who leads the quorum."""
+        await self._led.wait()
 
     def in_touch(self, controller_id: int) -> bool:
         """Whether that node is the active controller and within reach, as far as this one can tell."""
@@ -201,7 +215,11 @@ class ControlPlane:
         assert self.quorum is not None
         self.quorum.append(encode_batch(batch))
 
-    def _leadership_changed(self, leading: bool, term: int) -> None:
+    def _leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
+        if leader_id is None:
+            self._led.clear()
+        else:
+            self._led.set()
         if self.controller is not None:
             if leading:
                 self.controller.lead(term, self._metadata.image, self._loop.time())
@@ -229,6 +247,7 @@ class ControlPlane:
         task = self._loop.create_task(self._probe(broker_id))
         self._probes.add(task)
         task.add_done_callback(self._probes.discard)
+        task.add_done_callback(raise_failure)
 
     async def _probe(self, broker_id: int) -> None:
         assert self.controller is not None
@@ -284,11 +303,10 @@ class _Observers:
 class _Machine:
     """What the quorum replicates into: the published metadata, and news of who leads."""
 
-    def __init__(self, metadata: PublishedMetadata, leadership_changed: Callable[[bool, int], None]) -> None:
+    def __init__(
+        self, metadata: PublishedMetadata, leadership_changed: Callable[[int | None, int, bool], None]
+    ) -> None:
         self.apply = metadata.apply
         self.snapshot = metadata.snapshot
         self.restore = metadata.restore
-        self._leadership_changed = leadership_changed
-
-    def leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
-        self._leadership_changed(leading, term)
+        self.leadership_changed = leadership_changed

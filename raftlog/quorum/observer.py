@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.base.env import Env
+from raftlog.base.env import Env, raise_failure
 from raftlog.base.errors import InconsistentClusterId
 from raftlog.base.log import get_logger
 from raftlog.quorum.channel import Channel, ForeignCluster, Identity, Refused, dial
@@ -73,6 +73,7 @@ class Observer:
     async def start(self) -> None:
         """Begin to follow; returns at once."""
         self._task = asyncio.get_running_loop().create_task(self._follow_somebody())
+        self._task.add_done_callback(raise_failure)
 
     async def stop(self) -> None:
         if self._task is not None:
