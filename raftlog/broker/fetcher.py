@@ -56,8 +56,8 @@ class Peers(Protocol):
     def connect(self, leader: int, *, on_lost: Callable[[Exception | None], None]) -> Awaitable[PeerChannel]:
         """An authenticated connection to another broker. Raises OSError or KafkaError."""
 
-    def flushed(self) -> Awaitable[object] | None:
-        """Something to wait for until all that was appended is durable; None if it is."""
+    def when_flushed(self, partition: Partition, then: Callable[[], None]) -> bool:
+        """Have a log synced now, then call `then`; False: its directory is out of service."""
 
 
 class Followed:
@@ -113,10 +113,12 @@ class LeaderFetcher:
         self._under_way: deque[int] = deque()
         self._last_request = 0
         self._urgent = False
+        self._hurrying = False
+        self._flushing = False
         self._channel: PeerChannel | None = None
         self._error: Exception | None = None
         self._event: asyncio.Future[None] | None = None
-        self._answered_at = 0.0
+        self._waiting_since = 0.0
         self._silence_most = config.replica_socket_timeout_ms / 1000
         self._backoff_most = config.replica_fetch_backoff_ms / 1000
         self._task: asyncio.Task[None] = loop.create_task(self._run())
@@ -164,8 +166,15 @@ class LeaderFetcher:
             self._channel.close()
 
     def _hurry(self) -> None:
+        """Ask soon, once however many partitions come and go in this loop iteration."""
         self._urgent = True
-        self._signal()
+        if not self._hurrying:
+            self._hurrying = True
+            self._loop.call_soon(self._hurried)
+
+    def _hurried(self) -> None:
+        self._hurrying = False
+        self._go_on()
 
     def _leave_session(self, followed: Followed) -> None:
         self._changed.pop(followed, None)
@@ -199,8 +208,7 @@ class LeaderFetcher:
             answers = self.answers
             try:
                 self._error = None
-                self._channel = await self._peers.connect(self.leader, on_lost=self._lost)
-                await self._fetch_on(self._channel)
+                await self._fetch_on(await self._peers.connect(self.leader, on_lost=self._lost))
             except (OSError, KafkaError, TimeoutError) as error:
                 log.info("leader_unreachable", leader=self.leader, reason=repr(error))
             except Exception:
@@ -218,8 +226,7 @@ class LeaderFetcher:
             self._channel = None
 
     def _lost(self, error: Exception | None) -> None:
-        self._error = error or ConnectionResetError("the leader closed the connection")
-        self._signal()
+        self._fail(error or ConnectionResetError("the leader closed the connection"))
 
     def _begin_session(self) -> None:
         """The next fetch names everything."""
@@ -234,17 +241,35 @@ class LeaderFetcher:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     async def _fetch_on(self, channel: PeerChannel) -> None:
+        """The rounds run in calls from the channel and the flusher; here is only waited for their end."""
         channel.on_frame = self._take_answer
         self._begin_session()
-        self._answered_at = self._loop.time()
+        self._channel = channel
+        self._go_on()
         while self._error is None:
-            if self._may_send():
-                await self._make_durable()
-                self._send(channel)
-            if self._error is None:
-                await self._wait(self._silence_most)
-                self._check_silence()
+            silent = self._loop.time() - self._waiting_since if self._under_way else 0.0
+            if silent >= self._silence_most:
+                raise TimeoutError(f"no answer for {silent:.1f} s")
+            await self._wait(self._silence_most - silent)
         raise self._error
+
+    def _go_on(self) -> None:
+        """Send the next fetch, once all that it promises is on disk: nothing else may lie before its offsets."""
+        if self._channel is None or self._error is not None or self._flushing or not self._may_send():
+            return
+        try:
+            if dirty := [each.partition for each in self._changed if _is_dirty(each.partition)]:
+                for partition in dirty:
+                    partition.host.log_appended(partition)
+                self._flushing = self._peers.when_flushed(dirty[0], self._flushed)
+            else:
+                self._send(self._channel)
+        except Exception as error:
+            self._fail(error)
+
+    def _flushed(self) -> None:
+        self._flushing = False
+        self._go_on()
 
     def _may_send(self) -> bool:
         """One fetch at a time; a second only behind one that may wait long, and only within a session."""
@@ -252,19 +277,10 @@ class LeaderFetcher:
             return True
         return self._urgent and bool(self._session.session_id) and len(self._under_way) < REQUESTS_UNDER_WAY
 
-    def _check_silence(self) -> None:
-        silent = self._loop.time() - self._answered_at
-        if self._under_way and silent >= self._silence_most:
-            raise TimeoutError(f"no answer for {silent:.1f} s")
-
-    async def _make_durable(self) -> None:
-        """A fetch offset is a promise: nothing that is not on disk may lie before it."""
-        while dirty := [each.partition for each in self._changed if _is_dirty(each.partition)]:
-            for partition in dirty:
-                partition.host.log_appended(partition)
-            waiting = self._peers.flushed()
-            if waiting is not None:
-                await waiting
+    def _fail(self, error: Exception) -> None:
+        """End this connection."""
+        self._error = error
+        self._signal()
 
     async def _wait(self, seconds: float) -> None:
         """Until something happens, at most `seconds`."""
@@ -282,8 +298,6 @@ class LeaderFetcher:
 
     def _send(self, channel: PeerChannel) -> None:
         """Ask for what changed. Nothing to follow, or nothing new behind a waiting fetch: nothing is sent."""
-        if self._error is not None or not self._may_send():
-            return
         self._urgent = False
         if not self._followed or (self._under_way and not self._changed and not self._forgotten):
             return
@@ -301,6 +315,8 @@ class LeaderFetcher:
         request.forgotten = self._take_forgotten()
         if session.session_id:
             session.advance()
+        if not self._under_way:
+            self._waiting_since = self._loop.time()
         self._under_way.append(self._last_request)
         self.fetches += 1
         channel.send(encode_fetch_request(FETCH_VERSION, self._last_request, request))
@@ -334,13 +350,12 @@ class LeaderFetcher:
 
     def _take_answer(self, frame: memoryview) -> None:
         """Append what came, inside the call that received it: the frame is gone afterwards."""
-        self._signal()
         try:
-            response = decode_fetch_response(frame)
-            self._take_response(response)
+            self._take_response(decode_fetch_response(frame))
         except KafkaError as error:
-            self._error = error
-        self._answered_at = self._loop.time()
+            self._fail(error)
+        self._waiting_since = self._loop.time()
+        self._go_on()
 
     def _take_response(self, response: FetchResponse) -> None:
         if not self._under_way or response.correlation_id != self._under_way[0]:

@@ -1,8 +1,12 @@
 """Group commit: makes what was appended durable, in rounds, each dirty log once a round.
 
-One flusher per log directory. A round begins in the next loop iteration after something became dirty, and the next one
-when it ended, so that a busy disk gathers more per sync. While recent rounds were far below a millisecond they run on
-the loop (a thread would cost more than the sync); otherwise on a few threads, whose end reaches the loop as one call.
+One flusher per log directory. A round begins soon after something became dirty, and the next one when it ended, so that
+a busy disk gathers more per sync. A leader's round lets the loop send to the followers first, so that they sync at the
+same time; a follower's, which others wait for, begins in the next loop iteration.
+
+While recent rounds were far below a millisecond they run on the loop (a thread would cost more than the sync);
+otherwise on a few threads, whose end reaches the loop as one call. What threads measure includes their wait for the
+interpreter, so now and then a round is tried on the loop again. A disk that turns slow holds the loop for one sync.
 
 Ordering law: `partition.note_flushed` is called after the sync returned, never before; a failed sync is never repeated
 (the kernel may have dropped the pages): the directory goes offline.
@@ -13,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from raftlog.base.env import Env
@@ -21,12 +26,23 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
     from raftlog.storage.flush import FlushTicket
 
-ON_LOOP_BELOW = 0.0005
+ON_LOOP_BELOW = 0.00025
 """Seconds of the average round up to which rounds stay on the loop."""
+ON_LOOP_AT_MOST = 0.002
+"""Seconds after which the rest of a round leaves the loop."""
+STALLED_FROM = 0.01
+"""Seconds of one round that are reason enough to leave the loop."""
 WEIGHT = 0.2
 """Of the newest round in the average."""
+OFF_LOOP_LEAST, OFF_LOOP_MOST = 0.05, 1.0
+"""Seconds for which rounds stay off the loop after slow ones; doubles while the disk is found slow again."""
+TURNS_FOR_OTHERS = 3
+"""Loop iterations until a leader's round: what it appended is told (1), read (2), sent (3)."""
 THREADS = 4
 """Threads that share one round's syncs."""
+
+
+Tickets = list[tuple["Partition", "FlushTicket"]]
 
 
 class Flusher:
@@ -35,14 +51,17 @@ class Flusher:
     def __init__(self, env: Env, loop: asyncio.AbstractEventLoop) -> None:
         self._env = env
         self._loop = loop
+        self._clock = perf_counter if env.threads else loop.time  # uvloop's time counts milliseconds
         self.failed: Callable[[OSError], None] = _unhandled
         self._dirty: dict[Partition, None] = {}
-        self._scheduled = False
+        self._turns_left = 0  # until the round; 0: none is scheduled
         self._running = 0
-        self._round_waiters: list[asyncio.Future[None]] = []
-        self._next_waiters: list[asyncio.Future[None]] = []
+        self._round_waiters: list[Callable[[], None]] = []
+        self._next_waiters: list[Callable[[], None]] = []
         self._after_round: list[Callable[[], None]] = []
         self._average = 0.0
+        self._off_loop_until = 0.0
+        self._off_loop_for = OFF_LOOP_LEAST
         self._offline = False
         self.rounds = 0
         self.syncs = 0
@@ -52,9 +71,28 @@ class Flusher:
         if self._offline:
             return
         self._dirty[partition] = None
-        if not self._scheduled and not self._running:
-            self._scheduled = True
-            self._loop.call_soon(self._run_round)
+        if not self._turns_left and not self._running:
+            self._schedule(TURNS_FOR_OTHERS)
+
+    def when_flushed(self, partition: Partition, then: Callable[[], None]) -> bool:
+        """Sync this partition's log now and call `then` (also if the directory fails); False: it is out of service."""
+        self.mark(partition)
+        if self._offline:
+            return False
+        self._next_waiters.append(then)
+        self._turns_left = min(self._turns_left, 1)
+        return True
+
+    def _schedule(self, turns: int) -> None:
+        self._turns_left = turns
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        if self._turns_left > 1:
+            self._schedule(self._turns_left - 1)
+        else:
+            self._turns_left = 0
+            self._run_round()
 
     def release(self, partition: Partition, then: Callable[[], None]) -> None:
         """Never touch this partition's log again, then call `then`: at once, or when the round under way ends."""
@@ -66,32 +104,19 @@ class Flusher:
 
     async def drain(self) -> None:
         """Return once nothing is dirty and no round is under way."""
-        while (waiting := self.flushed() or self._round_end()) is not None:
-            await waiting
-
-    def _round_end(self) -> asyncio.Future[None] | None:
-        if not self._running:
-            return None
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._round_waiters.append(future)
-        return future
-
-    def flushed(self) -> asyncio.Future[None] | None:
-        """A future of all that is dirty now being durable (or the directory offline); None if nothing is dirty."""
-        if not self._dirty:
-            return None
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._next_waiters.append(future)
-        return future
+        while self._dirty or self._running:
+            ended: asyncio.Future[None] = self._loop.create_future()
+            waiters = self._next_waiters if self._dirty else self._round_waiters
+            waiters.append(partial(ended.set_result, None))
+            await asyncio.shield(ended)
 
     def stop(self) -> None:
         """Take the directory out of service: no sync is begun any more, nobody is left waiting."""
         self._offline = True
         self._dirty.clear()
-        self._release(self._next_waiters)
+        _tell(self._next_waiters)
 
     def _run_round(self) -> None:
-        self._scheduled = False
         if self._offline or self._running:
             return
         dirty, self._dirty = self._dirty, {}
@@ -105,31 +130,61 @@ class Flusher:
                 partition.note_flushed(partition.log.flushed_end_offset)
         self.rounds += 1
         self.syncs += len(tickets)
-        if self._average < ON_LOOP_BELOW or not tickets:
-            self._complete(tickets, [_run([ticket for _, ticket in tickets], self._loop.time)])
+        if not tickets:
+            self._complete(tickets, None)
+        elif self._may_run_on_loop(tickets):
+            self._run_on_loop(tickets)
         else:
-            self._run_in_threads(tickets)
+            self._run_in_threads(tickets, tickets)
 
-    def _run_in_threads(self, tickets: list[tuple[Partition, FlushTicket]]) -> None:
-        shares = [
-            share for start in range(THREADS) if (share := [each[1] for each in tickets[start::THREADS]])
-        ]
+    def _may_run_on_loop(self, tickets: Tickets) -> bool:
+        if self._clock() < self._off_loop_until:
+            return False
+        return not any(ticket.directories for _, ticket in tickets)
+
+    def _run_on_loop(self, tickets: Tickets) -> None:
+        clock = self._clock
+        started_at = now = clock()
+        error, done = None, 0
+        while error is None and done < len(tickets) and now - started_at < ON_LOOP_AT_MOST:
+            error = _run([tickets[done][1]])
+            done += 1
+            now = clock()
+        self._judge(now - started_at, now)
+        if error is None and done < len(tickets):
+            self._run_in_threads(tickets, tickets[done:])
+        else:
+            self._complete(tickets, error)
+
+    def _judge(self, seconds: float, now: float) -> None:
+        """Decide where the next rounds run."""
+        if seconds < STALLED_FROM:
+            seconds = min(seconds, 2 * ON_LOOP_BELOW)  # a single slow round says little
+        self._average += (seconds - self._average) * WEIGHT
+        if self._average < ON_LOOP_BELOW:
+            self._off_loop_for = OFF_LOOP_LEAST
+        else:
+            self._average = ON_LOOP_BELOW  # so that one fast round suffices to come back
+            self._off_loop_until = now + self._off_loop_for
+            self._off_loop_for = min(2 * self._off_loop_for, OFF_LOOP_MOST)
+
+    def _run_in_threads(self, tickets: Tickets, rest: Tickets) -> None:
+        shares = [share for start in range(THREADS) if (share := [each[1] for each in rest[start::THREADS]])]
         self._running = len(shares)
-        outcomes: list[Outcome] = []
+        errors: list[OSError] = []
 
-        def ended(future: asyncio.Future[Outcome]) -> None:
-            outcomes.append((0.0, _cancelled()) if future.cancelled() else future.result())
+        def ended(future: asyncio.Future[OSError | None]) -> None:
+            error = _cancelled() if future.cancelled() else future.result()
+            if error is not None:
+                errors.append(error)
             self._running -= 1
             if not self._running:
-                self._complete(tickets, outcomes)
+                self._complete(tickets, errors[0] if errors else None)
 
         for share in shares:
-            self._env.offload(partial(_run, share, self._loop.time)).add_done_callback(ended)
+            self._env.offload(partial(_run, share)).add_done_callback(ended)
 
-    def _complete(self, tickets: list[tuple[Partition, FlushTicket]], outcomes: list[Outcome]) -> None:
-        seconds = sum(outcome[0] for outcome in outcomes)
-        self._average += (seconds - self._average) * WEIGHT
-        error = next((outcome[1] for outcome in outcomes if outcome[1] is not None), None)
+    def _complete(self, tickets: Tickets, error: OSError | None) -> None:
         if error is not None:
             self.stop()
             self.failed(error)
@@ -137,34 +192,25 @@ class Flusher:
             for partition, ticket in tickets:
                 partition.log.complete_flush(ticket)
                 partition.note_flushed(partition.log.flushed_end_offset)
-        self._release(self._round_waiters)
-        after, self._after_round = self._after_round, []
-        for then in after:
-            then()
-        if self._dirty and not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._run_round)
-
-    @staticmethod
-    def _release(waiters: list[asyncio.Future[None]]) -> None:
-        for future in waiters:
-            if not future.done():
-                future.set_result(None)
-        waiters.clear()
+        _tell(self._round_waiters)
+        _tell(self._after_round)
+        if (self._dirty or self._next_waiters) and not self._turns_left:
+            self._schedule(1)
 
 
-Outcome = tuple[float, OSError | None]
-"""Seconds that a share of a round took, and what the disk said against it."""
-
-
-def _run(tickets: list[FlushTicket], time: Callable[[], float]) -> Outcome:
-    started_at = time()
+def _run(tickets: list[FlushTicket]) -> OSError | None:
+    """Return what the disk said against it."""
     try:
         for ticket in tickets:
             ticket.run()
     except OSError as error:
-        return time() - started_at, error
-    return time() - started_at, None
+        return error
+    return None
+
+
+def _tell(waiters: list[Callable[[], None]]) -> None:
+    while waiters:
+        waiters.pop(0)()
 
 
 def _cancelled() -> OSError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftlog.base.env import Env
@@ -36,14 +36,14 @@ class Peers:
         *,
         image: Callable[[], MetadataImage],
         broker_epoch: Callable[[], int],
-        flushed: Callable[[], Awaitable[object] | None],
+        when_flushed: Callable[[Partition, Callable[[], None]], bool],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._env = env
         self._config = config
         self._image = image
         self.broker_epoch = broker_epoch
-        self.flushed = flushed
+        self.when_flushed = when_flushed
         self._loop = loop
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[Partition, int] = {}

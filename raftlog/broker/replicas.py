@@ -10,7 +10,7 @@ of the same name that is made meanwhile waits for that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -87,7 +87,7 @@ class Replicas:
         self._strays_removed = False
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.peers = Peers(
-            env, config, image=image, broker_epoch=broker_epoch, flushed=self.flushed, loop=loop
+            env, config, image=image, broker_epoch=broker_epoch, when_flushed=self.when_flushed, loop=loop
         )
         self.on_directory_failed: Callable[[], None] = _nothing
         """Called when a log directory failed, so that the next heartbeat leaves at once."""
@@ -337,12 +337,10 @@ class Replicas:
 
     # -- disks --------------------------------------------------------------------------------------------------
 
-    def flushed(self) -> Awaitable[object] | None:
-        """Something to wait for until all that is dirty now is on disk; None if nothing is."""
-        waiting = [future for volume in self.logs.online if (future := volume.flusher.flushed()) is not None]
-        if len(waiting) <= 1:
-            return waiting[0] if waiting else None
-        return asyncio.gather(*waiting)
+    def when_flushed(self, partition: Partition, then: Callable[[], None]) -> bool:
+        """Sync this partition's log now, then call `then`; False: it is out of service."""
+        volume = self._volumes.get(partition)
+        return volume is not None and volume.flusher.when_flushed(partition, then)
 
     def mark_unflushed(self, partitions: Iterable[Partition]) -> None:
         """Under log.flush.policy=os: have what was written synced some time, so that recovery stays short."""

@@ -86,9 +86,10 @@ class World:
         self.leader.on_lost = on_lost
         return self.leader
 
-    def flushed(self) -> Any:
+    def when_flushed(self, partition: Partition, then: Callable[[], None]) -> bool:
         self.node.host.flush()
-        return None
+        asyncio.get_running_loop().call_soon(then)
+        return True
 
 
 @asynccontextmanager
