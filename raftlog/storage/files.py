@@ -47,7 +47,7 @@ class PooledFile:
     def pread(self, size: int, position: int) -> bytes:
         return self._opened().file.pread(size, position)
 
-    def pread_cached(self, size: int, position: int) -> bytes | None:
+    def pread_cached(self, size: int, position: int) -> Buffer | None:
         lease = self._lease
         if lease is None:
             lease = self._opened()
