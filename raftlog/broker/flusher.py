@@ -6,7 +6,7 @@ same time; a follower's, which others wait for, begins in the next loop iteratio
 
 While recent rounds were far below a millisecond they run on the loop (a thread would cost more than the sync);
 otherwise on a few threads, whose end reaches the loop as one call. What threads measure includes their wait for the
-interpreter, so now and then a round is tried on the loop again. A disk that turns slow holds the loop for one sync.
+interpreter, so after a while a round is tried on the loop again. A disk that turns slow holds the loop for one sync.
 
 Ordering law: `partition.note_flushed` is called after the sync returned, never before; a failed sync is never repeated
 (the kernel may have dropped the pages): the directory goes offline.
@@ -34,8 +34,8 @@ STALLED_FROM = 0.01
 """Seconds of one round that are reason enough to leave the loop."""
 WEIGHT = 0.2
 """Of the newest round in the average."""
-OFF_LOOP_LEAST, OFF_LOOP_MOST = 0.05, 1.0
-"""Seconds for which rounds stay off the loop after slow ones; doubles while the disk is found slow again."""
+OFF_LOOP_FACTOR = 50
+"""A slow round keeps the next ones off the loop for so many times as long, so trying again costs it 2 % at most."""
 TURNS_FOR_OTHERS = 3
 """Loop iterations until a leader's round: what it appended is told (1), read (2), sent (3)."""
 THREADS = 4
@@ -61,7 +61,6 @@ class Flusher:
         self._after_round: list[Callable[[], None]] = []
         self._average = 0.0
         self._off_loop_until = 0.0
-        self._off_loop_for = OFF_LOOP_LEAST
         self._offline = False
         self.rounds = 0
         self.syncs = 0
@@ -147,7 +146,7 @@ class Flusher:
         started_at = now = clock()
         error, done = None, 0
         while error is None and done < len(tickets) and now - started_at < ON_LOOP_AT_MOST:
-            error = _run([tickets[done][1]])
+            _, error = _run([tickets[done][1]], clock)
             done += 1
             now = clock()
         self._judge(now - started_at, now)
@@ -161,20 +160,19 @@ class Flusher:
         if seconds < STALLED_FROM:
             seconds = min(seconds, 2 * ON_LOOP_BELOW)  # a single slow round says little
         self._average += (seconds - self._average) * WEIGHT
-        if self._average < ON_LOOP_BELOW:
-            self._off_loop_for = OFF_LOOP_LEAST
-        else:
+        if self._average >= ON_LOOP_BELOW:
             self._average = ON_LOOP_BELOW  # so that one fast round suffices to come back
-            self._off_loop_until = now + self._off_loop_for
-            self._off_loop_for = min(2 * self._off_loop_for, OFF_LOOP_MOST)
+            self._off_loop_until = now + OFF_LOOP_FACTOR * seconds
 
     def _run_in_threads(self, tickets: Tickets, rest: Tickets) -> None:
         shares = [share for start in range(THREADS) if (share := [each[1] for each in rest[start::THREADS]])]
         self._running = len(shares)
         errors: list[OSError] = []
 
-        def ended(future: asyncio.Future[OSError | None]) -> None:
-            error = _cancelled() if future.cancelled() else future.result()
+        def ended(future: asyncio.Future[Outcome]) -> None:
+            seconds, error = (0.0, _cancelled()) if future.cancelled() else future.result()
+            if seconds >= STALLED_FROM:
+                self._off_loop_until = self._clock() + OFF_LOOP_FACTOR * seconds
             if error is not None:
                 errors.append(error)
             self._running -= 1
@@ -182,7 +180,7 @@ class Flusher:
                 self._complete(tickets, errors[0] if errors else None)
 
         for share in shares:
-            self._env.offload(partial(_run, share)).add_done_callback(ended)
+            self._env.offload(partial(_run, share, self._clock)).add_done_callback(ended)
 
     def _complete(self, tickets: Tickets, error: OSError | None) -> None:
         if error is not None:
@@ -198,14 +196,18 @@ class Flusher:
             self._schedule(1)
 
 
-def _run(tickets: list[FlushTicket]) -> OSError | None:
-    """Return what the disk said against it."""
+Outcome = tuple[float, OSError | None]
+"""Seconds that a share of a round took, and what the disk said against it."""
+
+
+def _run(tickets: list[FlushTicket], clock: Callable[[], float]) -> Outcome:
+    started_at = clock()
     try:
         for ticket in tickets:
             ticket.run()
     except OSError as error:
-        return error
-    return None
+        return clock() - started_at, error
+    return clock() - started_at, None
 
 
 def _tell(waiters: list[Callable[[], None]]) -> None:

@@ -117,13 +117,18 @@ async def test_rounds_leave_the_loop_after_slow_ones_and_are_tried_there_again()
     """performance.md 4: on the loop while recent ones were fast, in threads otherwise."""
     flusher, partition = new_flusher(), FakePartition()
     clock = FakeClock(flusher)
-    for seconds in (0.0, 0.02, 0.0, 1.0, 0.0, 0.0):
+    for seconds in (0.0, 0.02, 0.5, 20.0, 0.0, 1000.0, 0.0, 0.0):
         partition.log.sync = partial(clock.advance, seconds)
         dirty(flusher, partition)
         await flushed(flusher, partition)
+        clock.advance(2.0)
     ran_on_loop = [thread is threading.main_thread() for thread in partition.log.ran_in]
-    assert ran_on_loop == [True, True, False, False, True, True]
-    assert partition.noted == [1, 2, 3, 4, 5, 6]
+    assert ran_on_loop == [True, True, True, False, False, False, False, False]
+    clock.advance(50 * 1000.0)
+    dirty(flusher, partition)
+    await flushed(flusher, partition)
+    assert partition.log.ran_in[-1] is threading.main_thread()
+    assert partition.noted == list(range(1, 10))
 
 
 async def test_a_slow_sync_sends_the_rest_of_its_round_off_the_loop() -> None:
