@@ -20,6 +20,13 @@ from raftlog.base.disk import Disk, RealDisk
 T = TypeVar("T")
 
 
+def raise_failure(task: asyncio.Task[Any]) -> None:
+    """Done callback of a task that must not fail: what it raised goes to the loop's exception handler, as a callback's
+    failure does, rather than being kept until somebody asks."""
+    if not task.cancelled():
+        task.result()
+
+
 class Offload(Protocol):
     """Run a call that may block for long (sync, cold read) away from the loop."""
 

@@ -13,6 +13,7 @@ from raftlog.metadata.requests import Reply, Request
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
+    from raftlog.broker.absences import Absences
     from raftlog.broker.producer_ids import ProducerIds
     from raftlog.broker.replicas import Replicas
 
@@ -34,8 +35,12 @@ class BrokerContext:
     replicas: Replicas
     groups: Any = None
     broker_epoch: Callable[[], int] = lambda: -1
+    in_touch: Callable[[int], bool] = lambda _controller_id: True
+    """Whether the controller that the image names is still the active one, and within reach."""
     producer_ids: ProducerIds | None = None
     """Set by the broker server."""
+    absences: Absences | None = None
+    """Who is gone as far as this broker can tell; None: it cannot."""
     metadata_views: Any = None
     """What handlers.metadata keeps encoded between requests."""
 

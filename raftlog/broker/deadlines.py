@@ -25,13 +25,14 @@ class Waiter(Protocol):
 class Deadlines:
     """A set of waiters by deadline. Memory is bounded by the waiters that are in it."""
 
-    __slots__ = ("_buckets", "_loop", "_order", "_timer")
+    __slots__ = ("_buckets", "_loop", "_order", "_timer", "_timer_at")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._buckets: dict[int, dict[Waiter, None]] = {}
         self._order: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # uvloop gives a handle that cannot tell when for a time that is past
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
@@ -74,10 +75,11 @@ class Deadlines:
     def _arm(self, ticket: int) -> None:
         at = ticket / _PER_SECOND
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._timer_at <= at:
                 return
             self._timer.cancel()
         self._timer = self._loop.call_at(at, self._expire)
+        self._timer_at = at
 
     def _expire(self) -> None:
         self._timer = None

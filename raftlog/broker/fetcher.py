@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from raftlog.base.errors import (
@@ -56,8 +56,11 @@ class Peers(Protocol):
     def connect(self, leader: int, *, on_lost: Callable[[Exception | None], None]) -> Awaitable[PeerChannel]:
         """An authenticated connection to another broker. Raises OSError or KafkaError."""
 
-    def when_flushed(self, partition: Partition, then: Callable[[], None]) -> bool:
-        """Have a log synced now, then call `then`; False: its directory is out of service."""
+    def leader_lost(self, leader: int) -> None:
+        """The connection to a leader ended, and not by us."""
+
+    def flush(self) -> asyncio.Future[Any] | None:
+        """Make all that was appended durable: None if it is already, else a future of that."""
 
 
 class Followed:
@@ -113,12 +116,14 @@ class LeaderFetcher:
         self._under_way: deque[int] = deque()
         self._last_request = 0
         self._urgent = False
-        self._hurrying = False
+        self._advance_due = False
         self._flushing = False
+        self._sessionless = False
         self._channel: PeerChannel | None = None
         self._error: Exception | None = None
+        self._hung_up = False
         self._event: asyncio.Future[None] | None = None
-        self._waiting_since = 0.0
+        self._answered_at = 0.0
         self._silence_most = config.replica_socket_timeout_ms / 1000
         self._backoff_most = config.replica_fetch_backoff_ms / 1000
         self._task: asyncio.Task[None] = loop.create_task(self._run())
@@ -163,18 +168,15 @@ class LeaderFetcher:
     def reconnect(self) -> None:
         """Begin again on a new connection."""
         if self._channel is not None:
+            self._hung_up = True
             self._channel.close()
 
     def _hurry(self) -> None:
-        """Ask soon, once however many partitions come and go in this loop iteration."""
+        """Ask soon, once for all that changes in this loop iteration, even behind a fetch that waits."""
         self._urgent = True
-        if not self._hurrying:
-            self._hurrying = True
-            self._loop.call_soon(self._hurried)
-
-    def _hurried(self) -> None:
-        self._hurrying = False
-        self._go_on()
+        if not self._advance_due:
+            self._advance_due = True
+            self._loop.call_soon(self._advance)
 
     def _leave_session(self, followed: Followed) -> None:
         self._changed.pop(followed, None)
@@ -208,7 +210,9 @@ class LeaderFetcher:
             answers = self.answers
             try:
                 self._error = None
-                await self._fetch_on(await self._peers.connect(self.leader, on_lost=self._lost))
+                self._hung_up = False
+                self._channel = await self._peers.connect(self.leader, on_lost=self._lost)
+                await self._fetch_on(self._channel)
             except (OSError, KafkaError, TimeoutError) as error:
                 log.info("leader_unreachable", leader=self.leader, reason=repr(error))
             except Exception:
@@ -221,12 +225,16 @@ class LeaderFetcher:
             backoff = min(2 * backoff, self._backoff_most)
 
     def _drop_channel(self) -> None:
+        self._hung_up = True
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
     def _lost(self, error: Exception | None) -> None:
-        self._fail(error or ConnectionResetError("the leader closed the connection"))
+        self._error = error or ConnectionResetError("the leader closed the connection")
+        if not self._hung_up:
+            self._peers.leader_lost(self.leader)
+        self._signal()
 
     def _begin_session(self) -> None:
         """The next fetch names everything."""
@@ -241,35 +249,33 @@ class LeaderFetcher:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     async def _fetch_on(self, channel: PeerChannel) -> None:
-        """The rounds run in calls from the channel and the flusher; here is only waited for their end."""
+        """Answers bring the next fetch about; what is left to do here is to notice the end."""
         channel.on_frame = self._take_answer
+        self._sessionless = False
         self._begin_session()
-        self._channel = channel
-        self._go_on()
+        self._answered_at = self._loop.time()
+        self._advance()
         while self._error is None:
-            silent = self._loop.time() - self._waiting_since if self._under_way else 0.0
-            if silent >= self._silence_most:
-                raise TimeoutError(f"no answer for {silent:.1f} s")
-            await self._wait(self._silence_most - silent)
+            await self._wait(self._silence_most)
+            self._check_silence()
         raise self._error
 
-    def _go_on(self) -> None:
-        """Send the next fetch, once all that it promises is on disk: nothing else may lie before its offsets."""
-        if self._channel is None or self._error is not None or self._flushing or not self._may_send():
+    def _advance(self) -> None:
+        """Send the next fetch if it is time and what lies before its offsets is on disk; else when it is."""
+        self._advance_due = False
+        channel = self._channel
+        if channel is None or self._error is not None or self._flushing or not self._may_send():
             return
-        try:
-            if dirty := [each.partition for each in self._changed if _is_dirty(each.partition)]:
-                for partition in dirty:
-                    partition.host.log_appended(partition)
-                self._flushing = self._peers.when_flushed(dirty[0], self._flushed)
-            else:
-                self._send(self._channel)
-        except Exception as error:
-            self._fail(error)
+        waiting = self._make_durable()
+        if waiting is None:
+            self._send(channel)
+        else:
+            self._flushing = True
+            waiting.add_done_callback(self._flushed)
 
-    def _flushed(self) -> None:
+    def _flushed(self, flushed: asyncio.Future[Any]) -> None:
         self._flushing = False
-        self._go_on()
+        self._advance()
 
     def _may_send(self) -> bool:
         """One fetch at a time; a second only behind one that may wait long, and only within a session."""
@@ -277,10 +283,19 @@ class LeaderFetcher:
             return True
         return self._urgent and bool(self._session.session_id) and len(self._under_way) < REQUESTS_UNDER_WAY
 
-    def _fail(self, error: Exception) -> None:
-        """End this connection."""
-        self._error = error
-        self._signal()
+    def _make_durable(self) -> asyncio.Future[Any] | None:
+        """A fetch offset is a promise: nothing that is not on disk may lie before it."""
+        dirty = False
+        for followed in self._changed:
+            if _is_dirty(followed.partition):
+                followed.partition.host.log_appended(followed.partition)
+                dirty = True
+        return self._peers.flush() if dirty else None
+
+    def _check_silence(self) -> None:
+        silent = self._loop.time() - self._answered_at
+        if self._under_way and silent >= self._silence_most:
+            raise TimeoutError(f"no answer for {silent:.1f} s")
 
     async def _wait(self, seconds: float) -> None:
         """Until something happens, at most `seconds`."""
@@ -299,24 +314,25 @@ class LeaderFetcher:
     def _send(self, channel: PeerChannel) -> None:
         """Ask for what changed. Nothing to follow, or nothing new behind a waiting fetch: nothing is sent."""
         self._urgent = False
-        if not self._followed or (self._under_way and not self._changed and not self._forgotten):
-            return
         config, session = self._config, self._session
+        if (self._under_way or not session.session_id) and not self._changed and not self._forgotten:
+            return
         self._last_request += 1
         request = FetchRequest()
+        request.topics = self._questions()
+        request.forgotten = self._take_forgotten()
+        if not session.session_id and not request.topics:
+            return
         request.replica_id = config.node_id
         request.replica_epoch = self._peers.broker_epoch()
         # the answer that brings the session comes at once, since only within a session a second fetch may follow
-        request.max_wait_ms = config.replica_fetch_wait_max_ms if session.session_id else 0
+        waits = session.session_id or self._sessionless
+        request.max_wait_ms = config.replica_fetch_wait_max_ms if waits else 0
         request.min_bytes = config.replica_fetch_min_bytes
         request.max_bytes = config.replica_fetch_response_max_bytes
         request.session_id, request.session_epoch = session.session_id, session.epoch
-        request.topics = self._questions()
-        request.forgotten = self._take_forgotten()
         if session.session_id:
             session.advance()
-        if not self._under_way:
-            self._waiting_since = self._loop.time()
         self._under_way.append(self._last_request)
         self.fetches += 1
         channel.send(encode_fetch_request(FETCH_VERSION, self._last_request, request))
@@ -350,12 +366,13 @@ class LeaderFetcher:
 
     def _take_answer(self, frame: memoryview) -> None:
         """Append what came, inside the call that received it: the frame is gone afterwards."""
+        self._answered_at = self._loop.time()
         try:
             self._take_response(decode_fetch_response(frame))
         except KafkaError as error:
-            self._fail(error)
-        self._waiting_since = self._loop.time()
-        self._go_on()
+            self._error = error
+            self._signal()
+        self._advance()
 
     def _take_response(self, response: FetchResponse) -> None:
         if not self._under_way or response.correlation_id != self._under_way[0]:
@@ -364,16 +381,18 @@ class LeaderFetcher:
         self.answers += 1
         if response.error_code in SESSION_ERRORS:
             self._begin_session()
-        elif response.error_code:
+            return
+        if response.error_code:
             raise from_code(response.error_code)
-        elif not self._session.session_id and response.session_id:
+        if not self._session.session_id and response.session_id:
             self._session = _Session(response.session_id, 1)
         for topic_id, results in response.topics:
             for fetched in results:
                 followed = self._followed.get((topic_id, fetched.partition))
                 if followed is not None and followed.in_session and followed.asked_in <= request:
                     self._take(followed, fetched)
-        if not self._session.session_id:
+        if not response.session_id:
+            self._sessionless = True
             self._begin_session()  # a leader that keeps no session for us is asked for everything each time
 
     def _take(self, followed: Followed, fetched: Fetched) -> None:

@@ -117,7 +117,7 @@ class Housekeeping:
 
     async def _visit(self, volume: Volume, call: Callable[[Partition], bool]) -> bool:
         """Call for each replica on a volume, a few at a time; says whether any call was true."""
-        now = self._replicas.now
+        now = self._replicas.stopwatch
         did = False
         turn_began_at = now()
         for name in tuple(volume.logs):

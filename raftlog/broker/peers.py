@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable
@@ -36,14 +36,14 @@ class Peers:
         *,
         image: Callable[[], MetadataImage],
         broker_epoch: Callable[[], int],
-        when_flushed: Callable[[Partition, Callable[[], None]], bool],
+        flush: Callable[[], asyncio.Future[Any] | None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._env = env
         self._config = config
         self._image = image
         self.broker_epoch = broker_epoch
-        self.when_flushed = when_flushed
+        self.flush = flush
         self._loop = loop
         self._fetchers: dict[int, LeaderFetcher] = {}
         self._leaders: dict[Partition, int] = {}
@@ -56,6 +56,9 @@ class Peers:
         )
         self.nonce = secrets.token_bytes
         """Source of the handshake's nonces; a simulation sets its own."""
+        self.on_leader_lost: Callable[[int], None] = _ignore
+        self.on_leader_found: Callable[[int], None] = _ignore
+        """A leader's connection ended, and not by us; there is one to it (again)."""
 
     @property
     def fetchers(self) -> dict[int, LeaderFetcher]:
@@ -88,6 +91,9 @@ class Peers:
         for fetcher in self._fetchers.values():
             fetcher.reconnect()
 
+    def leader_lost(self, leader: int) -> None:
+        self.on_leader_lost(leader)
+
     async def close(self) -> None:
         for leader in tuple(self._fetchers):
             self._drop(leader)
@@ -119,4 +125,9 @@ class Peers:
             except BaseException:
                 channel.close()
                 raise
+        self.on_leader_found(leader)
         return channel
+
+
+def _ignore(leader: int) -> None:
+    pass

@@ -142,6 +142,8 @@ class FetchSession:
                     entry = entries[topic, wanted[0]] = Entry(topic, wanted)
                 else:
                     entry.update(wanted)
+                    if self.replica:  # with two fetches under way it may have dropped what it was told
+                        entry.sent_high_watermark = -1
                 ready[entry] = None
         for topic, indexes in request.forgotten:
             for index in indexes:

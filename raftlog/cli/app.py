@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,14 @@ def server(context: typer.Context) -> None:
     main(context.args)
 
 
+class Acks(StrEnum):
+    """Whose acknowledgement a producer waits for."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
 @app.command()
 def demo(
     *,
@@ -46,13 +55,35 @@ def demo(
     ] = None,
     nodes: Annotated[int, typer.Option(min=1, max=9, help="nodes to start")] = 3,
     records: Annotated[int, typer.Option(min=1, help="records to send at least")] = 200_000,
+    acks: Annotated[
+        Acks, typer.Option(help="what producing waits for; only all promises anything")
+    ] = Acks.ALL,
     keep: Annotated[bool, typer.Option("--keep", help="leave the cluster running until Ctrl-C")] = False,
     json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
 ) -> None:
     """Start a cluster, stream a file through it, kill its nodes meanwhile, and prove that nothing was lost."""
     from raftlog.cli.demo import DemoOptions, run
 
-    raise typer.Exit(run(DemoOptions(file=file, nodes=nodes, records=records, keep=keep, json=json)))
+    options = DemoOptions(file=file, nodes=nodes, records=records, acks=acks.value, keep=keep, json=json)
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def bench(
+    *,
+    only: Annotated[
+        str, typer.Option(help="parts: start, throughput, latency, failover, partitions (default: all)")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5,
+    output: Annotated[str, typer.Option("-o", help="table or json")] = "table",
+) -> None:
+    """Measure a three-node cluster on this machine: start, throughput, latency, failover, many partitions."""
+    from raftlog.cli.bench import BenchOptions, run
+
+    if output not in ("table", "json"):
+        raise typer.BadParameter("table or json", param_hint="-o")
+    parts = [part for part in only.split(",") if part]
+    raise typer.Exit(run(BenchOptions(only=parts, rounds=rounds, json=output == "json")))
 
 
 @app.command()

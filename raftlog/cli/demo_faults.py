@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from raftlog.cli.demo_stream import Stream
-from raftlog.testing.cluster import Cluster
+from raftlog.testing.cluster import Cluster, ClusterError
 
 ENOUGH_NODES = 3
 """With fewer nodes none can be missed, so a killed one is started again at once and none is paused."""
 STEP_TIMEOUT_S = 60.0
+ASK_TIMEOUT_S = 2.0
+ASK_TIMES = 15
 QUIET_S = 0.5
 """Between two faults, so that their gaps do not run into each other."""
 
@@ -33,7 +35,15 @@ class FaultScript:
         self._stream = stream
         self._topic = topic
         self._say = say
-        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        self._admin = AdminClient(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "log_level": 0,
+                "socket.timeout.ms": int(
+                    ASK_TIMEOUT_S * 1000
+                ),  # a paused node takes questions and stays silent
+            }
+        )
         self.outages: list[Outage] = []
 
     def run(self) -> None:
@@ -76,8 +86,9 @@ class FaultScript:
         self._wait(lambda: self._led_by_the_living() and self._resumed(), f"records flow after {event}")
         self._note(event, began)
         self._cluster.resume(follower)
+        resumed = time.monotonic()
         self._wait(self._isr_is_full, f"the ISR regains node {follower}")
-        self._say(f"  the ISR expanded again {time.monotonic() - began:.1f} s after the pause")
+        self._say(f"  the ISR expanded again {time.monotonic() - resumed:.1f} s after the node went on")
 
     def _note(self, event: str, began: float) -> None:
         outage = Outage(event, self._stream.longest_gap_s(began, time.monotonic()))
@@ -87,10 +98,16 @@ class FaultScript:
     # --- conditions
 
     def _partitions(self) -> dict[int, Any]:
-        """Return the topic's partitions as the cluster tells any client."""
-        return dict(
-            self._admin.list_topics(self._topic, timeout=STEP_TIMEOUT_S).topics[self._topic].partitions
-        )
+        """Return the topic's partitions as the cluster tells any client; the next node is asked if one is silent."""
+        from confluent_kafka import KafkaException
+
+        for _ in range(ASK_TIMES):
+            try:
+                described = self._admin.list_topics(self._topic, timeout=ASK_TIMEOUT_S)
+            except KafkaException:
+                continue
+            return dict(described.topics[self._topic].partitions)
+        raise ClusterError(f"no node described {self._topic} within {ASK_TIMES * ASK_TIMEOUT_S:g} s")
 
     def _led_by_the_living(self) -> bool:
         living = self._cluster.running_ids()

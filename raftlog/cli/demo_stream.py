@@ -1,5 +1,6 @@
-"""The demo's producer: confluent-kafka, idempotent, acks=all, keyed; notes which records were acknowledged, and when.
+"""The demo's producer: confluent-kafka, keyed, idempotent and acks=all unless told otherwise.
 
+It notes which records were acknowledged, and when.
 Record `n` of the text carries `n` in the header "n". One thread at a time calls `bulk`, `trickle` or `finish`; the gaps
 may be asked for from another.
 """
@@ -20,8 +21,6 @@ FLUSH_S = 120.0
 PROGRESS_EVERY = 1_000
 
 CLIENT_SETTINGS = {
-    "acks": "all",
-    "enable.idempotence": True,
     "partitioner": "murmur2_random",
     "linger.ms": 5,
     "retry.backoff.ms": 20,
@@ -35,10 +34,13 @@ CLIENT_SETTINGS = {
 class Stream:
     """Sends a text's records in order, and knows what became of each."""
 
-    def __init__(self, bootstrap: str, topic: str, *, text: Text, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, text: Text, partitions: int, acks: str) -> None:
         from confluent_kafka import Producer
 
-        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, **CLIENT_SETTINGS})
+        promise = {"acks": acks, "enable.idempotence": acks == "all"}
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "log_level": 0, **CLIENT_SETTINGS, **promise}
+        )
         self._topic = topic
         self._text = text
         self._ack_times = [array("d") for _ in range(partitions)]

@@ -16,6 +16,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, NotController
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
+from raftlog.base.types import NO_BROKER
 from raftlog.controller import brokers, configs, elections, partitions, producer_ids, topics
 from raftlog.controller.decisions import MORE, SWEEP, Event
 from raftlog.controller.settling import UncleanRule, settle_all, unclean_rule
@@ -52,7 +53,8 @@ Answer = Callable[[Reply], None]
 
 class Controller:
     """One node's controller. `append` hands a batch to the quorum, or raises KafkaError and has appended nothing;
-    `probe` has the node find out whether a broker's port answers, and tell `probed`.
+    `probe` has the node find out whether a broker's port answers, and tell `probed`; `cluster_id` is what this node
+    already calls its cluster, if anything.
     """
 
     def __init__(
@@ -63,14 +65,17 @@ class Controller:
         *,
         append: Callable[[Batch], None],
         probe: Callable[[int], None],
+        cluster_id: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._node_id = node_id
         self._config = config
         self._random = random
         self._append_batch = append
         self._probe = probe
+        self._cluster_id = cluster_id
         self._log = get_logger("controller", node_id=node_id)
         self._term = -1
+        self._predecessor = NO_BROKER
         self._phase = "idle"
         self._announced = False
         self._runner: Runner[MetadataImage] = Runner(
@@ -98,6 +103,7 @@ class Controller:
         assert term > image.controller_epoch, "a term has one leader, and it leads once"
         self.stand_down()
         self._term = term
+        self._predecessor = image.controller_id
         self._phase = "electing"
         self._announced = False
         self._seen_at = now
@@ -137,15 +143,17 @@ class Controller:
         self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
         self._runner.reset(image, image.offset)
         self._soft = SoftState(self._config.broker_session_timeout_ms / 1000)
-        self._soft.expect(self._unfenced(), {*self._connected, self._node_id}, now)
+        present = {*self._connected, self._node_id}
+        self._soft.expect(self._unfenced(), now, connected=present, predecessor=self._predecessor)
         self._log.info("controller_became_active", controller_epoch=self._term)
         if not image.cluster_id:
             self._decide(self._name_cluster)
         self._sweep()
+        self._probe_due(now)
 
     def _name_cluster(self, image: MetadataImage) -> Decision:
         random_id = topics.random_uuid(self._random).bytes
-        cluster_id = self._config.cluster_id or base64.urlsafe_b64encode(random_id).decode().rstrip("=")
+        cluster_id = self._cluster_id() or base64.urlsafe_b64encode(random_id).decode().rstrip("=")
         return Decision(
             (ClusterNamed(cluster_id),), effects=(Event("info", "cluster_named", {"cluster_id": cluster_id}),)
         )
@@ -356,6 +364,7 @@ class Controller:
         self._connected.discard(broker_id)
         if self.active:
             self._watch_own_stalls(now)
+            self._log.info("controller_lost_broker", broker_id=broker_id)
             self._soft.lost(broker_id, now)
             self._probe_due(now)
 
@@ -363,5 +372,6 @@ class Controller:
         """What became of a probe: refused, alive, or silent for 300 ms."""
         if self.active:
             self._watch_own_stalls(now)
+            self._log.info("controller_probed_broker", broker_id=broker_id, result=result)
             self._soft.probed(broker_id, result)
             self._fence_condemned(now)

@@ -8,7 +8,7 @@ all, so that nobody is fenced for the controller's pause.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final, Literal
 
 CONNECT_WITHIN_S: Final = 0.2
@@ -38,14 +38,18 @@ class SoftState:
         self._session_s = session_s
         self._contacts: dict[int, Contact] = {}
 
-    def expect(self, broker_ids: Iterable[int], connected: Iterable[int], now: float) -> None:
-        """Begin as a new controller: `broker_ids` are unfenced, and doubtful until they are heard of."""
-        present = set(connected)
+    def expect(
+        self, broker_ids: Iterable[int], now: float, *, connected: Container[int], predecessor: int
+    ) -> None:
+        """Begin as a new controller: `broker_ids` are unfenced, and doubtful until they are heard of.
+
+        The predecessor's node is probed at once: its death is the likeliest reason why there is a new controller.
+        """
         for broker_id in broker_ids:
             contact = self._contacts[broker_id] = Contact(now + self._session_s)
             contact.doubtful = True
-            if broker_id not in present:
-                contact.probe_at = now + CONNECT_WITHIN_S
+            if broker_id not in connected:
+                contact.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
 
     def heard(self, broker_id: int, now: float) -> bool:
         """A heartbeat of the current incarnation came. Returns whether this clears a doubt."""

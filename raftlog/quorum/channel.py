@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ _SEQUENCE: Final = struct.Struct(">Q")
 
 class Refused(Exception):
     """One side turned the other away; the message says why."""
+
+
+class ForeignCluster(Refused):
+    """The peer knows the secret, but belongs to another cluster."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="raftlog hello"):
@@ -90,6 +95,16 @@ def _why_not(identity: Identity, node_id: int, cluster_id: str) -> str | None:
     if ours and cluster_id and ours != cluster_id:
         return f"node {node_id} belongs to cluster {cluster_id}, node {identity.node_id} to cluster {ours}"
     return None
+
+
+def _keep_alive(sock: Any) -> None:
+    """Have the kernel find out about a peer whose machine is gone, in about 20 s."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
 
 
 def _ignored(_told: object) -> None:
@@ -166,6 +181,7 @@ class Channel(asyncio.Protocol):
         self._transport = transport
         address = transport.get_extra_info("peername")
         self.address = ":".join(map(str, address[:2])) if isinstance(address, tuple) else str(address)
+        _keep_alive(transport.get_extra_info("socket"))
         self._timeout = self._loop.call_later(HANDSHAKE_SECONDS, self._refuse, "the handshake took too long")
         self.heard_at = self.sent_at = self._loop.time()
         self._begin()
@@ -288,6 +304,7 @@ class Dialled(Channel):
         self.kind = kind
         self.ready: asyncio.Future[Dialled] = self._loop.create_future()
         self._expect = expect
+        self._foreign = False
 
     def _begin(self) -> None:
         identity = self.identity
@@ -315,6 +332,7 @@ class Dialled(Channel):
             return
         reason = _why_not(self.identity, challenge.node_id, challenge.cluster_id)
         if reason is not None:
+            self._foreign = True
             self._refuse(reason)
             return
         self.peer_id = challenge.node_id
@@ -322,7 +340,7 @@ class Dialled(Channel):
 
     def _failed(self, reason: str) -> None:
         if not self.ready.done():
-            self.ready.set_exception(Refused(reason))
+            self.ready.set_exception(ForeignCluster(reason) if self._foreign else Refused(reason))
 
 
 class Accepted(Channel):

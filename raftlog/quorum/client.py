@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Literal, Protocol
 
 from raftlog.base.env import Env
@@ -116,8 +117,13 @@ class ControllerClient:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._dial(target))
             self._dialling[target] = task
-            task.add_done_callback(lambda _task: self._dialling.pop(target, None))
+            task.add_done_callback(partial(self._dialled, target))
         return await asyncio.shield(task)
+
+    def _dialled(self, target: int, task: asyncio.Task[Caller]) -> None:
+        self._dialling.pop(target, None)
+        if not task.cancelled():
+            task.exception()  # who waited for it may have run out of time: then nobody else looks
 
     async def _dial(self, target: int) -> Caller:
         channel = await dial(self._follows.identity, self._kind, self._follows.voters[target], expect=target)

@@ -82,6 +82,7 @@ class Driver:
             now=self._loop.time,
             timing=timing,
         )
+        self.journal.snapshot = None  # restored; it may be large
         self.election = Election(
             majority=(len(peers) + 1) // 2 + 1, timing=timing, chance=env.random, now=self._loop.time()
         )

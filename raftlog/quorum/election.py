@@ -20,8 +20,8 @@ class Timing(NamedTuple):
     election_max: float = 0.8
     heartbeat: float = 0.1
     fallback: float = 1.0
-    hurry_min: float = 0.03
-    hurry_max: float = 0.15
+    hurry_min: float = 0.015
+    hurry_max: float = 0.08
     """How long to wait when the leader is known to be gone, or nothing is known yet; and between rounds."""
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 log = get_logger("quorum")
 
 STATUS_SECONDS: Final = 0.5
+SILENCE_SECONDS: Final = 5.0
+"""An observer answers every status; one that has not for so long is dropped."""
+
 MAX_BATCHES_PER_FRAME: Final = 1_000
 
 
@@ -114,7 +117,11 @@ class Feed:
         self._timer = None
         if self._followers:
             self._timer = asyncio.get_running_loop().call_later(STATUS_SECONDS, self._tick)
-        for follower in self._followers:
+        now = asyncio.get_running_loop().time()
+        for follower in list(self._followers):
+            if now - follower.channel.heard_at > SILENCE_SECONDS:
+                follower.channel.close(f"nothing heard for {SILENCE_SECONDS} s")
+                continue
             follower.told = None
             self._push(follower)
 

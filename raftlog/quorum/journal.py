@@ -49,6 +49,7 @@ class Journal:
     def _open(self, disk: Disk, directory: str) -> None:
         disk.mkdir(directory)
         disk.sync_dir(directory.rpartition("/")[0] or "/")
+        self.files.remove_unfinished()
         snapshot = self.files.load_newest()
         if not self._wal.exists():
             if snapshot is not None:
@@ -224,5 +225,5 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Note the commit index (a hint) and close; staged work is dropped, as in a crash."""
+        """Close the file; staged work is dropped, as in a crash."""
         self._wal.close()

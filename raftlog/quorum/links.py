@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from raftlog.base.env import Env
+from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
 from raftlog.quorum.channel import Accepted, Channel, Identity, Refused, dial
 from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
@@ -30,6 +30,8 @@ UNSENT_BYTES_LIMIT: Final = 64 * 1024 * 1024
 """A peer that does not read is cut off when so much waits for it."""
 
 PROBE_SECONDS: Final = 0.3
+PROBES: Final = 10
+PROBE_AGAIN_SECONDS: Final = 0.02
 
 ProbeResult = Literal["refused", "alive", "silent"]
 
@@ -45,6 +47,18 @@ async def probe(address: tuple[str, int], seconds: float = PROBE_SECONDS) -> Pro
         return "silent"
     transport.abort()
     return "alive"
+
+
+async def is_gone(address: tuple[str, int], still_missed: Callable[[], bool]) -> bool:
+    """Say whether the process at `address` is dead: it refuses, if only after its listener has closed as well."""
+    for _ in range(PROBES):
+        result = await probe(address)
+        if not still_missed():
+            return False
+        if result == "refused":
+            return True
+        await asyncio.sleep(PROBE_AGAIN_SECONDS)
+    return False
 
 
 class Links:
@@ -93,6 +107,9 @@ class Links:
         """Return the ids of linked peers, ascending."""
         return sorted(self._channels)
 
+    def is_up(self, peer: int) -> bool:
+        return peer in self._channels
+
     def send(self, peer: int, message: Message) -> None:
         """Queue a message; dropped when there is no link."""
         channel = self._channels.get(peer)
@@ -125,6 +142,7 @@ class Links:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(raise_failure)
 
     async def _keep_dialling(self, peer: int, wait: float) -> None:
         """Dial until linked; `_drop` starts anew."""
@@ -186,7 +204,10 @@ class Links:
             self._spawn(self._keep_dialling(peer, REDIAL_MIN_SECONDS))
 
     async def _probe(self, peer: int) -> None:
-        if await probe(self._peers[peer]) == "refused" and not self._closed and peer not in self._channels:
+        def still_missed() -> bool:
+            return not self._closed and peer not in self._channels
+
+        if await is_gone(self._peers[peer], still_missed):
             self._on_gone(peer)
 
     def _watch(self) -> None:

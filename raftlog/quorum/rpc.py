@@ -54,12 +54,17 @@ class Caller:
         """Raises NotHere, ConnectionLost, or the KafkaError answered; cancel it to stop waiting."""
         if not self.usable:
             raise ConnectionLost(self._channel.closed_because)
+        loop = asyncio.get_running_loop()
         self._number += 1
-        number, future = self._number, asyncio.get_running_loop().create_future()
+        number, future, asked_at = self._number, loop.create_future(), loop.time()
         self._waiting[number] = future
         self._channel.send(_REQUEST.pack(number) + payload)
         try:
             return await future  # type: ignore[no-any-return]
+        except asyncio.CancelledError:
+            if self._channel.heard_at < asked_at:
+                self._channel.close("no answer")  # perhaps nobody is there: dial anew next time
+            raise
         finally:
             self._waiting.pop(number, None)
 

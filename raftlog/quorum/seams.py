@@ -121,6 +121,7 @@ class SnapshotSender:
 
 
 def configuration(timing: Timing) -> SyncObjConf:
+    """Return PySyncObj's settings: no thread, fork, file or membership change of its own; it asserts the times."""
     return SyncObjConf(
         autoTick=False,
         raftMinTimeout=timing.election_min,

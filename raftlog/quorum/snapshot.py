@@ -36,6 +36,7 @@ class Snapshot(NamedTuple):
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return a file's bytes: magic, CRC-32C of the rest, the two entries, the state."""
     (previous, _, previous_term), (last, index, term), state = snapshot
     body = b"".join(
         [_HEADER.pack(index, term, previous_term, len(previous), len(last)), previous, last, state]
@@ -72,6 +73,12 @@ class SnapshotFiles:
         """Ascending."""
         names = self._disk.listdir(self._directory)
         return sorted(int(name.removesuffix(SUFFIX)) for name in names if name.endswith(SUFFIX))
+
+    def remove_unfinished(self) -> None:
+        """Remove what a crash left half written."""
+        for name in self._disk.listdir(self._directory):
+            if name.endswith(".tmp"):
+                self._disk.remove(f"{self._directory}/{name}")
 
     def load_newest(self) -> Snapshot | None:
         """Raises DamagedJournal naming the file; an older one is no substitute, the log was cut to the newest."""

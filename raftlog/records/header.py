@@ -157,9 +157,9 @@ def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: b
     """Return the header of what a client sent for one partition, held to the laws of a produced batch.
 
     Exactly one batch, magic 2, record count = last offset delta + 1, a codec that exists (`zstd=False`: Produce < 7),
-    no control bit, no broker-side time type, a sequence if it names a producer, at most `max_message_bytes`, CRC-32C.
-    Single records are not walked. Raises InvalidRecord, CorruptMessage, MessageTooLarge, InvalidTimestamp,
-    UnsupportedCompressionType (Apache Kafka: ProduceRequest.validateRecords, LogValidator).
+    no control bit, no broker-side time type, a sequence if it names a producer (else a sequence means nothing), at
+    most `max_message_bytes`, CRC-32C. Single records are not walked. Raises InvalidRecord, CorruptMessage,
+    MessageTooLarge, InvalidTimestamp, UnsupportedCompressionType (Kafka: ProduceRequest, LogValidator).
     """
     size = 0 if records is None else len(records)
     if records is None or size < HEADER_BYTES:
@@ -175,7 +175,7 @@ def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: b
         or header.record_count <= 0
         or header.attributes & (CONTROL_BIT | LOG_APPEND_TIME_BIT)
         or header.attributes & CODEC_MASK >= ZSTD
-        or (header.producer_id >= 0) != (header.base_sequence >= 0)
+        or (header.producer_id >= 0 and header.base_sequence < 0)
         or (header.attributes & TRANSACTIONAL_BIT and header.producer_id < 0)
     ):
         _refuse_produced(header, size, max_message_bytes, zstd=zstd)
@@ -203,9 +203,8 @@ def _refuse_produced(header: BatchHeader, size: int, max_message_bytes: int, *, 
         raise InvalidTimestamp("a producer may not set the time type LogAppendTime")
     if header.codec > HIGHEST_CODEC or (header.codec == ZSTD and not zstd):
         raise UnsupportedCompressionType(f"compression codec {header.codec} is unknown in this version")
-    if header.codec != ZSTD:
-        raise InvalidRecord("producer id and sequence do not belong together")
-    if (header.producer_id >= 0) != (header.base_sequence >= 0) or (
-        header.is_transactional and header.producer_id < 0
-    ):
-        raise InvalidRecord("producer id and sequence do not belong together")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecord(f"producer {header.producer_id} gives no sequence")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecord("a transaction needs a producer id")
+    assert header.codec == ZSTD

@@ -49,6 +49,12 @@ class Host(Protocol):
     def storage_failed(self, partition: Partition, error: OSError) -> None:
         """The disk refused a write or a read: take its log directory offline."""
 
+    def log_damaged(self, partition: Partition) -> None:
+        """The log lacks records that it once had: report that to the controller until it is repaired.
+
+        May be repeated, and come from another thread (a cold read's).
+        """
+
     def happened(self, event: str, partition: Partition, **facts: object) -> None:
         """Put one event on the operator's timeline."""
 
@@ -69,7 +75,10 @@ class FetchWaiter(Protocol):
 
 
 class ReplicaFetchWaiter(FetchWaiter, Protocol):
-    """A follower's fetch session: it reads to the log end; the high watermark goes along with its next answer."""
+    """A follower's fetch session: it reads to the log end; the high watermark goes along with its next answer.
+
+    Its `wake` comes with each append: it must only take note, and look once in the next loop iteration.
+    """
 
     def high_watermark_moved(self, partition: Partition) -> None:
         """Nothing new to read, but the next answer should tell the new high watermark. No reason to wake."""

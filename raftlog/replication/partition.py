@@ -3,6 +3,9 @@
 It must not know connections, tasks or clocks: it is driven by plain calls on one thread and speaks to its `Host`.
 Ordering law: a role change ends the old role first (whoever waits is told), then the new one begins, and fetches that
 are parked are woken so that they read their error.
+
+A damaged log is trusted again in three cases only: it holds all it once held; the leader took it into the ISR, which it
+had left; an unclean election chose it in this very epoch. Until then it counts for nothing and takes no records.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from uuid import UUID
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import (
+    CorruptMessage,
     FencedLeaderEpoch,
     IneligibleReplica,
     InvalidRequest,
@@ -56,14 +60,13 @@ OVERTAKEN = frozenset(
 )
 """Answers that say: the controller has a newer state of the partition, which the image will bring."""
 
-_HIGH_WATERMARK, _LOG_END = 1, 2
-
 
 class Partition:
     """One replica. Offsets are exclusive ends; `high_watermark` is the first offset that is not committed."""
 
     __slots__ = (
         "_consumers",
+        "_left_isr",
         "_progress_told",
         "_replicas",
         "high_watermark",
@@ -89,7 +92,9 @@ class Partition:
         self.role: Role | Leading | Following = Role(self)
         self._consumers: dict[FetchWaiter, None] = {}
         self._replicas: dict[ReplicaFetchWaiter, None] = {}
-        self._progress_told = 0
+        self._progress_told = False
+        self._left_isr = False
+        """With a damaged log: the metadata was seen to count without this replica."""
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
@@ -140,11 +145,37 @@ class Partition:
         role = self.role
         if type(role) is Offline:
             return
+        if (state.leader_epoch, state.partition_epoch) > (self.leader_epoch, self.partition_epoch):
+            self._weigh_damage(state)
         if state.leader_epoch > self.leader_epoch:
             self._change_role(state)
         elif state.leader_epoch == self.leader_epoch and state.partition_epoch > self.partition_epoch:
             self.partition_epoch = state.partition_epoch
             role.update(state)
+
+    def _weigh_damage(self, state: PartitionState) -> None:
+        """Whether the metadata trusts this replica in spite of what its log lacks."""
+        if self.log.damage is None:
+            self._left_isr = False
+            return
+        me = self.host.broker_id
+        chosen = state.leader == me and state.unclean_epoch == state.leader_epoch > self.leader_epoch
+        if me not in state.isr or state.isr_lost:
+            self._left_isr = True
+        elif self._left_isr or chosen:
+            self._accept_damage(chosen=chosen)
+
+    def _accept_damage(self, *, chosen: bool) -> None:
+        damage = self.log.damage
+        assert damage is not None
+        try:
+            self.log.accept_damage()
+        except OSError as error:
+            self.storage_failed(error)
+            return
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        event = "damaged_log_accepted" if chosen else "damaged_log_repaired"
+        self.host.happened(event, self, offset=damage.offset, log_end_offset=self.log.log_end_offset)
 
     def _change_role(self, state: PartitionState) -> None:
         self.role.resign(NotLeaderOrFollower)
@@ -243,9 +274,16 @@ class Partition:
                 cached=cached,
             )
         except KafkaError as error:
-            return PartitionRead(error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
+            return PartitionRead(self.refusal(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
         except OSError as error:
             return PartitionRead(self.storage_failed(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
+
+    def refusal(self, error: KafkaError) -> KafkaError:
+        """What to tell a reader whose read failed: that the log is damaged is no fault of what was asked."""
+        if not isinstance(error, CorruptMessage) or self.log.damage is None:
+            return error
+        self.host.log_damaged(self)
+        return KafkaStorageError()
 
     def offset_for_timestamp(
         self,
@@ -332,27 +370,21 @@ class Partition:
         self._replicas.pop(waiter, None)  # type: ignore[call-overload]  # a consumer's is simply not there
 
     def high_watermark_moved(self) -> None:
-        self._tell(_HIGH_WATERMARK)
+        """Have those who wait for it woken, once in a loop iteration however often it moves."""
+        if not self._progress_told and (self._consumers or self._replicas):
+            self._progress_told = True
+            self.host.progressed(self)
 
     def log_end_moved(self) -> None:
-        self._tell(_LOG_END)
-
-    def _tell(self, what: int) -> None:
-        if not self._progress_told:
-            if not self._consumers and not self._replicas:
-                return
-            self.host.progressed(self)
-        self._progress_told |= what
+        """Wake the followers' sessions: they only take note, and look once for all that moved in a loop iteration."""
+        if self._replicas:
+            for session in tuple(self._replicas):
+                session.wake(self)
 
     def wake_parked(self) -> None:
         """Called by the host once after `progressed`, at most once per loop iteration."""
-        told, self._progress_told = self._progress_told, 0
-        if told & _HIGH_WATERMARK:
-            for waiter in tuple(self._consumers):
-                waiter.wake(self)
-        if told & _LOG_END:
-            for session in tuple(self._replicas):
-                session.wake(self)
-        elif told:
-            for session in tuple(self._replicas):
-                session.high_watermark_moved(self)
+        self._progress_told = False
+        for waiter in tuple(self._consumers):
+            waiter.wake(self)
+        for session in tuple(self._replicas):
+            session.high_watermark_moved(self)

@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage
-from raftlog.records.header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
+from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, BatchHeader, check_crc, read_header
 from raftlog.storage.layout import DAMAGE_MARK
 from raftlog.storage.segment import WALK_BYTES, Segment
 
 SECTOR_BYTES: Final = 512
 """What a device writes whole or not at all; a sector that was never written reads as zeros."""
+_LENGTH_START, _LENGTH_END, _MAGIC_END = 8, 12, 17
 HOLE_SEARCH_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -60,34 +61,38 @@ class Window:
         return self._chunk
 
 
-def next_sound(segment: Segment, position: int, offset: int, epoch: int) -> int | None:
-    """Return the position of the first sound batch of this or a later epoch after a bad one, found by its looks."""
+def next_sound(segment: Segment, position: int, offset: int) -> int | None:
+    """Return the position of the first sound batch after a bad one, found by the looks of its header."""
     window = Window(segment)
-    pattern = re.compile(
-        re.escape((offset >> 32).to_bytes(4, "big")) + b"(?=.{12}" + bytes([MAGIC]) + b")", re.S
-    )
+    high_bytes = re.escape((offset >> 32).to_bytes(4, "big"))
+    # All of it in the lookahead: matches may overlap, as a batch often ends with zeros and an offset begins with them.
+    pattern = re.compile(b"(?=" + high_bytes + b".{12}" + bytes([MAGIC]) + b")", re.DOTALL)
     position += 1
     while position < segment.size:
         chunk = segment.file.pread(WALK_BYTES + HEADER_BYTES, position)
         for match in pattern.finditer(chunk):
             header = window.sound(position + match.start())
-            if header is not None and header.base_offset > offset and header.leader_epoch >= epoch:
+            if header is not None and header.base_offset > offset:
                 return position + match.start()
         position += WALK_BYTES
     return None
 
 
 def has_hole(segment: Segment, position: int, stop: int, offset: int) -> bool:
-    """Say whether [position, stop) is missing or its part of some sector was never written.
+    """Say whether the bad batch at `position`, with sound ones or the file's end at `stop`, was never written whole.
 
-    Zeros prove that only where a batch with this base offset would have others, so a flipped bit is no hole.
+    Its start is missing, or its part of some sector. Zeros prove that only where this batch would have others, so a
+    flipped bit is no hole.
     """
-    if stop <= position:
+    start = segment.file.pread(_MAGIC_END, position)
+    if stop - position < _MAGIC_END or not any(start[_LENGTH_START:]):
         return True
-    usual_start = offset.to_bytes(8, "big") + max(stop - position, 1).to_bytes(8, "big")[4:]
+    length = int.from_bytes(start[_LENGTH_START:_LENGTH_END], "big") + LENGTH_OVERHEAD
+    end = position + length if position + length <= stop else stop
+    usual_start = offset.to_bytes(8, "big") + bytes(3) + b"\1"
     at = position
-    while at < min(stop, position + HOLE_SEARCH_BYTES):
-        size = min(SECTOR_BYTES - at % SECTOR_BYTES, stop - at)
+    while at < min(end, position + HOLE_SEARCH_BYTES):
+        size = min(SECTOR_BYTES - at % SECTOR_BYTES, end - at)
         piece = segment.file.pread(size, at)
         telling = any(usual_start[:size]) if at == position else size > 1
         if telling and piece.count(0) == len(piece):
@@ -96,19 +101,29 @@ def has_hole(segment: Segment, position: int, stop: int, offset: int) -> bool:
     return False
 
 
+def ends_early(segment: Segment, position: int) -> bool:
+    """Say whether the file ends before the batch at `position` does, by the batch's own length."""
+    try:
+        return read_header(segment.file.pread(HEADER_BYTES, position)).length > segment.size - position
+    except CorruptMessage:
+        return segment.size - position < HEADER_BYTES
+
+
 def first_bad_offset(segment: Segment, offset: int) -> int:
     """Return the offset of the first batch that is not sound, at or after the one that holds `offset`.
 
     The segment's end offset if all are: then its index was at fault.
     """
     window = Window(segment)
-    try:
-        found = segment.locate(offset, cached=False)
-    except CorruptMessage:
-        found = 0, segment.base_offset
-    assert found is not None
-    position, bad = found
+    position, bad = 0, segment.base_offset
+    entry = segment.index.entry_before(offset)
+    if entry is not None:
+        header = window.sound(entry[1])
+        if header is not None and header.last_offset == entry[0]:
+            position, bad = entry[1], header.base_offset
     while position < segment.size and (header := window.sound(position)) is not None:
+        if not segment.follows(header, bad):
+            break
         position, bad = position + header.length, header.end_offset
     return bad
 

@@ -13,17 +13,14 @@ _VERSION = "0"
 class LeaderEpochs:
     """(epoch, start offset) pairs; both grow strictly. Epochs without records may be absent."""
 
-    __slots__ = ("_epochs", "_starts", "changed")
+    __slots__ = ("_epochs", "_starts", "changed", "latest")
 
     def __init__(self) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.changed = False
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, -1 if none."""
-        return self._epochs[-1] if self._epochs else NO_EPOCH
+        self.latest = NO_EPOCH
+        """The newest epoch, -1 if none. An attribute: every append looks at it."""
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -39,7 +36,11 @@ class LeaderEpochs:
         self.truncate(start_offset)
         self._epochs.append(epoch)
         self._starts.append(start_offset)
+        self._set_latest()
         self.changed = True
+
+    def _set_latest(self) -> None:
+        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
 
     def truncate(self, end_offset: int) -> None:
         """Forget the epochs that begin at or after `end_offset`."""
@@ -47,6 +48,7 @@ class LeaderEpochs:
             self._starts.pop()
             self._epochs.pop()
             self.changed = True
+        self._set_latest()
 
     def advance_start(self, start_offset: int) -> None:
         """Forget epochs that end before `start_offset`; the one in force there begins at it."""
@@ -62,6 +64,7 @@ class LeaderEpochs:
         self.changed = self.changed or bool(self._epochs)
         self._epochs.clear()
         self._starts.clear()
+        self._set_latest()
 
     def epoch_at(self, offset: int) -> int:
         """Return the epoch of the record at `offset`, -1 if unknown."""
@@ -98,4 +101,5 @@ class LeaderEpochs:
             raise ValueError("leader epochs do not grow")
         self._epochs = [epoch for epoch, _ in pairs]
         self._starts = [start for _, start in pairs]
+        self._set_latest()
         self.changed = False

@@ -19,7 +19,7 @@ class _Lease:
 
     def __init__(self, file: File) -> None:
         self.file = file
-        self.used = True
+        self.used = False
 
     def __del__(self) -> None:
         self.file.close()
@@ -44,8 +44,11 @@ class PooledFile:
         lease.used = True
         return lease
 
+    # Each call keeps its lease in a variable: a temporary would let go of the descriptor before the call is over.
+
     def pread(self, size: int, position: int) -> bytes:
-        return self._opened().file.pread(size, position)
+        lease = self._opened()
+        return lease.file.pread(size, position)
 
     def pread_cached(self, size: int, position: int) -> Buffer | None:
         lease = self._lease
@@ -62,14 +65,17 @@ class PooledFile:
         return lease.file.pwritev(buffers, position)
 
     def truncate(self, size: int) -> None:
-        self._opened().file.truncate(size)
+        lease = self._opened()
+        lease.file.truncate(size)
 
     def size(self) -> int:
-        return self._opened().file.size()
+        lease = self._opened()
+        return lease.file.size()
 
     def sync(self) -> None:
         if not self._closed:
-            self._opened().file.sync()
+            lease = self._opened()
+            lease.file.sync()
 
     def close(self) -> None:
         self._closed = True

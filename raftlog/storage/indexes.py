@@ -45,6 +45,12 @@ class OffsetIndex:
         found = bisect_right(offsets, max(offset - self.base_offset, 0)) - 1
         return positions[found] if found >= 0 else 0
 
+    def entry_before(self, offset: int) -> tuple[int, int] | None:
+        """Return the last (absolute offset, position) whose batch ends before `offset`."""
+        offsets, positions = self._arrays
+        found = bisect_left(offsets, max(offset - self.base_offset, 0)) - 1
+        return (self.base_offset + offsets[found], positions[found]) if found >= 0 else None
+
     def position_at_most(self, position: int) -> int:
         """Return the largest indexed batch position ≤ `position`; 0 if there is none."""
         positions = self._arrays[1]

@@ -10,6 +10,8 @@ EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 DAMAGE_MARK: Final = "raftlog-damage"
 """Not Kafka's: says that acknowledged records may be missing, see `raftlog.storage.recovery.Damage`."""
+TRUNCATION_MARK: Final = "raftlog-truncated-to"
+"""Not Kafka's: a truncation below a recovery point that the directory's checkpoint may still name."""
 LEFTOVER_SUFFIXES: Final = (".deleted", ".cleaned", ".swap", ".tmp")
 OFFSET_DIGITS: Final = 20
 

@@ -22,8 +22,6 @@ from raftlog.records.header import (
     STAMP,
     STAMP_BYTES,
     BatchHeader,
-    check_crc,
-    iter_headers,
     stamp_append_time,
 )
 from raftlog.storage import damage as damages
@@ -31,8 +29,9 @@ from raftlog.storage import recovery, retention, snapshots, timestamps
 from raftlog.storage.damage import Damage
 from raftlog.storage.flush import FlushTicket, Unflushed
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
-from raftlog.storage.layout import EPOCH_CHECKPOINT, PARTITION_METADATA
+from raftlog.storage.layout import EPOCH_CHECKPOINT, PARTITION_METADATA, TRUNCATION_MARK
 from raftlog.storage.recovery import Contents
+from raftlog.storage.replicated import sound_batches
 from raftlog.storage.retention import Condemned
 from raftlog.storage.segment import Segment
 
@@ -69,6 +68,8 @@ class Log:
         self._aborted = contents.aborted
         self.damage: Damage | None = contents.damage
         """Where records that may have been acknowledged are missing or bad: such a replica must not lead."""
+        self._uncut_from: int | None = None
+        """Where damage that a reader found begins, until `cut_damage`; what recovery found is cut already."""
         self.topic_id: UUID | None = contents.topic_id
         self.log_start_offset = self._segments[0].base_offset
         self.log_end_offset = self._active.end_offset
@@ -80,8 +81,9 @@ class Log:
         for segment in self._segments[:-1]:
             if segment.end_offset > self.recovery_point:
                 self._unflushed.rolled(segment)
-        self._active.dirty |= self.log_end_offset > self.recovery_point
         self._snapshot_offset = contents.snapshot_offset
+        self._checkpoints_to_unmark = 2 if contents.truncated else 0
+        """The mark of a truncation is needed until the recovery point that follows it was written."""
         self._condemned = Condemned(disk)
         self.config = config
 
@@ -202,13 +204,13 @@ class Log:
         if leader_epoch > self._epochs.latest:
             self._epochs.note(leader_epoch, base_offset)
         if producer_id >= 0:
-            self._record_producer(header, batch, base_offset, timestamp)
+            if header.attributes & CONTROL_BIT:
+                self._end_transaction(header, batch, base_offset)
+            else:
+                self._producers.record(header, base_offset, timestamp)
         return _new_tuple(Appended, (base_offset, end_offset, append_time, self.log_start_offset, False))
 
-    def _record_producer(self, header: BatchHeader, batch: Buffer, base_offset: int, timestamp: int) -> None:
-        if not header.attributes & CONTROL_BIT:
-            self._producers.record(header, base_offset, timestamp)
-            return
+    def _end_transaction(self, header: BatchHeader, batch: Buffer, base_offset: int) -> None:
         marker = read_end_marker(batch)
         ended = None if marker is None else self._producers.end_transaction(header, marker, base_offset)
         if ended is not None:
@@ -220,14 +222,14 @@ class Log:
         A batch cut off at the end is left out. CorruptMessage, with nothing of that batch or after it written, where a
         CRC fails, an offset does not follow the log's end, or a leader epoch goes back.
         """
-        self._cut_found_damage()
+        self.cut_damage()
         view = memoryview(records)
         run: list[BatchHeader] = []
         run_start = run_end = 0
         refused: CorruptMessage | None = None
+        batches = sound_batches(view, end_offset=self.log_end_offset, epoch=self._epochs.latest)
         try:
-            for position, header in iter_headers(view):
-                self._check_replicated(view, position, header, run)
+            for position, header in batches:
                 if self._wants_roll(self._active.size + position - run_start, header):
                     self._append_run(view[run_start:position], run)
                     run, run_start = [], position
@@ -243,19 +245,6 @@ class Log:
             self.accept_damage()
         return self.log_end_offset
 
-    def _check_replicated(
-        self, view: memoryview, position: int, header: BatchHeader, run: list[BatchHeader]
-    ) -> None:
-        check_crc(view, position, header)
-        if run:
-            expected, epoch = run[-1].end_offset, run[-1].leader_epoch
-        else:
-            expected, epoch = self.log_end_offset, self._epochs.latest
-        if header.base_offset != expected or header.last_offset_delta < 0:
-            raise CorruptMessage(f"batch at offset {header.base_offset} does not follow {expected}")
-        if header.leader_epoch < epoch:
-            raise CorruptMessage(f"leader epoch goes back from {epoch} to {header.leader_epoch}")
-
     def _append_run(self, run: memoryview, headers: list[BatchHeader]) -> None:
         if not headers:
             return
@@ -266,8 +255,10 @@ class Log:
             if header.leader_epoch > self._epochs.latest:
                 self._epochs.note(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                batch = run[position : position + header.length]
-                self._record_producer(header, batch, header.base_offset, header.max_timestamp)
+                if header.attributes & CONTROL_BIT:
+                    self._end_transaction(header, run[position:], header.base_offset)
+                else:
+                    self._producers.record(header, header.base_offset, header.max_timestamp)
             position += header.length
 
     # -- rolling -------------------------------------------------------------------------------------------------
@@ -319,8 +310,8 @@ class Log:
         log_end = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end:
             raise OffsetOutOfRange(f"offset {offset} is not in [{self.log_start_offset}, {log_end}]")
-        if self.damage is not None:
-            log_end = self._sound_end(offset)
+        if self._uncut_from is not None:
+            log_end = self._sound_end(offset, self._uncut_from)
         end_offset = min(end_offset, log_end)
         if offset >= end_offset:
             return b""
@@ -342,7 +333,7 @@ class Log:
                     return None
                 raise CorruptMessage(f"{segment.path}.log is shorter than it was")
             if start < segment.trusted_from:
-                segment.verify(chunk, start)
+                segment.verify(chunk, start, offset)
         except CorruptMessage:
             if self._find_damage(segment, offset):
                 raise
@@ -351,11 +342,10 @@ class Log:
             segment.remember(following, stop)
         return chunk
 
-    def _sound_end(self, offset: int) -> int:
-        assert self.damage is not None
-        if offset >= self.damage.offset and offset < self.log_end_offset:
-            raise KafkaStorageError(f"the log is damaged from offset {self.damage.offset} on")
-        return min(self.log_end_offset, self.damage.offset)
+    def _sound_end(self, offset: int, uncut_from: int) -> int:
+        if uncut_from <= offset < self.log_end_offset:
+            raise KafkaStorageError(f"the log is damaged from offset {uncut_from} on")
+        return uncut_from
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
@@ -364,24 +354,26 @@ class Log:
         if bad >= end_offset:
             segment.rebuild_indexes()
             return False
-        if self.damage is None or bad < self.damage.offset:
-            self.damage = Damage(bad, self.log_end_offset)
+        if self._uncut_from is None or bad < self._uncut_from:
+            self._uncut_from = bad
+            self.damage = damages.merge(self.damage, Damage(bad, self.log_end_offset))
         return True
 
     # -- shrinking -----------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
-        """Cut every batch that reaches `offset` or beyond; returns the new log end offset. May wait for the disk."""
-        self._cut_found_damage()
-        if offset >= self.log_end_offset:
-            return self.log_end_offset
+        """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset."""
+        self.cut_damage()
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return offset
+        if offset >= self.log_end_offset:
+            return self.log_end_offset
         keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
         if self._segments[keep - 1].base_offset == offset:
             keep -= 1
         self._drop_segments(keep, len(self._segments))
+        self._disk.sync_dir(self.directory)
         self._active = self._segments[-1]
         found = self._active.locate(offset, cached=False)
         assert found is not None
@@ -391,9 +383,17 @@ class Log:
         return self.log_end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and begin anew at `offset`. OSError leaves a log that must go offline."""
+        """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline.
+
+        The leader epochs go too, and before the records: what comes next may be of an older one.
+        """
+        self._epochs.clear()
+        if self._disk.exists(f"{self.directory}/{EPOCH_CHECKPOINT}"):
+            self._disk.remove(f"{self.directory}/{EPOCH_CHECKPOINT}")
+            self._disk.sync_dir(self.directory)
         self._drop_segments(0, len(self._segments))
         segment = Segment(self._disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
+        self._disk.sync_dir(self.directory)
         self._segments = [segment]
         self._active = segment
         self._configure_active()
@@ -407,7 +407,8 @@ class Log:
         self._segments = self._segments[:first] + self._segments[stop:]
         self._unflushed.dropped(dropped)
         self._unflushed.directories.add(self.directory)
-        for segment in dropped:
+        # From the outside in, so that a crash half-way leaves one stretch of offsets.
+        for segment in dropped if first == 0 < len(self._segments) else reversed(dropped):
             paths = segment.rename_away(suffix)
             if suffix == ".deleted":
                 self._condemned.add(paths)
@@ -415,7 +416,10 @@ class Log:
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
         self._unflushed.truncate(end_offset)
-        self.recovery_point = min(self.recovery_point, end_offset)
+        if end_offset < self.recovery_point:
+            self.recovery_point = end_offset
+            recovery.mark_truncation(self._disk, self.directory, end_offset)
+            self._checkpoints_to_unmark = 2
         self._epochs.truncate(end_offset)
         snapshots.remove_after(self._disk, self.directory, end_offset)
         self._aborted.truncate(end_offset)
@@ -460,17 +464,19 @@ class Log:
     # -- damage --------------------------------------------------------------------------------------------------
 
     def cut_damage(self) -> None:
-        """Set what lies from the damage on aside (`.damaged` files) and cut it off, so that a follower can refetch it.
+        """Set damage that a reader found aside (`.damaged` files) and cut it off, so that a follower can refetch it.
 
-        The mark stays, over restarts too, until the log reaches its former end or `accept_damage`.
+        Nothing happens if there is none to cut. The mark stays, over restarts too, until the log reaches its former
+        end or `accept_damage`.
         """
+        offset, self._uncut_from = self._uncut_from, None
+        if offset is None:
+            return
         assert self.damage is not None
-        offset = self.damage.offset
         damages.mark(self._disk, self.directory, self.damage)
         keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
-        if keep > 1 and self._segments[keep - 1].base_offset == offset:
-            keep -= 1
         self._drop_segments(keep, len(self._segments), suffix=".damaged")
+        self._disk.sync_dir(self.directory)
         self._active = self._segments[-1]
         position = damages.position_after(self._active, offset)
         damages.set_aside(self._disk, self._active, position, offset)
@@ -478,12 +484,9 @@ class Log:
         self._configure_active()
         self._forget_beyond(offset)
 
-    def _cut_found_damage(self) -> None:
-        if self.damage is not None and self.log_end_offset > self.damage.offset:
-            self.cut_damage()
-
     def accept_damage(self) -> None:
         """Take the log as it is: the replica has caught up with its leader, or an unclean election chose it."""
+        self.cut_damage()
         self.damage = None
         damages.unmark(self._disk, self.directory)
 
@@ -566,13 +569,16 @@ class Log:
             self._epochs.changed = False
         self._save_producers()
         self.recovery_point = self.flushed_end_offset
+        if self._checkpoints_to_unmark:
+            self._checkpoints_to_unmark -= 1
+            if not self._checkpoints_to_unmark:
+                self._disk.remove(f"{self.directory}/{TRUNCATION_MARK}")
         return self.recovery_point
 
     def close(self, *, clean: bool) -> None:
         """Close all files; `clean` first makes everything durable, so that the next start can trust it."""
         if clean:
             self._active.save_indexes(final=True)
-            self._unflushed.paths += self._active.index_paths
             self.flush()
             self.checkpoint()
         for segment in self._segments:

@@ -15,15 +15,26 @@ from uuid import UUID
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage, InconsistentTopicId
 from raftlog.base.log import get_logger
-from raftlog.records.header import HEADER_BYTES, BatchHeader, read_header
+from raftlog.records.header import BatchHeader
 from raftlog.storage import snapshots
-from raftlog.storage.damage import Damage, Window, has_hole, mark, merge, next_sound, read_mark, set_aside
+from raftlog.storage.damage import (
+    Damage,
+    Window,
+    ends_early,
+    has_hole,
+    mark,
+    merge,
+    next_sound,
+    read_mark,
+    set_aside,
+)
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
 from raftlog.storage.layout import (
     EPOCH_CHECKPOINT,
     LEFTOVER_SUFFIXES,
     PARTITION_METADATA,
+    TRUNCATION_MARK,
     decode_partition_metadata,
     encode_partition_metadata,
     numbered,
@@ -50,6 +61,7 @@ class Contents:
     snapshot_offset: int = -1
     damage: Damage | None = None
     topic_id: UUID | None = None
+    truncated: bool = False
     unsynced_directories: set[str] = field(default_factory=set)
 
 
@@ -66,7 +78,6 @@ def load(
 
     Raises InconsistentTopicId if the folder is another topic's.
     """
-    fresh = not disk.exists(directory)
     disk.mkdir(directory)
     names = _without_leftovers(disk, directory)
     topic_id = _identify(disk, directory, topic_id)
@@ -74,15 +85,24 @@ def load(
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms) for base in bases or [0]
     ]
+    gaps = "compact" in config.cleanup_policy
     for segment in segments:
         segment.index_interval_bytes = config.index_interval_bytes
+        segment.gaps = gaps
     contents = Contents(segments, 0, topic_id=topic_id, damage=read_mark(disk, directory))
-    if fresh or not bases:
+    if recovery_point is not None or not bases:
+        # A killed process may have left unsynced bytes, names and truncations behind.
+        contents.segments[-1].dirty = True
         contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
+    truncated_to = _read_truncation(disk, directory)
+    if truncated_to is not None:
+        contents.truncated = True
+        recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs)
-    _Recovery(disk, directory, contents, gaps="compact" in config.cleanup_policy).run(recovery_point)
+    _Recovery(disk, directory, contents, gaps=gaps).run(recovery_point)
     end_offset = contents.segments[-1].end_offset
     contents.epochs.truncate(end_offset)
+    snapshots.remove_after(disk, directory, end_offset)
     if rebuild_epochs:
         _rebuild_epochs(contents)
     contents.aborted.load(disk, contents.segments, end_offset)
@@ -125,6 +145,16 @@ def _load_epochs(disk: Disk, directory: str, epochs: LeaderEpochs) -> bool:
     return True
 
 
+def mark_truncation(disk: Disk, directory: str, end_offset: int) -> None:
+    """Write durably that what a recovery point beyond `end_offset` claims was cut on purpose."""
+    disk.write_file(f"{directory}/{TRUNCATION_MARK}", f"0\n{end_offset}\n".encode())
+
+
+def _read_truncation(disk: Disk, directory: str) -> int | None:
+    path = f"{directory}/{TRUNCATION_MARK}"
+    return int(disk.read_file(path).split(b"\n")[1]) if disk.exists(path) else None
+
+
 def _rebuild_epochs(contents: Contents) -> None:
     contents.epochs.clear()
     for segment in contents.segments:
@@ -159,6 +189,8 @@ class _Recovery:
             self._contents.epochs.truncate(begin[1])  # the walk finds them again
             position, offset = self._walk(segment, *begin)
             segment.verified = (begin[0], position)
+            if number + 1 < len(segments):
+                segment.save_indexes(final=True)
             following_base = segments[number + 1].base_offset if number + 1 < len(segments) else offset
             if position < segment.size or (offset != following_base and not self._gaps):
                 self._cut(number, position, offset)
@@ -169,25 +201,19 @@ class _Recovery:
     def _begin(self, segment: Segment, recovery_point: int | None) -> tuple[int, int]:
         try:
             segment.load_time_index()
-            if recovery_point is not None:
-                found = segment.locate(recovery_point, cached=False)
-                assert found is not None
-                if found[0] < segment.size:
-                    return self._checked(segment, *found)
-            position = segment.index.position_at_most(segment.size - 1)
-            if position:
-                header = read_header(segment.file.pread(HEADER_BYTES, position))
-                return self._checked(segment, position, header.base_offset)
+            entry = segment.index.entry_before(
+                segment.end_offset if recovery_point is None else recovery_point
+            )
         except CorruptMessage:
             _log.info("index_rebuilt", path=segment.path)
-        return 0, segment.base_offset
-
-    def _checked(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
-        """Return the boundary if a sound batch is there; an index that outlived a truncation may lie."""
+            entry = None
+        if entry is None:
+            return 0, segment.base_offset
+        last_offset, position = entry
         header = Window(segment).sound(position)
-        if header is None or header.base_offset != offset:
-            raise CorruptMessage("the index does not fit the log")
-        return position, offset
+        if header is None or header.last_offset != last_offset:
+            return 0, segment.base_offset
+        return position, header.base_offset
 
     def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
         """Take in sound batches; returns where they end."""
@@ -195,7 +221,7 @@ class _Recovery:
         window = Window(segment)
         while position < segment.size:
             header = window.sound(position)
-            if header is None or not self._follows(header, offset):
+            if header is None or not self._follows(segment, header, offset):
                 break
             segment.absorb(position, header)
             epochs.note(header.leader_epoch, header.base_offset)
@@ -203,11 +229,11 @@ class _Recovery:
             offset = header.end_offset
         return position, offset
 
-    def _follows(self, header: BatchHeader, offset: int) -> bool:
-        """Hold a batch to its place; an older epoch's batch is what a truncation that got lost left behind."""
+    def _follows(self, segment: Segment, header: BatchHeader, offset: int) -> bool:
+        """Hold a batch to its place: offsets and leader epochs lie outside the CRC."""
         if header.leader_epoch < self._contents.epochs.latest:
             return False
-        return header.base_offset == offset or (self._gaps and header.base_offset > offset)
+        return segment.follows(header, offset)
 
     def _cut(self, number: int, position: int, offset: int) -> None:
         segment, later = self._segments[number], self._segments[number + 1 :]
@@ -218,9 +244,9 @@ class _Recovery:
             self._contents.damage = merge(self._contents.damage, Damage(offset, until))
             mark(self._disk, self._directory, self._contents.damage)
             set_aside(self._disk, segment, position, offset)
-        event = "log_damage_set_aside" if damaged else "log_tail_cut"
-        _log.warning(event, directory=self._directory, offset=offset, cut_bytes=cut_bytes)
-        for each in later:
+        say, event = (_log.error, "log_damage_set_aside") if damaged else (_log.warning, "log_tail_cut")
+        say(event, directory=self._directory, offset=offset, cut_bytes=cut_bytes)
+        for each in reversed(later):
             each.close()
             paths = each.rename_away(".damaged" if damaged else ".deleted")
             if not damaged:
@@ -234,13 +260,12 @@ class _Recovery:
         self, segment: Segment, later: list[Segment], position: int, offset: int
     ) -> int | None:
         """Return the end of what may have been acknowledged after a bad batch; None if it is a torn tail."""
-        epoch = self._contents.epochs.epoch_at(offset - 1)
-        following = next_sound(segment, position, offset, epoch)
-        sound_later = [each for each in later if _begins_soundly(each, epoch)]
+        following = next_sound(segment, position, offset)
+        sound_later = [each for each in later if each.size and Window(each).sound(0) is not None]
         if following is None and not sound_later:
             return None
         stop = segment.size if following is None else following
-        if has_hole(segment, position, stop, offset):
+        if has_hole(segment, position, stop, offset) or (following is None and ends_early(segment, position)):
             return None
         end = offset
         last, begin = (sound_later[-1], 0) if sound_later else (segment, stop)
@@ -256,8 +281,3 @@ class _Recovery:
             self._contents.damage = merge(self._contents.damage, Damage(end_offset, recovery_point))
             mark(self._disk, self._directory, self._contents.damage)
             _log.error("flushed_records_missing", directory=self._directory, offset=end_offset)
-
-
-def _begins_soundly(segment: Segment, epoch: int) -> bool:
-    header = Window(segment).sound(0) if segment.size else None
-    return header is not None and header.leader_epoch >= epoch

@@ -12,7 +12,7 @@ from typing import Final
 
 from raftlog.base.disk import Buffer, Disk
 from raftlog.base.errors import CorruptMessage
-from raftlog.base.types import NO_TIMESTAMP
+from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
 from raftlog.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 
@@ -51,6 +51,7 @@ class Segment:
         "file",
         "first_timestamp",
         "full",
+        "gaps",
         "index",
         "index_interval_bytes",
         "max_timestamp",
@@ -88,6 +89,8 @@ class Segment:
         self.roll_ms = 0
         self.roll_after_ms = NEVER_MS
         """A batch with a later timestamp belongs in the next segment."""
+        self.gaps = False
+        """Whether compaction may have taken batches out, so that offsets need not follow each other."""
         self.dirty = create
         self.trusted_from = self.size
         """Bytes from here on were written by this process; those before are checked when first read."""
@@ -280,8 +283,12 @@ class Segment:
             yield position, header
             position += header.length
 
-    def verify(self, chunk: Buffer, start: int) -> None:
-        """Check the CRCs of whole batches read at `start`, unless this process wrote or checked them before.
+    def follows(self, header: BatchHeader, offset: int) -> bool:
+        """Say whether a batch may come next at `offset`: the base offset lies outside the CRC."""
+        return header.base_offset == offset or (self.gaps and offset < header.base_offset < self.end_offset)
+
+    def verify(self, chunk: Buffer, start: int, offset: int) -> None:
+        """Check whole batches read at `start` for `offset`, unless this process wrote or checked them before.
 
         One contiguous checked stretch is remembered, so readers that follow each other pay once. CorruptMessage.
         """
@@ -289,10 +296,14 @@ class Segment:
         first, last = self.verified
         if start >= first and end <= last:
             return
-        position = 0
+        position, expected = 0, NO_OFFSET
         while start + position < end:
             header = read_header(chunk, position)
             check_crc(chunk, position, header)
+            sound = header.base_offset <= offset if position == 0 else self.follows(header, expected)
+            if not (sound or self.gaps):
+                raise CorruptMessage(f"a batch at offset {header.base_offset} is not where it belongs")
+            expected = header.end_offset
             position += header.length
         end = start + position
         self.verified = (
@@ -323,7 +334,7 @@ class Segment:
         """Say whether the last entry points to a batch that ends with its offset: it may be older than the log."""
         last = index.last()
         if last is None:
-            return True
+            return self.size <= SCAN_BYTES or self._disk.exists(self.path + ".index")
         offset, position = last
         header = self.file.pread(HEADER_BYTES, position)
         if len(header) < HEADER_BYTES:
@@ -339,7 +350,8 @@ class Segment:
         if self._time_indexed:
             return
         index = TimeIndex(self.base_offset)
-        if not index.decode(self._read_index(".timeindex", cached=False) or b"", self.end_offset):
+        sound = index.decode(self._read_index(".timeindex", cached=False) or b"", self.end_offset)
+        if not sound or (self.size and not len(index)):
             self.rebuild_indexes()
             return
         self.time_index = index
@@ -374,7 +386,11 @@ class Segment:
         self._indexed = self._time_indexed = True
         self.max_timestamp = self.first_timestamp = NO_TIMESTAMP
         self._bytes_since_index = 0
+        offset = self.base_offset
         for position, header in self.headers(0):
+            if not self.follows(header, offset):
+                raise CorruptMessage(f"the batch at offset {header.base_offset} does not follow {offset}")
+            offset = header.end_offset
             self.absorb(position, header)
 
     def absorb(self, position: int, header: BatchHeader) -> None:
@@ -389,22 +405,25 @@ class Segment:
             self._index_batch(last_offset, position)
         self._bytes_since_index += header.length
 
-    def save_indexes(self, *, final: bool = False) -> None:
+    def save_indexes(self, *, final: bool = False, sync: bool = False) -> None:
         """Write index entries that are not in the files yet; `final` also ends the time index with the maximum."""
         if not (self._indexed and self._time_indexed):
             return
         if final:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
         offsets_saved, times_saved = self._saved
-        self._extend(".index", self.index.encode(offsets_saved), offsets_saved * OFFSET_ENTRY_BYTES)
-        self._extend(".timeindex", self.time_index.encode(times_saved), times_saved * TIME_ENTRY_BYTES)
+        offsets, times = self.index.encode(offsets_saved), self.time_index.encode(times_saved)
+        self._extend(".index", offsets, offsets_saved * OFFSET_ENTRY_BYTES, sync=sync)
+        self._extend(".timeindex", times, times_saved * TIME_ENTRY_BYTES, sync=sync)
         self._saved = (len(self.index), len(self.time_index))
 
-    def _extend(self, suffix: str, entries: bytes, position: int) -> None:
+    def _extend(self, suffix: str, entries: bytes, position: int, *, sync: bool) -> None:
         file = self._disk.open(self.path + suffix, create=True)
         try:
             file.truncate(position)
             file.pwritev([entries], position)
+            if sync:
+                file.sync()
         finally:
             file.close()
 
@@ -417,7 +436,10 @@ class Segment:
     # -- shrinking -----------------------------------------------------------------------------------------------
 
     def truncate(self, position: int, end_offset: int) -> None:
-        """Cut the file at a batch boundary; `end_offset` is the next offset then. May wait for the disk."""
+        """Cut the file at a batch boundary, durably; `end_offset` is the next offset then.
+
+        At once, since later batches over a cut that a power loss undoes would leave a mixture of both.
+        """
         self.load_time_index()
         self.boundaries = {}
         self.index.truncate(position)
@@ -428,7 +450,9 @@ class Segment:
         self.file.truncate(position)
         self.trusted_from = min(self.trusted_from, position)
         self.verified = (self.verified[0], min(self.verified[1], position))
-        self.dirty = True
+        self.file.sync()
+        self.dirty = False
+        self.save_indexes(sync=True)
         self.restore_tail()
 
     def start_recovery(self, position: int, offset: int) -> None:
@@ -468,7 +492,7 @@ class Segment:
     def rename_away(self, suffix: str) -> list[str]:
         """Rename the segment's files so that no start finds them; returns the new paths. The file stays open."""
         moved = []
-        for kind in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
+        for kind in (".index", ".timeindex", ".txnindex", ".snapshot", ".log"):
             if self._disk.exists(self.path + kind):
                 self._disk.rename(self.path + kind, self.path + kind + suffix)
                 moved.append(self.path + kind + suffix)

@@ -95,7 +95,9 @@ def remove(disk: Disk, directory: str, offset: int) -> None:
 
 
 def remove_after(disk: Disk, directory: str, end_offset: int) -> None:
-    """Remove the snapshots of a log's cut off end."""
-    for offset in numbered(disk.listdir(directory), ".snapshot"):
-        if offset > end_offset:
-            disk.remove(snapshot_path(directory, offset))
+    """Remove the snapshots of a log's cut off end, durably: the log may grow to their offset with other batches."""
+    stale = [offset for offset in numbered(disk.listdir(directory), ".snapshot") if offset > end_offset]
+    for offset in stale:
+        disk.remove(snapshot_path(directory, offset))
+    if stale:
+        disk.sync_dir(directory)

@@ -37,18 +37,28 @@ def first_at_or_after(segments: list[Segment], timestamp: int, start_offset: int
 
 def latest(segments: list[Segment], start_offset: int) -> Found | None:
     """Return the first record with the largest timestamp at or after `start_offset` (KIP-734)."""
+    newest: Found | None = None
     for segment in segments:
         segment.load_time_index()
-    live = [segment for segment in segments if segment.end_offset > start_offset and segment.size]
-    if not live:
-        return None
-    segment = max(live, key=lambda each: each.max_timestamp)
-    found = segment.locate(max(segment.max_timestamp_offset, start_offset), cached=False)
-    assert found is not None
-    position, header = next(segment.headers(found[0]))
-    records = [each for each in _records(segment, position, header) if each.offset >= start_offset]
-    newest = max(records, key=lambda each: each.timestamp)
-    return Found(newest.offset, newest.timestamp, header.leader_epoch)
+        if segment.end_offset <= start_offset or (newest and segment.max_timestamp <= newest.timestamp):
+            continue
+        whole = segment.base_offset >= start_offset
+        found = segment.locate(segment.max_timestamp_offset if whole else start_offset, cached=False)
+        assert found is not None
+        for position, header in segment.headers(found[0]):
+            if newest is None or header.max_timestamp > newest.timestamp:
+                live = [each for each in _records(segment, position, header) if each.offset >= start_offset]
+                newest = _newest_of(live, header.leader_epoch, newest)
+            if whole:
+                break  # the time index names the batch
+    return newest
+
+
+def _newest_of(records: list[Record], epoch: int, newest: Found | None) -> Found | None:
+    for record in records:
+        if newest is None or record.timestamp > newest.timestamp:
+            newest = Found(record.offset, record.timestamp, epoch)
+    return newest
 
 
 def _records(segment: Segment, position: int, header: BatchHeader) -> list[Record]:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from raftlog.testing.ports import LOOPBACK, HeldPorts
-from raftlog.testing.probe import ClusterView, find_controller, view_cluster
+from raftlog.testing.probe import ClusterView, PartitionView, find_controller, view_cluster, view_topic
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
@@ -223,6 +223,15 @@ class Cluster:
     def view(self, node_id: int) -> ClusterView:
         """Return how a node sees the cluster. Raises OSError while it does not answer."""
         return view_cluster(LOOPBACK, self.nodes[node_id].port)
+
+    def partitions(self, topic: str) -> dict[int, PartitionView]:
+        """Return a topic's partitions as the first answering node sees them; empty while none answers."""
+        for node_id in sorted(self.running_ids()):
+            try:
+                return view_topic(LOOPBACK, self.nodes[node_id].port, topic)
+            except OSError:
+                continue
+        return {}
 
     def controller_id(self) -> int | None:
         """Return the active controller as the first answering node knows it, or None."""

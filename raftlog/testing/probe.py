@@ -1,15 +1,19 @@
-"""A few bytes of the Kafka protocol by hand: enough to ask any node who is there and who controls.
+"""A few bytes of the Kafka protocol by hand: enough to ask any node who is there, who controls and who leads what.
 
-Knows two requests (Metadata v1, DescribeQuorum v0) so that a start-up can be timed without loading a client library.
+Knows three requests (Metadata v1, DescribeQuorum v0, ElectLeaders v1), so that a start-up can be timed without loading
+a client library, and a node asked without a client's opinion of which one to ask.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
-_METADATA, _DESCRIBE_QUORUM = 3, 55
+_METADATA, _ELECT_LEADERS, _DESCRIBE_QUORUM = 3, 43, 55
+_PREFERRED = 0
+_ALL = -1
 _LARGEST_ANSWER = 16 << 20
 _QUORUM_TOPIC = b"__cluster_metadata"
 
@@ -19,6 +23,14 @@ class ClusterView(NamedTuple):
 
     broker_ids: frozenset[int]
     controller_id: int
+
+
+class PartitionView(NamedTuple):
+    """What one node says of a partition; leader -1: none."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
 
 
 class _Reader:
@@ -39,6 +51,9 @@ class _Reader:
     def skip_string(self) -> None:
         self.skip(self.take("h"))
 
+    def ints(self) -> tuple[int, ...]:
+        return tuple(self.take("i") for _ in range(self.take("i")))
+
     def varint(self) -> int:
         value = shift = 0
         while True:
@@ -58,13 +73,39 @@ class _Reader:
 def view_cluster(host: str, port: int, *, timeout_s: float = 1.0) -> ClusterView:
     """Ask a node for its cluster. Raises OSError while it does not answer."""
     answer = _ask(host, port, _METADATA, version=1, body=struct.pack(">i", 0), timeout_s=timeout_s)
-    brokers = set()
+    return ClusterView(frozenset(_take_brokers(answer)), answer.take("i"))
+
+
+def _take_brokers(answer: _Reader) -> Iterator[int]:
     for _ in range(answer.take("i")):
-        brokers.add(answer.take("i"))
+        yield answer.take("i")
         answer.skip_string()
         answer.skip(4)
         answer.skip_string()
-    return ClusterView(frozenset(brokers), answer.take("i"))
+
+
+def view_topic(host: str, port: int, topic: str, *, timeout_s: float = 1.0) -> dict[int, PartitionView]:
+    """Ask a node for a topic's partitions; empty when it knows none. Raises OSError while it does not answer."""
+    name = topic.encode()
+    body = struct.pack(f">ih{len(name)}s", 1, len(name), name)
+    answer = _ask(host, port, _METADATA, version=1, body=body, timeout_s=timeout_s)
+    for _ in _take_brokers(answer):
+        pass
+    answer.skip(4 + 4 + 2)  # controller, one topic, its error
+    answer.skip_string()
+    answer.skip(1)
+    partitions = {}
+    for _ in range(answer.take("i")):
+        answer.skip(2)
+        index = answer.take("i")
+        partitions[index] = PartitionView(answer.take("i"), answer.ints(), answer.ints())
+    return partitions
+
+
+def elect_preferred_leaders(host: str, port: int, *, timeout_s: float = 5.0) -> None:
+    """Have every partition led by its first replica where that is in sync. Raises OSError when nobody answers."""
+    body = struct.pack(">bii", _PREFERRED, _ALL, int(timeout_s * 1000))
+    _ask(host, port, _ELECT_LEADERS, version=1, body=body, timeout_s=timeout_s)
 
 
 def find_controller(host: str, port: int, *, timeout_s: float = 1.0) -> int:

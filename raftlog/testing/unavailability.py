@@ -1,4 +1,4 @@
-"""How long does a partition take no acks=all record around a fault? One closed loop per partition, one record in flight.
+"""How long does a partition take no acks=all record around a fault? A closed loop each, one record in flight.
 
 The clock starts at the last acknowledgement before the fault and stops at the first one after it, per partition, so a
 partition that stalled without an error counts as well.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 QUICK_CLIENT = {
     "retry.backoff.ms": 20,
@@ -71,9 +72,9 @@ class UnavailabilityMeter:
             time.sleep(0.005)
         return False
 
-    def longest_gap(self, started: float, ended: float) -> list[float]:
-        """Seconds, per partition: the longest time between two acknowledgements that overlaps [started, ended]."""
-        return [_longest_gap(times, started, ended) for times in self._acked_at]
+    def longest_gaps(self, started: float, ended: float) -> list[Gap]:
+        """Return, per partition, the longest time between two acknowledgements that overlaps [started, ended]."""
+        return [longest_gap(times, started, ended) for times in self._acked_at]
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -96,12 +97,26 @@ class UnavailabilityMeter:
         self._producer.produce(self._topic, b"beat", partition=partition, on_delivery=delivered)
 
 
-def _longest_gap(times: list[float], started: float, ended: float) -> float:
-    longest, before = 0.0, None
+class Gap(NamedTuple):
+    """A time without an acknowledgement; the moment at which it ended."""
+
+    seconds: float
+    ended_at: float
+
+
+def longest_gap(times: Sequence[float], started: float, ended: float) -> Gap:
+    """Return the longest time between two acknowledgements (moments, ascending) that overlaps [started, ended].
+
+    What has not been acknowledged by `ended` counts up to there.
+    """
+    longest = Gap(0.0, started)
+    before: float | None = None
     for acked_at in times:
-        if before is not None and acked_at >= started and before <= ended:
-            longest = max(longest, acked_at - before)
+        if before is not None and before > ended:
+            return longest
+        if before is not None and acked_at >= started:
+            longest = max(longest, Gap(acked_at - before, acked_at))
         before = acked_at
     if before is None or before < ended:
-        longest = max(longest, ended - max(before or started, started))
+        longest = max(longest, Gap(ended - (started if before is None else before), ended))
     return longest

@@ -39,11 +39,10 @@ class Clock:
 
 
 class Timer:
+    """Like uvloop's handle for a time that is past, it cannot say `when`."""
+
     def __init__(self, at: float, callback: Callable[[], object]) -> None:
         self.at, self.callback, self.cancelled = at, callback, False
-
-    def when(self) -> float:
-        return self.at
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -65,6 +65,7 @@ class World:
 
     def __init__(self) -> None:
         self.leader = Leader()
+        self.lost: list[int] = []
         self.registered = registrations((1, 2))
         self.node = Node(2, self.registered)
         self.partition = self.node.partition
@@ -86,10 +87,12 @@ class World:
         self.leader.on_lost = on_lost
         return self.leader
 
-    def when_flushed(self, partition: Partition, then: Callable[[], None]) -> bool:
+    def leader_lost(self, leader: int) -> None:
+        self.lost.append(leader)
+
+    def flush(self) -> Any:
         self.node.host.flush()
-        asyncio.get_running_loop().call_soon(then)
-        return True
+        return None
 
 
 @asynccontextmanager
@@ -234,6 +237,19 @@ async def test_a_lost_connection_is_made_again() -> None:
         while it.leader.connections < 2 or it.leader.asked[-1][1].session_id:
             await asyncio.sleep(0.001)
         assert (it.leader.asked[-1][1].session_id, it.leader.questions()) == (0, {0: (0, 0)})
+        assert it.lost == [1]
+
+
+async def test_hanging_up_ourselves_is_no_loss_of_the_leader() -> None:
+    """Only a connection that the leader's side ended says something of the leader."""
+    async with world() as it:
+        it.fetcher.follow(it.partition)
+        await turns()
+        it.leader.answer()
+        it.fetcher.reconnect()
+        while it.leader.connections < 2:
+            await asyncio.sleep(0.001)
+        assert it.lost == []
 
 
 async def test_a_diverging_log_is_cut_and_asked_for_again() -> None:

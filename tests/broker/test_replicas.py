@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.broker.world import World, play, until
@@ -76,6 +78,28 @@ def test_a_killed_follower_leaves_and_joins_the_isr() -> None:
     play(story)
 
 
+def test_a_killed_leader_is_lost_to_its_followers_and_found_when_it_is_back() -> None:
+    """Its connections break at once, long before the metadata says so; a stop of our own is no loss."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        heard: list[tuple[str, int]] = []
+        peers = world[2].replicas.peers
+        peers.on_leader_lost = lambda leader: heard.append(("lost", leader))
+        peers.on_leader_found = lambda leader: heard.append(("found", leader))
+        world[2].host.call(peers.reconnect_all)
+        await world.pass_time(0.5)
+        assert heard == [("found", 1)]
+        world[1].host.crash()
+        await world.pass_time(0.1)
+        assert heard[1:] == [("lost", 1)]
+        await world.start(1)
+        await until(lambda: heard[1:] == [("lost", 1), ("found", 1)])
+
+    play(story)
+
+
 def test_a_proposal_goes_on_until_a_controller_answers() -> None:
     """No majority: nothing is half done; when it returns, the ISR changes."""
 
@@ -131,6 +155,17 @@ def test_a_zombies_suffix_is_cut_when_it_comes_back() -> None:
     play(story)
 
 
+def test_log_directories_are_opened_once() -> None:
+    """Opening takes the clean-shutdown marker away: a second look would find an unclean stop."""
+
+    async def story(world: World) -> None:
+        volumes = tuple(world[1].replicas.logs.volumes)
+        world[1].replicas.logs.open_directories(None)
+        assert tuple(world[1].replicas.logs.volumes) == volumes
+
+    play(story, size=1)
+
+
 def test_a_failed_log_directory_stops_leading_and_is_reported() -> None:
     """H16/H17: EIO on sync; no acknowledgement, no second sync, the directory's id goes into the heartbeats."""
 
@@ -180,8 +215,8 @@ def test_a_topic_made_again_under_its_name_is_another_log() -> None:
     play(story)
 
 
-def test_a_topic_deleted_while_a_broker_was_down_is_removed_when_it_returns() -> None:
-    """A stray: its broker is unfenced in an image that does not know the topic."""
+def test_a_topic_deleted_while_a_broker_was_down_is_set_aside_when_it_returns() -> None:
+    """A stray. Renamed, not deleted: maybe the metadata was lost, or the folder is Kafka's (KAFKA-14616)."""
 
     async def story(world: World) -> None:
         world.create()
@@ -191,6 +226,7 @@ def test_a_topic_deleted_while_a_broker_was_down_is_removed_when_it_returns() ->
         await world.start(3)
         await until(lambda: "t-0" not in world[3].host.disk.listdir("/data"))
         assert not world[3].replicas.partitions
+        assert [name for name in world[3].host.disk.listdir("/data") if name.endswith("-stray")]
 
     play(story)
 
@@ -224,6 +260,27 @@ def test_a_restarted_broker_takes_no_role_of_its_earlier_life() -> None:
         await until(lambda: world[1].replicas.partitions and world[1].partition().is_leader)
 
     play(story)
+
+
+def test_a_broker_that_stops_takes_no_new_replicas() -> None:
+    """Metadata goes on arriving while logs close; a replica made then would be in no checkpoint."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await until(lambda: world[1].replicas.partitions)
+        replicas = world[1].replicas
+
+        async def stop_amid_news() -> None:
+            closing = asyncio.ensure_future(replicas.close())
+            await asyncio.sleep(0)
+            world.create("u")
+            await closing
+
+        await world[1].host.start(stop_amid_news())
+        assert [name.topic for name in replicas.partitions] == ["t"]
+        assert world[1].host.disk.exists("/data/.kafka_cleanshutdown")
+
+    play(story, size=1)
 
 
 def test_a_clean_stop_leaves_a_marked_directory_and_high_watermarks() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from raftlog.base.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from raftlog.broker.sessions import EVICTION_S, FetchSession, FetchSessions
 from raftlog.protocol.fetch import FetchPartition, FetchRequest
+from raftlog.replication.host import PartitionRead
 
 VERSION = 12
 
@@ -79,6 +80,16 @@ def test_followers_need_no_slot_and_are_never_evicted() -> None:
     begin(cache, 100, 10 * EVICTION_S)
     assert is_kept(cache, follower) and not is_kept(cache, client)
     assert len(cache) == 2
+
+
+def test_who_asks_again_is_told_the_high_watermark_again() -> None:
+    """A follower with two fetches under way drops answers; an idle partition has no other news to bring it along."""
+    session = begin(sessions(), 1, 0.0, replica=True)
+    (entry,) = session.entries.values()
+    read = PartitionRead(0, high_watermark=7, last_stable_offset=7, log_start_offset=0, records=b"")
+    assert entry.is_news(read) and not entry.is_news(read)
+    session.want(request(1))
+    assert entry.is_news(read) and not entry.is_news(read)
 
 
 def test_the_epoch_wraps_to_1() -> None:

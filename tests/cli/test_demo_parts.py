@@ -6,6 +6,7 @@ from array import array
 
 import pytest
 
+from raftlog.cli.demo import Report
 from raftlog.cli.demo_stream import _longest_gap
 from raftlog.cli.demo_text import Text, find_text
 from raftlog.cli.demo_verdict import Checker
@@ -99,3 +100,26 @@ def test_an_empty_file_is_refused(tmp_path):
 def test_there_is_real_text_on_every_machine():
     """Debian's package log, or the standard library's sources."""
     assert len(find_text(None).records) > 100
+
+
+@pytest.mark.parametrize(("acks", "passed"), [("all", False), ("1", True), ("0", True)])
+def test_only_acks_all_promises_that_nothing_is_lost(acks: str, passed: bool):
+    """A lost record fails the run with acks=all; with 0 and 1 it is reported, and within their terms."""
+    checker = Checker(TEXT, 4)
+    for number in (0, 2, 3):
+        checker.saw(number % 2, number, *TEXT.record(number))
+    report = Report(
+        nodes=3,
+        text="t",
+        ready_s=1.0,
+        records=4,
+        bytes=8,
+        records_per_s=1.0,
+        mb_per_s=1.0,
+        outages=(),
+        verdict=checker.conclude(()),
+        acks=acks,
+    )
+    assert report.passed is passed
+    assert "1 lost" in "\n".join(report.as_text())
+    assert ("FAILED" in report.conclusion) is not passed

@@ -19,8 +19,6 @@ UNDOCUMENTED: frozenset[str] = frozenset(
         "raftlog/protocol/wire.py:read_legacy_string",
         "raftlog/protocol/wire.py:write_compact_string",
         "raftlog/protocol/wire.py:write_legacy_string",
-        "raftlog/quorum/seams.py:configuration",
-        "raftlog/quorum/snapshot.py:encode_snapshot",
         "raftlog/storage/damage.py:read_mark",
     }
 )

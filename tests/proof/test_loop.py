@@ -242,6 +242,23 @@ def test_a_cut_resets_and_refuses_and_a_clog_only_holds_back() -> None:
     simulate(program)
 
 
+def test_a_host_that_dies_during_the_handshake_resets_the_connection() -> None:
+    """A protocol is never handed a connection of which it would never hear the end."""
+
+    async def program(loop: SimLoop) -> None:
+        a, b = loop.host("a"), loop.host("b")
+        a.start(echo_server())
+        loop.network.link(a, b).latency_s = (1.0, 1.0)
+        asked = b.start(echo("a"))
+        await asyncio.sleep(0.5)
+        loop.crash(a)
+        a.start(echo_server())
+        with pytest.raises(ConnectionResetError):
+            await asked
+
+    simulate(program)
+
+
 def test_ports_are_taken_and_names_resolved_as_on_a_real_host() -> None:
     """A taken port is in use, another host's address is not ours to bind, unknown names do not resolve."""
 

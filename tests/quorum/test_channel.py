@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.quorum import channel as channels
-from raftlog.quorum.channel import Accepted, Dialled, Identity, Refused, dial
+from raftlog.quorum.channel import Accepted, Dialled, ForeignCluster, Identity, Refused, dial
 from tests.quorum.cluster import bound_socket, until
 
 
@@ -78,7 +78,7 @@ async def test_both_ends_know_each_other_and_frames_arrive_in_order() -> None:
         assert server.frames == sent
         answers: list[bytes] = []
         server.open[0].send(b"back")
-        await asyncio.sleep(0.01)
+        await until(lambda: channel._early)
         channel.attach(answers.append, answers.append)
         await until(lambda: answers == [b"back"])
 
@@ -111,6 +111,8 @@ async def test_a_foreign_cluster_is_refused_on_either_side() -> None:
     async with serving(who(1, cluster_id="ours")) as server:
         here, there = await refused(server, who(2, cluster_id="theirs"))
         assert "belongs to cluster" in here and "belongs to cluster" in there
+        with pytest.raises(ForeignCluster):
+            await dial(who(2, cluster_id="theirs"), "rpc", server.address, expect=1)
 
 
 @pytest.mark.parametrize("ids", [(None, None), ("ours", None), (None, "ours"), ("ours", "ours")])
@@ -262,8 +264,8 @@ def test_no_bytes_of_a_stranger_raise(chunks: list[bytes]) -> None:
         def __init__(self) -> None:
             self.closed = False
 
-        def get_extra_info(self, _name: str) -> tuple[str, int]:
-            return ("stranger", 1)
+        def get_extra_info(self, name: str) -> tuple[str, int] | None:
+            return ("stranger", 1) if name == "peername" else None
 
         def write(self, _data: bytes) -> None:
             pass

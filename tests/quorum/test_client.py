@@ -10,6 +10,7 @@ import pytest
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.proof.simulator import SimEnv
 from raftlog.quorum import rpc
+from raftlog.quorum.channel import HANDSHAKE_SECONDS
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.quorum import Quorum
 from tests.quorum.test_observer import Watcher
@@ -263,5 +264,25 @@ def test_requests_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch)
 
         answers = await world.hosts[asker].start(run())
         assert [type(answer) for answer in answers].count(RequestTimedOut) == 3
+
+    play(script)
+
+
+def test_a_connection_that_fails_after_its_asker_gave_up_disturbs_nobody() -> None:
+    """Dialling is shared, so it goes on; a simulation counts an error that nobody fetched as a failure."""
+
+    async def script(world: World) -> None:
+        await desks(world)
+        leader = await world.leader()
+        asker = next(node for node in world.hosts if node != leader)
+        world.loop.clog(world.hosts[leader], world.hosts[asker])
+        asking = client(world, asker)
+
+        async def run() -> None:
+            with pytest.raises(RequestTimedOut):
+                await asking.submit(b"hello", 0.1)
+
+        await world.hosts[asker].start(run())
+        await asyncio.sleep(2 * HANDSHAKE_SECONDS)
 
     play(script)

@@ -59,7 +59,7 @@ def test_a_single_voter_leads_at_once() -> None:
 
 
 def test_the_first_election_of_an_empty_log_waits_only_moments() -> None:
-    """Three nodes are ready in a moment: 30 to 150 ms, not a whole election timeout."""
+    """Three nodes are ready in a moment: 15 to 80 ms, not a whole election timeout."""
 
     async def script(world: World) -> float:
         return await seconds(world, world.leader())
@@ -82,6 +82,22 @@ def test_a_dead_leader_is_replaced_in_moments() -> None:
 
     gaps = play(script)
     assert sorted(gaps)[5] < 0.25 and max(gaps) < 1.0, gaps
+
+
+def test_voters_are_in_touch_with_the_leader_and_with_a_dead_one_no_more() -> None:
+    """The link breaks with its process, long before anybody else leads: clients are not sent there meanwhile."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        await world.settle(b"linked")
+        others = [node for node in world.nodes if node != leader]
+        assert all(quorum.in_touch(leader) for quorum in world.nodes.values())
+        assert not any(world.nodes[node].in_touch(node) for node in others)
+        world.crash(leader)
+        await world.until(lambda: not any(world.nodes[node].in_touch(leader) for node in others), 0.01)
+        assert await world.leader(among=others) in others
+
+    play(script)
 
 
 def test_a_leader_that_vanishes_without_a_word_is_replaced() -> None:
@@ -407,5 +423,44 @@ def test_the_quorum_describes_itself() -> None:
         assert [voter.replica_id for voter in about.voters] == [1, 2, 3]
         assert {voter.log_end_offset for voter in about.voters} == {about.high_watermark}
         assert all(voter.last_caught_up_ms > 0 for voter in about.voters)
+
+    play(script)
+
+
+def test_an_idle_quorum_hardly_wakes() -> None:
+    """It ticks on input and at deadlines: some 30 rounds a second on a leader of three, 10 on a follower, 0 alone."""
+
+    async def script(world: World) -> dict[int, int]:
+        leader = await world.leader()
+        await world.settle(b"busy")
+        rounds = dict.fromkeys(world.hosts, 0)
+        for node, quorum in world.nodes.items():
+            driver = quorum.driver
+            tick = driver._tick
+
+            def counted(node: int = node, tick: Callable[[], None] = tick) -> None:
+                rounds[node] += 1
+                tick()
+
+            driver._tick = counted  # type: ignore[method-assign]
+        await asyncio.sleep(10)
+        return {0: rounds.pop(leader), **rounds}
+
+    leader, *followers = play(script).values()
+    assert leader <= 350 and max(followers) <= 120
+    assert play(script, 1) == {0: 0}
+
+
+def test_nobody_but_the_voters_joins_the_quorum() -> None:
+    """A node that is not listed, or that claims an id already here, is turned away with the reason."""
+
+    async def script(world: World) -> None:
+        await world.leader()
+        links = world.nodes[2]._links
+        assert links is not None
+        assert "two nodes 2" in str(links.admits(2))
+        assert "not among controller.quorum.voters" in str(links.admits(9))
+        assert "not the other way round" in str(links.admits(1))
+        assert links.admits(3) is None
 
     play(script)

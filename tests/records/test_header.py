@@ -70,7 +70,6 @@ LAWS: dict[str, tuple[bytes | None, type[KafkaError]]] = {
     "the broker's time type": (with_field(ONE, 22, b"\x08"), InvalidTimestamp),
     "a transaction without a producer": (with_field(ONE, 22, b"\x10"), InvalidRecord),
     "a producer without a sequence": (with_field(ONE, 43, bytes(8)), InvalidRecord),
-    "a sequence without a producer": (with_field(ONE, 53, bytes(4)), InvalidRecord),
     "a wrong CRC": (with_field(ONE, 17, b"\x00\x00\x00\x00", crc=False), CorruptMessage),
 }
 
@@ -81,6 +80,11 @@ def test_an_unlawful_batch_is_refused_with_its_code(law: str) -> None:
     records, error = LAWS[law]
     with pytest.raises(error):
         validate_produced(records, MAX_BYTES)
+
+
+def test_a_sequence_without_a_producer_means_nothing() -> None:
+    """Some clients (aiokafka) leave base sequence 0 where no idempotent producer is; Kafka takes such batches."""
+    assert validate_produced(with_field(ONE, 53, bytes(4)), MAX_BYTES).producer_id == -1
 
 
 def test_a_batch_over_max_message_bytes_is_too_large() -> None:

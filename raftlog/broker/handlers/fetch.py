@@ -294,8 +294,7 @@ class PendingFetch(Slot):
             self.connection.crash("cold read")
             return
         for cold, read in zip(self._cold, reads, strict=True):
-            cold.entry.read = read
-            cold.report_disk()
+            cold.entry.read = cold.finish(read)
         self._cold.clear()
         self._answer()
 
@@ -311,6 +310,7 @@ class ColdRead:
         "_offset",
         "_partition",
         "_read",
+        "_refused",
         "entry",
     )
 
@@ -321,6 +321,7 @@ class ColdRead:
         self.entry = entry
         self._read = read
         self._disk_error: OSError | None = None
+        self._refused: KafkaError | None = None
         self._partition = entry.partition
         self._offset = entry.offset
         self._limit = limit
@@ -334,14 +335,20 @@ class ColdRead:
                 self._offset, self._limit, end_offset=self._end_offset, min_one=self._min_one, cached=False
             )
         except KafkaError as error:
+            self._refused = error
             return PartitionRead(error.code, -1, -1, -1, b"")
         except OSError as error:
             self._disk_error = error
             return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
         return self._read._replace(records=records)
 
-    def report_disk(self) -> None:
-        """Back on the loop: a failing disk goes offline; a file that retention took away meanwhile is no such thing."""
+    def finish(self, read: PartitionRead) -> PartitionRead:
+        """Back on the loop: what the read came to. A failing disk goes offline; a file that retention took away
+        meanwhile is no such thing.
+        """
+        if self._refused is not None:
+            return read._replace(error_code=self._partition.refusal(self._refused).code)
         error = self._disk_error
         if error is not None and error.errno == EIO:
             self._partition.storage_failed(error)
+        return read

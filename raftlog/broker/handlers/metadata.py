@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import asyncio
+from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.broker.absences import NOBODY, Gone
 from raftlog.broker.auto_create import create_missing, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.metadata_view import (
@@ -31,15 +33,22 @@ API_KEY: Final = ApiKey.METADATA
 _TOPIC_IDS_FROM: Final = 12
 """Versions 10 and 11 tell topic ids but do not take them."""
 
+NEWS_S: Final = 0.01
+"""So long the news that a leader died may take to reach us: its sockets close one after the other."""
+LEADERS_AWAITED: Final = 50
+"""So many times NEWS_S at most, an answer waits for the successors of leaders that were lost."""
+
 Asked = str | UUID
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any | Awaitable[Any]:
-    """Answer at once, unless a topic has to be created first."""
+    """Answer, once missing topics are created; after a moment where the question may be about a change."""
     asked = _asked(request.api_version, message)
     missing = _to_create(broker, message, asked)
     if missing:
         return _create_then_answer(broker, request, message, asked=asked, missing=missing)
+    if asked and len(broker.image().brokers) > 1:
+        return _answer_soon(broker, request, message, asked=asked)
     return _answer(broker, request, message, asked=asked, codes={})
 
 
@@ -71,6 +80,21 @@ def _to_create(broker: BrokerContext, message: Any, asked: list[Asked | None] | 
     ]
 
 
+async def _answer_soon(
+    broker: BrokerContext, request: RequestContext, message: Any, *, asked: list[Asked | None]
+) -> Any:
+    """A client that lost a leader asks within a millisecond, when nobody can know of it yet.
+
+    Told the old leader, or none, librdkafka asks again a second later: a late answer is the faster one.
+    """
+    for _ in range(LEADERS_AWAITED):
+        await asyncio.sleep(NEWS_S)
+        unnamed = _gone(broker).unnamed
+        if not unnamed or unnamed.isdisjoint(_leaders(broker.image(), asked)):
+            break
+    return _answer(broker, request, message, asked=asked, codes={})
+
+
 async def _create_then_answer(
     broker: BrokerContext,
     request: RequestContext,
@@ -94,6 +118,7 @@ def _answer(
     image, version = broker.image(), request.api_version
     view = _views(broker).of(
         image,
+        _gone(broker),
         version=version,
         listener=request.listener,
         topic_operations=getattr(message, "include_topic_authorized_operations", False),
@@ -108,11 +133,22 @@ def _answer(
         throttle_time=0,
         brokers=view.broker_entries,
         cluster_id=image.cluster_id,
-        controller_id=view.brokers.controller_id(image, broker.config.node_id),
+        controller_id=view.brokers.controller_id(broker, image),
         topics=tuple(topics),
         cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NO_OPERATIONS,
         error_code=NONE,
     )
+
+
+def _gone(broker: BrokerContext) -> Gone:
+    return NOBODY if broker.absences is None else broker.absences.gone()
+
+
+def _leaders(image: MetadataImage, asked: list[Asked | None]) -> Iterator[int]:
+    for each in asked:
+        topic = image.topics.get(each) if isinstance(each, str) else image.topic_by_id(each) if each else None
+        if topic is not None:
+            yield from (state.leader for state in topic.partitions)
 
 
 def _views(broker: BrokerContext) -> MetadataViews:

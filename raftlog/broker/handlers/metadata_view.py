@@ -16,6 +16,8 @@ from raftlog.base.errors import (
     ReplicaNotAvailable,
 )
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
+from raftlog.broker.absences import NOBODY, Gone
+from raftlog.broker.context import BrokerContext
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
@@ -51,33 +53,44 @@ class Seen(NamedTuple):
 class BrokersView:
     """The brokers of an image as the clients of one listener see them."""
 
-    __slots__ = ("live", "reachable", "source")
+    __slots__ = ("gone", "listed", "live", "reachable", "source")
 
-    def __init__(self, source: Mapping[int, BrokerState], listener: str) -> None:
+    def __init__(self, source: Mapping[int, BrokerState], listener: str, gone: Gone = NOBODY) -> None:
         self.source = source
+        self.gone = gone
         self.live = frozenset(each.broker_id for each in source.values() if not each.fenced)
-        self.reachable: dict[int, Endpoint] = {}
-        for broker_id in sorted(self.live):
+        self.listed: dict[int, Endpoint] = {}
+        for broker_id in sorted(self.live | (gone.listed & source.keys())):
             endpoint = source[broker_id].endpoint(listener)
             if endpoint is not None:
-                self.reachable[broker_id] = endpoint
+                self.listed[broker_id] = endpoint
+        self.reachable = {each: endpoint for each, endpoint in self.listed.items() if each in self.live}
 
     def see(self, state: PartitionState, *, listener_errors: bool = True) -> Seen:
         """Return a partition's error, its leader if clients can reach it, and the replicas that are down."""
         live = self.live
         offline = tuple([each for each in state.replicas if each not in live])
+        if state.leader in self.gone.unnamed:
+            return Seen(LeaderNotAvailable.code, NO_BROKER, offline)
         if state.leader in self.reachable:
             return Seen(NONE, state.leader, offline)
         if listener_errors and state.leader in live:
             return Seen(ListenerNotFound.code, NO_BROKER, offline)
         return Seen(LeaderNotAvailable.code, NO_BROKER, offline)
 
-    def controller_id(self, image: MetadataImage, own_id: int) -> int:
-        """Return whom to send admin requests to: the active controller, else this broker, who forwards them."""
-        for candidate in (image.controller_id, own_id):
-            if candidate in self.reachable:
-                return candidate
-        return NO_BROKER
+    def controller_id(self, broker: BrokerContext, image: MetadataImage) -> int:
+        """Return whom to send admin requests to: the active controller, else this broker, who forwards them.
+
+        A client that was sent to a dead one waits for it: librdkafka does not ask again before its request times out.
+        """
+        controller = image.controller_id
+        if (
+            controller in self.reachable
+            and controller not in self.gone.unnamed
+            and broker.in_touch(controller)
+        ):
+            return controller
+        return broker.config.node_id if broker.config.node_id in self.reachable else NO_BROKER
 
 
 class MetadataView:
@@ -89,23 +102,23 @@ class MetadataView:
         self._operations = TOPIC_OPERATIONS if topic_operations else NO_OPERATIONS
         self._make = response_shapes(ApiKey.METADATA, version)
         self._topics: dict[str, tuple[TopicState, Encoded]] = {}
-        self._look_at({})
+        self._look_at({}, NOBODY)
 
-    def update(self, image: MetadataImage) -> None:
+    def update(self, image: MetadataImage, gone: Gone) -> None:
         """Look at an image; what does not differ from the one before stays encoded."""
-        if image.brokers is not self.brokers.source:
-            self._look_at(image.brokers)
+        if image.brokers is not self.brokers.source or gone != self.brokers.gone:
+            self._look_at(image.brokers, gone)
         elif len(self._topics) > 2 * len(image.topics) + _STALE_TOPICS_KEPT:
             self._topics.clear()
 
-    def _look_at(self, brokers: Mapping[int, BrokerState]) -> None:
+    def _look_at(self, brokers: Mapping[int, BrokerState], gone: Gone) -> None:
         self._topics.clear()
-        self.brokers = BrokersView(brokers, self._listener)
+        self.brokers = BrokersView(brokers, self._listener, gone)
         self.broker_entries = tuple(
             self._make.MetadataResponseBroker(
                 node_id=broker_id, host=endpoint.host, port=endpoint.port, rack=brokers[broker_id].rack
             )
-            for broker_id, endpoint in self.brokers.reachable.items()
+            for broker_id, endpoint in self.brokers.listed.items()
         )
 
     def topic(self, topic: TopicState) -> Encoded:
@@ -156,12 +169,12 @@ class MetadataViews:
         self._views: dict[tuple[int, str, bool], MetadataView] = {}
 
     def of(
-        self, image: MetadataImage, *, version: int, listener: str, topic_operations: bool
+        self, image: MetadataImage, gone: Gone, *, version: int, listener: str, topic_operations: bool
     ) -> MetadataView:
         """Return the view of an image."""
         key = (version, listener, topic_operations)
         view = self._views.get(key)
         if view is None:
             view = self._views[key] = MetadataView(version, listener, topic_operations=topic_operations)
-        view.update(image)
+        view.update(image, gone)
         return view

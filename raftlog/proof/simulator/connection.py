@@ -244,6 +244,11 @@ class SimTransport(asyncio.Transport):
         """Whether bytes for this end must wait in the kernel."""
         return self._protocol is None or (not self._reading and not self._closing)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is over at this end, and its protocol (if it had one by then) knows."""
+        return self._lost
+
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
         """Hand the connection to its protocol."""
         self._protocol = protocol

@@ -173,7 +173,7 @@ class SimFile:
         except OSError:
             self._inode.drop_unsynced()
             raise
-        self._disk.syncs += 1
+        self._disk.synced()
         if not self._disk.lies:
             self._inode.sync()
 
@@ -208,6 +208,8 @@ class SimDisk:
         self.lies = False
         self.generation = 0
         self.syncs = 0
+        self.on_sync: Callable[[], None] | None = None
+        """Called by every sync: a slow disk spends time there."""
         for folder in folders:
             self.mkdir(folder)
         self._sync_all(self._root)
@@ -285,7 +287,7 @@ class SimDisk:
         except OSError:
             folder.unsynced.clear()
             raise
-        self.syncs += 1
+        self.synced()
         if not self.lies:
             folder.sync()
 
@@ -340,6 +342,12 @@ class SimDisk:
         for failing, covers, error in self._faults:
             if failing in (operation, "any") and covers(path):
                 raise OSError(error, os.strerror(error), path)
+
+    def synced(self) -> None:
+        """Count a sync, and take its time."""
+        self.syncs += 1
+        if self.on_sync is not None:
+            self.on_sync()
 
     def is_cold(self) -> bool:
         return self.cold_read_rate > 0 and self._chance.random() < self.cold_read_rate

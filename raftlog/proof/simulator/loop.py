@@ -146,6 +146,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
+    def spend(self, seconds: float) -> None:
+        """Let the running callback take so long (the whole world waits for it)."""
+        self._now += seconds
+
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:

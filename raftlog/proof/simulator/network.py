@@ -190,6 +190,8 @@ class Network:
         await self._travel(back)
         if transport is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {name}:{port}")
+        if transport.lost:  # the peer died while its answer to the handshake was on the way
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         protocol = factory()
         transport.begin(protocol)
         return transport, protocol
@@ -212,7 +214,8 @@ class Network:
             self._transports[one] = None
 
     def _welcome(self, accepted: SimTransport, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        accepted.begin(factory())
+        if not accepted.lost:
+            accepted.begin(factory())
 
     def forget(self, transport: SimTransport) -> None:
         """An end of a connection that is over at both ends."""

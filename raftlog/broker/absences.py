@@ -1,0 +1,76 @@
+"""Who is gone as far as this broker can tell, a little before the metadata says so and a little after: for clients.
+
+A client that loses a leader asks at once who leads now, often before anyone has decided it, and may not ask again for a
+second. So a leader whose connection to us dropped is not named, and an answer about its partitions waits a while. And a
+broker that has just been fenced stays in the list of brokers for a while: librdkafka forgets one that is missing
+together with the partitions that the same answer moves away from it.
+
+Soft, and it decides nothing: a leader that was lost for long, or is back, is named again. Times are loop seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from raftlog.metadata.image import BrokerState, MetadataImage
+
+LISTED_AFTER_FENCING_S: Final = 3.0
+
+
+class Gone(NamedTuple):
+    """`unnamed`: not to be told as leaders; `listed`: fenced, and still to be told as brokers."""
+
+    unnamed: frozenset[int]
+    listed: frozenset[int]
+
+
+NOBODY: Final = Gone(frozenset(), frozenset())
+
+
+class Absences:
+    """`unnamed_s`: so long at most a leader goes unnamed because we lost it."""
+
+    def __init__(self, now: Callable[[], float], *, unnamed_s: float) -> None:
+        self._now = now
+        self._unnamed_s = unnamed_s
+        self._lost_at: dict[int, float] = {}
+        self._fenced_at: dict[int, float] = {}
+
+    def lost(self, broker_id: int) -> None:
+        """Our connection to a leader ended, and not by us."""
+        self._lost_at.setdefault(broker_id, self._now())
+
+    def found(self, broker_id: int) -> None:
+        """A connection to it is there again."""
+        self._lost_at.pop(broker_id, None)
+
+    def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Note who was fenced; whoever registered anew or was unfenced is present."""
+        if new.brokers is old.brokers:
+            return
+        for broker_id, state in new.brokers.items():
+            before = old.brokers.get(broker_id)
+            if before is state:
+                continue
+            if state.fenced and before is not None and not before.fenced:
+                self._fenced_at[broker_id] = self._now()
+            if not state.fenced:
+                self._fenced_at.pop(broker_id, None)
+            if before is None or _is_another(before, state):
+                self._lost_at.pop(broker_id, None)
+
+    def gone(self) -> Gone:
+        """Return who is gone at this moment."""
+        if not self._lost_at and not self._fenced_at:
+            return NOBODY
+        now = self._now()
+        self._fenced_at = {
+            each: at for each, at in self._fenced_at.items() if now - at < LISTED_AFTER_FENCING_S
+        }
+        unnamed = frozenset(each for each, at in self._lost_at.items() if now - at < self._unnamed_s)
+        return Gone(unnamed, frozenset(self._fenced_at))
+
+
+def _is_another(before: BrokerState, after: BrokerState) -> bool:
+    return before.broker_epoch != after.broker_epoch or before.fenced != after.fenced

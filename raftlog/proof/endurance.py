@@ -1,0 +1,193 @@
+"""The story that every seed tells anew: a cluster serves clients through a storm, and afterwards nothing is missing.
+
+`endure(loop)` is the whole of it; `run(seed)` runs it in a world of its own. A failure is an AssertionError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+from raftlog.proof.checkers.records import judge_records, judge_replicas, read_batches, values_of
+from raftlog.proof.faults.weather import Weather
+from raftlog.proof.simulator.cluster import SimCluster
+from raftlog.proof.simulator.loop import Run, SimLoop, simulate
+from raftlog.proof.workloads.consumer import Consumer
+from raftlog.proof.workloads.history import History
+from raftlog.proof.workloads.producer import CarelessProducer, Producer
+from raftlog.proof.workloads.wire import Client, create_topic
+from raftlog.quorum.compaction import Compaction
+from raftlog.replication.partition import Partition
+
+TOPIC = "endurance"
+PARTITIONS = 3
+RECOVERY_S = 60.0
+"""Within this after the storm all is as it was: acknowledged, in sync, equal. Virtual seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one seed went through."""
+
+    acked: int
+    records: int
+    elections: int
+    faults: dict[str, int]
+    recovery_s: float
+
+
+class Endurance:
+    """One cluster, its clients, and what they saw."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.chance = random.Random(loop.stream("endurance").random())
+        self.history = History()
+        loop.network.latency_s = self.chance.choice(((0.0001, 0.0006), (0.0001, 0.0006), (0.001, 0.02)))
+        self.cluster = SimCluster(
+            loop,
+            settings={
+                "log.segment.bytes": self.chance.choice(("2048", "16384", "1073741824")),
+                "replica.lag.time.max.ms": self.chance.choice(("1000", "5000")),
+                "broker.session.timeout.ms": self.chance.choice(("1000", "3000")),
+            },
+            compaction=Compaction(entries=self.chance.choice((20, 100, 5000))),
+        )
+        self._furnish_disks()
+        self.weather = Weather(loop, self.cluster)
+        self.producers: list[Producer] = []
+        self.others: list[CarelessProducer | Consumer] = []
+
+    def _furnish_disks(self) -> None:
+        """Slow syncs send flushes away from the loop, cold reads send reads there."""
+        sync_s = self.chance.choice((0.0, 0.001, 0.004))
+        cold = self.chance.choice((0.0, 0.2))
+        for place in self.cluster.nodes.values():
+            place.host.disk.cold_read_rate = cold
+            if sync_s:
+                place.host.disk.on_sync = lambda: self.loop.spend(sync_s)
+
+    async def begin(self) -> None:
+        self.cluster.start()
+        await self.cluster.until_ready()
+        loop = self.loop
+        admin = Client("admin", self.cluster.bootstrap)
+        await loop.host("admin").start(create_topic(admin, TOPIC, partitions=PARTITIONS))
+        for index in range(PARTITIONS):
+            for name, kind in (("p", Producer), ("q", Producer), ("careless", CarelessProducer)):
+                if name != "q" or index == 0:
+                    self._employ(kind, f"{name}{index}", index)
+            self._employ(Consumer, f"c{index}", index)
+
+    def _employ(
+        self, kind: type[Producer] | type[CarelessProducer] | type[Consumer], name: str, index: int
+    ) -> None:
+        chance = self.loop.stream(f"client/{name}")
+        worker = kind(Client(name, self.cluster.bootstrap), TOPIC, index, history=self.history, chance=chance)
+        if isinstance(worker, Producer):
+            worker.pause_s = chance.choice((0.005, 0.02, 0.1))
+            self.producers.append(worker)
+        else:
+            self.others.append(worker)
+        self.loop.host(name).start(worker.run())
+
+    async def finish(self) -> float:
+        """Calm the weather and wait until all is well; returns the virtual seconds that took."""
+        began_at = self.loop.time()
+        self.weather.calm()
+        for worker in (*self.producers, *self.others):
+            worker.stopping = True
+        for place in self.cluster.nodes.values():
+            if place.leaving:  # it goes by itself; whoever stops during the calm is started again
+                await self.cluster.until(lambda each=place: not each.leaving, 30, "a gentle stop")  # type: ignore[misc]
+        self.cluster.start()
+        await self.cluster.until_ready(seconds=RECOVERY_S)
+        await self._until(lambda: all(each.done for each in self.producers), "everything acknowledged")
+        await self._until(lambda: all(map(self.in_sync, range(PARTITIONS))), "all replicas in sync")
+        await self._until(self.images_agree, "equal metadata")
+        return self.loop.time() - began_at
+
+    async def _until(self, condition: object, what: str) -> None:
+        assert callable(condition)
+        try:
+            await self.cluster.until(condition, RECOVERY_S, what)
+        except AssertionError as error:
+            faults = "; ".join(self.history.violations[:3])
+            raise AssertionError(f"{error} ({self.describe()}) {faults}") from None
+
+    def describe(self) -> str:
+        """Where the partitions stand, for a person."""
+        lines = []
+        for index in range(PARTITIONS):
+            state = self.cluster.state(TOPIC, index)
+            replicas = [
+                f"{node}:{type(each.role).__name__}@{each.leader_epoch} {each.high_watermark}/{each.log_end_offset}"
+                for node in self.cluster.nodes
+                if (each := self.cluster.replica(node, TOPIC, index)) is not None
+            ]
+            lines.append(f"{index}: {state} {' '.join(replicas)}")
+        return " | ".join(lines)
+
+    def replicas(self, index: int) -> dict[int, Partition]:
+        found = {node: self.cluster.replica(node, TOPIC, index) for node in self.cluster.nodes}
+        return {node: each for node, each in found.items() if each is not None}
+
+    def in_sync(self, index: int) -> bool:
+        state = self.cluster.state(TOPIC, index)
+        replicas = self.replicas(index)
+        ends = {(each.high_watermark, each.log_end_offset) for each in replicas.values()}
+        return (
+            state is not None
+            and sorted(state.isr) == sorted(self.cluster.nodes)
+            and len(replicas) == len(self.cluster.nodes)
+            and len(ends) == 1
+            and len(set(*ends)) == 1
+        )
+
+    def images_agree(self) -> bool:
+        offsets = {each.node.metadata.image.offset for each in self.cluster.running() if each.node}
+        return len(offsets) == 1
+
+    def judge(self) -> list[str]:
+        """Return everything that is wrong."""
+        faults = [*self.history.violations, *self.cluster.failures]
+        for index in range(PARTITIONS):
+            where = (TOPIC, index)
+            replicas = self.replicas(index)
+            end = min(each.high_watermark for each in replicas.values())
+            batches = {node: [read_batches(each.log, end)] for node, each in replicas.items()}
+            faults += judge_replicas(where, batches, end)
+            for node, (data,) in batches.items():
+                faults += [
+                    f"node {node}: {fault}" for fault in judge_records(where, self.history, values_of(data))
+                ]
+        return faults
+
+    def report(self, recovery_s: float) -> Report:
+        states = [self.cluster.state(TOPIC, index) for index in range(PARTITIONS)]
+        return Report(
+            acked=self.history.acked_count,
+            records=sum(self.replicas(index)[1].log_end_offset for index in range(PARTITIONS)),
+            elections=sum(state.leader_epoch for state in states if state is not None),
+            faults=dict(Counter(self.weather.counts)),
+            recovery_s=round(recovery_s, 3),
+        )
+
+
+async def endure(loop: SimLoop, seconds: float = 15.0) -> Report:
+    """Serve, suffer for some virtual seconds, recover, and be judged. Raises AssertionError."""
+    story = Endurance(loop)
+    await story.begin()
+    await asyncio.sleep(0.3)
+    await story.weather.storm(seconds)
+    recovery_s = await story.finish()
+    faults = story.judge()
+    assert not faults, "; ".join(faults[:10])
+    return story.report(recovery_s)
+
+
+def run(seed: int, seconds: float = 15.0) -> Run[Report]:
+    """Run one seed in a world of its own. Raises AssertionError."""
+    return simulate(lambda loop: endure(loop, seconds), seed=seed, limit_s=seconds + 10 * RECOVERY_S)

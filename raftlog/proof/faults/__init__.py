@@ -1,0 +1,1 @@
+"""What may befall a cluster: the simulator's faults in mixes drawn by the seed."""

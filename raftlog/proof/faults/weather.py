@@ -1,0 +1,136 @@
+"""Faults by chance on a simulated cluster: each seed draws its own mix (swarm testing), and `calm` undoes them all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+
+from raftlog.proof.simulator.cluster import SimCluster
+from raftlog.proof.simulator.loop import SimLoop
+
+PAUSES_S = (0.0, 0.005, 0.02, 0.1, 0.4, 1.0, 3.0)
+"""Between two strokes of fate, virtual seconds."""
+
+
+class Weather:
+    """Strikes until told to stop. `counts` says how often what happened."""
+
+    def __init__(self, loop: SimLoop, cluster: SimCluster) -> None:
+        self.loop = loop
+        self.cluster = cluster
+        self.chance = random.Random(loop.stream("weather").random())
+        self.counts: Counter[str] = Counter()
+        faults: list[Callable[[], None]] = [
+            self.crash,
+            self.power_loss,
+            self.power_loss_then_back,
+            self.vanish,
+            self.pause,
+            self.cut,
+            self.clog,
+            self.isolate,
+            self.leave,
+            self.blackout,
+        ]
+        self._faults = self.chance.sample(faults, self.chance.randint(2, len(faults)))
+        self._cures: list[Callable[[], None]] = [self.restart, self.resume, self.heal, self.calm]
+        self._cure_rate = self.chance.uniform(0.4, 0.7)
+
+    async def storm(self, seconds: float) -> None:
+        """Strike now and then for some virtual seconds; what is broken at the end stays broken."""
+        end = self.loop.time() + seconds
+        while self.loop.time() < end:
+            await asyncio.sleep(self.chance.choice(PAUSES_S))
+            self.strike()
+            self.cluster.check()
+
+    def strike(self) -> None:
+        kinds = self._cures if self.chance.random() < self._cure_rate else self._faults
+        kind = self.chance.choice(kinds)
+        self.counts[kind.__name__] += 1
+        kind()
+
+    # -- faults -------------------------------------------------------------------------------------------------
+
+    def _one(self) -> int:
+        """A node: often the controller's, since it is the busiest."""
+        leader = self.cluster.leader_id()
+        if leader is not None and self.chance.random() < 0.3:
+            return leader
+        return self.chance.choice(sorted(self.cluster.nodes))
+
+    def crash(self) -> None:
+        """Kill -9."""
+        self.cluster.crash(self._one(), power_loss=False)
+
+    def power_loss(self) -> None:
+        self.cluster.crash(self._one())
+
+    def power_loss_then_back(self) -> None:
+        """Gone and back before anyone may have noticed."""
+        self.cluster.restart(self._one())
+
+    def vanish(self) -> None:
+        """Power loss without a word to the peers."""
+        self.cluster.crash(self._one(), silent=True)
+
+    def pause(self) -> None:
+        self.cluster.pause(self._one())
+
+    def _pair(self) -> tuple[int, int]:
+        one, other = self.chance.sample(sorted(self.cluster.nodes), 2)
+        return one, other
+
+    def cut(self) -> None:
+        one, other = self._pair()
+        self.loop.cut(self.cluster.nodes[one].host, self.cluster.nodes[other].host)
+
+    def clog(self) -> None:
+        """Bytes of one direction stand still."""
+        one, other = self._pair()
+        self.loop.clog(self.cluster.nodes[one].host, self.cluster.nodes[other].host)
+
+    def isolate(self) -> None:
+        """One node can reach no other; clients reach it still."""
+        one = self._one()
+        how = self.chance.choice(("cut", "deaf", "mute"))
+        for other, place in self.cluster.nodes.items():
+            if other == one:
+                continue
+            host = self.cluster.nodes[one].host
+            if how == "cut":
+                self.loop.cut(host, place.host)
+            elif how == "deaf":
+                self.loop.clog(place.host, host)
+            else:
+                self.loop.clog(host, place.host)
+
+    def leave(self) -> None:
+        """SIGTERM: a gentle stop."""
+        self.cluster.leave(self._one())
+
+    def blackout(self) -> None:
+        """Power loss of all at once."""
+        self.cluster.crash(*self.cluster.nodes)
+        if self.chance.random() < 0.7:
+            self.cluster.start()
+
+    # -- cures --------------------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        self.cluster.start()
+
+    def resume(self) -> None:
+        for node_id in self.cluster.nodes:
+            self.cluster.resume(node_id)
+
+    def heal(self) -> None:
+        self.loop.heal()
+
+    def calm(self) -> None:
+        """Everything runs, everyone reaches everyone."""
+        self.resume()
+        self.heal()
+        self.restart()

@@ -1,0 +1,219 @@
+"""Whole nodes on simulated hosts: the very `Node` that production runs, with a simulated disk, network and clock.
+
+It starts, crashes and restarts them and looks inside; it knows nothing of workloads and of what is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from raftlog.base.config import load_config
+from raftlog.base.types import TopicPartition
+from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.metadata.snapshot import encode_image
+from raftlog.node import Node, NodeFailed
+from raftlog.proof.simulator.env import SimEnv
+from raftlog.proof.simulator.hosts import Host
+from raftlog.proof.simulator.loop import SimLoop
+from raftlog.quorum.compaction import Compaction
+from raftlog.replication.partition import Partition
+
+PORT: Final = 9092
+CONTROLLER_PORT: Final = 9093
+LOOK_S: Final = 0.01
+"""How often `until` looks, virtual seconds."""
+
+HASTE: Final = {
+    "log.segment.bytes": "16384",
+    "log.index.interval.bytes": "512",
+    "log.flush.offset.checkpoint.interval.ms": "700",
+    "log.flush.start.offset.checkpoint.interval.ms": "900",
+    "replica.high.watermark.checkpoint.interval.ms": "400",
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+}
+"""Small segments and frequent checkpoints, so that seconds hold what takes production days."""
+
+
+class SimNode:
+    """A place for a node: its host, its settings, and the node that runs there, if one does."""
+
+    def __init__(self, host: Host, node_id: int, settings: Mapping[str, str]) -> None:
+        self.host = host
+        self.node_id = node_id
+        self.config = load_config(settings)
+        self.node: Node | None = None
+        self.running = False
+        self.started = False
+        self.leaving = False
+
+    @property
+    def ready(self) -> bool:
+        node = self.node
+        return node is not None and node.broker is not None and node.broker.lifecycle.unfenced.is_set()
+
+
+class SimCluster:
+    """Nodes 1 to `nodes` on hosts node1, node2, …, each broker and voter; `settings` go to all.
+
+    `failures` gathers what no fault excuses: a node that cannot start or go on, images that differ at equal offsets.
+    """
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        nodes: int = 3,
+        *,
+        settings: Mapping[str, str] | None = None,
+        compaction: Compaction | None = None,
+    ) -> None:
+        self.loop = loop
+        self.compaction = compaction
+        self.failures: list[str] = []
+        self.images: dict[int, bytes] = {}
+        """Encoded metadata images by their offset, as the first node had them."""
+        voters = ",".join(f"{each}@node{each}:{CONTROLLER_PORT}" for each in range(1, nodes + 1))
+        self.nodes: dict[int, SimNode] = {}
+        for node_id in range(1, nodes + 1):
+            own = {**HASTE, **_settings(node_id, voters), **(settings or {})}
+            self.nodes[node_id] = SimNode(loop.host(f"node{node_id}"), node_id, own)
+
+    @property
+    def bootstrap(self) -> tuple[tuple[str, int], ...]:
+        return tuple((each.host.name, PORT) for each in self.nodes.values())
+
+    # -- life and death -----------------------------------------------------------------------------------------
+
+    def start(self, *node_ids: int) -> None:
+        """Start nodes (default: all) that do not run."""
+        for node_id in node_ids or tuple(self.nodes):
+            place = self.nodes[node_id]
+            if not place.running:
+                place.running = True
+                place.host.start(self._run(place))
+
+    async def _run(self, place: SimNode) -> None:
+        node = place.node = Node(place.config, SimEnv(place.host))
+        if self.compaction is not None and node.control.quorum is not None:
+            node.control.quorum._compaction = self.compaction
+        node.metadata.subscribe_each(lambda image: self._compare_image(place, image))
+        try:
+            await node.start()
+        except Exception as error:
+            self.failures.append(f"node {place.node_id} did not start: {error!r}")
+            if isinstance(error, NodeFailed):
+                return
+            raise
+        place.started = True
+        reason = await node.failed
+        self.failures.append(f"node {place.node_id} stopped itself: {reason}")
+
+    def crash(self, *node_ids: int, power_loss: bool = True, silent: bool = False) -> None:
+        """Kill -9, with or without the loss of what was not synced; paused nodes die as well."""
+        for node_id in node_ids:
+            place = self.nodes[node_id]
+            if place.host.process.paused:
+                place.host.resume()
+            place.node = None
+            place.running = place.started = place.leaving = False
+            place.host.crash(power_loss=power_loss, silent=silent)
+
+    def restart(self, *node_ids: int, power_loss: bool = True) -> None:
+        self.crash(*node_ids, power_loss=power_loss)
+        self.start(*node_ids)
+
+    def leave(self, node_id: int, *, power_loss: bool = True) -> None:
+        """Shut a started node down gently (SIGTERM); the process ends when that is done, and all must be durable."""
+        place = self.nodes[node_id]
+        if place.started and not place.leaving:
+            place.leaving = True
+            place.host.start(self._leave(place, power_loss))
+
+    async def _leave(self, place: SimNode, power_loss: bool) -> None:
+        assert place.node is not None
+        await place.node.shut_down()
+        self.loop.main.call(self.crash_if, place, place.node, power_loss)
+
+    def crash_if(self, place: SimNode, node: Node, power_loss: bool) -> None:
+        """Crash the place if that node still runs there."""
+        if place.node is node:
+            self.crash(place.node_id, power_loss=power_loss)
+
+    def pause(self, node_id: int) -> None:
+        if self.nodes[node_id].running:
+            self.nodes[node_id].host.pause()
+
+    def resume(self, node_id: int) -> None:
+        if self.nodes[node_id].host.process.paused:
+            self.nodes[node_id].host.resume()
+
+    def _compare_image(self, place: SimNode, image: MetadataImage) -> None:
+        """At one offset all nodes, in all their lives, have the same metadata."""
+        encoded = encode_image(image)
+        if self.images.setdefault(image.offset, encoded) != encoded:
+            self.failures.append(f"node {place.node_id} has other metadata at offset {image.offset}")
+
+    # -- looking inside -----------------------------------------------------------------------------------------
+
+    def running(self) -> list[SimNode]:
+        return [each for each in self.nodes.values() if each.running]
+
+    def leader_id(self) -> int | None:
+        """The node that leads the highest term of the quorum, of those that think they lead."""
+        leading = [
+            (each.node.control.quorum.term, each.node_id)
+            for each in self.running()
+            if each.node and each.node.control.quorum and each.node.control.quorum.leading
+        ]
+        return max(leading)[1] if leading else None
+
+    def newest_image(self) -> MetadataImage | None:
+        images = [each.node.metadata.image for each in self.running() if each.node]
+        return max(images, key=lambda image: image.offset, default=None)
+
+    def state(self, topic: str, index: int) -> PartitionState | None:
+        """What the newest image says of a partition."""
+        image = self.newest_image()
+        return None if image is None else image.partition(topic, index)
+
+    def replica(self, node_id: int, topic: str, index: int) -> Partition | None:
+        """The replica as it is in the node's memory."""
+        node = self.nodes[node_id].node
+        if node is None or node.broker is None:
+            return None
+        return node.broker.replicas.partitions.get(TopicPartition(topic, index))
+
+    def check(self) -> None:
+        """Nothing has happened that no fault excuses. Raises AssertionError."""
+        failures = [*self.failures, *(f"{each.get('exception')!r}" for each in self.loop.failures)]
+        assert not failures, "; ".join(failures)
+
+    async def until(self, condition: Callable[[], Any], seconds: float, what: str) -> None:
+        """Wait in virtual time. AssertionError says what did not come."""
+        deadline = self.loop.time() + seconds
+        while not condition():
+            assert self.loop.time() < deadline, f"{what}: not within {seconds} virtual seconds"
+            self.check()
+            await asyncio.sleep(LOOK_S)
+
+    async def until_ready(self, node_ids: Iterable[int] = (), seconds: float = 30.0) -> None:
+        """Wait until nodes (default: all) are unfenced."""
+        chosen = tuple(node_ids) or tuple(self.nodes)
+        await self.until(
+            lambda: all(self.nodes[each].ready for each in chosen), seconds, f"nodes {chosen} unfenced"
+        )
+
+
+def _settings(node_id: int, voters: str) -> dict[str, str]:
+    return {
+        "node.id": str(node_id),
+        "process.roles": "broker,controller",
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://0.0.0.0:{PORT},CONTROLLER://0.0.0.0:{CONTROLLER_PORT}",
+        "advertised.listeners": f"PLAINTEXT://node{node_id}:{PORT}",
+        "log.dirs": "/data",
+        "raftlog.cluster.secret": "a secret of the simulation",
+    }

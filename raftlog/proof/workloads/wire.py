@@ -1,0 +1,186 @@
+"""A small Kafka client on the running loop: connections, metadata, and one request at a time or several.
+
+It follows leader epochs as KIP-320 clients do: news of an older epoch than already known is not believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import count
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
+from raftlog.protocol.shapes import request_shapes
+
+LIST_OFFSETS, METADATA, CREATE_TOPICS, INIT_PRODUCER_ID = 2, 3, 19, 22
+VERSIONS: Final = {0: 9, 1: 12, LIST_OFFSETS: 7, METADATA: 9, CREATE_TOPICS: 7, INIT_PRODUCER_ID: 4}
+"""The version used of each API: flexible, and topics by name."""
+
+_LENGTH = Struct(">i")
+_LENGTH_BYTES: Final = 4
+_CORRELATION = Struct(">i")
+
+
+class Wire(asyncio.Protocol):
+    """One connection. `closed` once it is lost; every open question then fails with ConnectionError."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.closed = False
+        self._numbers = count(1)
+        self._buffer = bytearray()
+        self._waiting: dict[int, tuple[int, asyncio.Future[Any]]] = {}
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        waiting, self._waiting = self._waiting, {}
+        for _, future in waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionResetError("the broker is gone"))
+                future.exception()  # whoever asked may have given up
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= _LENGTH_BYTES:
+            end = _LENGTH_BYTES + _LENGTH.unpack_from(self._buffer)[0]
+            if len(self._buffer) < end:
+                return
+            frame = memoryview(bytes(self._buffer[_LENGTH_BYTES:end]))
+            del self._buffer[:end]
+            api_key, future = self._waiting.pop(_CORRELATION.unpack_from(frame)[0])
+            if not future.done():
+                future.set_result(decode_response(api_key, VERSIONS[api_key], frame)[1])
+
+    def send(self, api_key: int, message: Any) -> asyncio.Future[Any]:
+        """Send a request now; the future is its response, or ConnectionError."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self.closed or self._transport is None:
+            future.set_exception(ConnectionResetError("the broker is gone"))
+            future.exception()
+            return future
+        number = next(self._numbers)
+        self._waiting[number] = (api_key, future)
+        header = RequestHeader(api_key, VERSIONS[api_key], number, self.name)
+        self._transport.write(encode_request(header, message))
+        return future
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Leader(NamedTuple):
+    """Who leads a partition, as far as this client believes."""
+
+    broker_id: int
+    leader_epoch: int
+
+
+def shapes(api_key: int) -> Any:
+    """Builders of the request of an API in the version used here."""
+    return request_shapes(api_key, VERSIONS[api_key])
+
+
+class Client:
+    """What a producer or consumer shares with every Kafka client. Where a broker is away, raises what `AWAY` lists."""
+
+    def __init__(self, name: str, bootstrap: Sequence[tuple[str, int]], *, timeout_s: float = 1.5) -> None:
+        self.name = name
+        self.timeout_s = timeout_s
+        self._bootstrap = list(bootstrap)
+        self._turn = sum(name.encode())
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._wires: dict[tuple[str, int], Wire] = {}
+        self.leaders: dict[tuple[str, int], Leader] = {}
+
+    async def _wire(self, address: tuple[str, int]) -> Wire:
+        wire = self._wires.get(address)
+        if wire is None or wire.closed:
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(self.timeout_s):
+                _, wire = await loop.create_connection(lambda: Wire(self.name), *address)
+            self._wires[address] = wire
+        return wire
+
+    async def _ask(self, address: tuple[str, int], api_key: int, message: Any) -> Any:
+        wire = await self._wire(address)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await wire.send(api_key, message)
+        except TimeoutError:
+            wire.close()
+            raise
+
+    async def ask_any(self, api_key: int, message: Any) -> Any:
+        """Ask one of the bootstrap brokers, another one each time."""
+        self._turn += 1
+        return await self._ask(self._bootstrap[self._turn % len(self._bootstrap)], api_key, message)
+
+    async def refresh(self, topic: str) -> None:
+        """Learn who leads the partitions of a topic."""
+        make = shapes(METADATA)
+        message = make.MetadataRequest(
+            topics=(make.MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False
+        )
+        response = await self.ask_any(METADATA, message)
+        for broker in response.brokers:
+            self._brokers[broker.node_id] = (broker.host, broker.port)
+        for each in response.topics:
+            for partition in each.partitions:
+                key = (topic, partition.partition_index)
+                known = self.leaders.get(key)
+                if known is None or partition.leader_epoch >= known.leader_epoch:
+                    self.leaders[key] = Leader(partition.leader_id, partition.leader_epoch)
+
+    async def leader_wire(self, topic: str, index: int) -> tuple[Wire, Leader]:
+        """A connection to the leader. LookupError if nobody is known to lead."""
+        leader = self.leaders.get((topic, index))
+        if leader is None or leader.broker_id not in self._brokers:
+            raise LookupError("no leader is known")
+        return await self._wire(self._brokers[leader.broker_id]), leader
+
+    async def ask_leader(self, topic: str, index: int, api_key: int, message: Any) -> Any:
+        wire, _ = await self.leader_wire(topic, index)
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await wire.send(api_key, message)
+        except TimeoutError:
+            wire.close()
+            raise
+
+    def close(self) -> None:
+        for wire in self._wires.values():
+            wire.close()
+
+
+AWAY = (OSError, TimeoutError, LookupError)
+"""What a client meets when a broker is down, paused or cut off: it looks for the leader again."""
+
+
+async def create_topic(
+    client: Client, topic: str, *, partitions: int, configs: dict[str, str] | None = None
+) -> None:
+    """Create a topic with three replicas; tries until it is there."""
+    make = shapes(CREATE_TOPICS)
+    settings = tuple(
+        make.CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()
+    )
+    wanted = make.CreatableTopic(
+        name=topic, num_partitions=partitions, replication_factor=3, configs=settings
+    )
+    while True:
+        try:
+            message = make.CreateTopicsRequest(topics=(wanted,), timeout=1000)
+            response = await client.ask_any(CREATE_TOPICS, message)
+            if int(response.topics[0].error_code) in (0, 36):  # none, or it exists already
+                return
+        except AWAY:
+            pass
+        await asyncio.sleep(0.1)

@@ -1,0 +1,48 @@
+"""Claims about the bench's table and options; its figures come from a real cluster."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.cli.bench import BenchOptions, Figure, as_json, as_table, run
+
+FIGURES = [
+    Figure("start", "ready", 1.234, "s", 1.5, note="of 3"),
+    Figure("start", "idle RSS per node", 81.0, "MB", 70.0),
+    Figure("throughput", "100 B", 99.0, "MB/s", 70.0, "at least"),
+    Figure("failover", "kill -9, client errors", 0, ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "reached"),
+    [(1.0, "at most", True), (3.0, "at most", False), (1.0, "at least", False), (2.0, "at least", True)],
+)
+def test_an_aim_is_a_bound_from_one_side(value, bound, reached):
+    """Seconds must not exceed theirs, megabytes a second not fall short."""
+    assert Figure("part", "name", value, "s", 2.0, bound).reached is reached
+    assert Figure("part", "name", value, "s").reached is None
+
+
+def test_the_table_marks_what_misses_its_aim():
+    """And only that; parts are set apart by an empty line."""
+    lines = list(as_table(FIGURES, load=0.1))
+    assert [line for line in lines if "!" in line] == [line for line in lines if "RSS" in line]
+    assert lines.count("") == 3
+    assert "1.23 s  ≤ 1.5 s" in lines[2]
+
+
+def test_json_holds_what_the_table_shows():
+    """One document, each figure with its aim and whether it was reached."""
+    document = json.loads("".join(as_json(FIGURES, load=0.1)))
+    assert [each["reached"] for each in document["figures"]] == [True, False, True, None]
+    assert document["figures"][0]["value"] == 1.234
+
+
+def test_an_unknown_part_is_an_error_that_names_the_parts(capsys):
+    """Before anything is started."""
+    assert run(BenchOptions(only=["speed"], rounds=1, json=False)) == exits.USAGE
+    assert "start, throughput, latency, failover, partitions" in capsys.readouterr().err

@@ -1,0 +1,192 @@
+"""What a stock client can do, said once for all of them, so that every claim is tried with each.
+
+A library's own exceptions become `Refused` with Kafka's error code. Every wait is bounded by PATIENCE_S.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from tests.clients.wire import view_topic
+
+PATIENCE_S = 30.0
+"""The longest wait for anything: the machine may be busy with other things."""
+
+
+class Refused(Exception):
+    """The cluster (or the library in its name) said no; `code` is Kafka's number."""
+
+    def __init__(self, code: int, message: str = "") -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+
+
+Leg = tuple[int, int]
+
+
+class Record(NamedTuple):
+    """A record as it was read."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+
+
+class Place(NamedTuple):
+    """Where a produced record came to lie."""
+
+    partition: int
+    offset: int
+
+
+class Described(NamedTuple):
+    """A cluster as a client sees it."""
+
+    cluster_id: str
+    controller_id: int
+    broker_ids: frozenset[int]
+
+
+class Config(NamedTuple):
+    """One config of a topic, as described."""
+
+    value: str
+    set_on_topic: bool
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+class Stock(ABC):
+    """One library against one cluster. `close` ends what it opened."""
+
+    name: str
+    keeps_other_configs = True
+    """Whether it alters configs incrementally (KIP-339); AlterConfigs resets what it does not name."""
+    leaves_numbers_to_the_broker = True
+    """Whether its admin client can create a topic without numbers (KIP-464)."""
+    full_group_code = 81
+    """What the library makes of GROUP_MAX_SIZE_REACHED."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections."""
+
+    # Topics
+
+    def create_topic(self, name: str, partitions: int = -1, replicas: int = -1, **configs: str) -> None:
+        """Create a topic and wait until all bootstrap nodes know it; -1 leaves a number to the broker.
+
+        Config names have _ for dots. As with Kafka other nodes hear of a new topic a moment after the answer.
+        """
+        self._create_topic(name, partitions, replicas, dotted(configs))
+        self.wait_known(name)
+
+    def wait_known(self, topic: str) -> None:
+        """Wait until all bootstrap nodes know a topic and a leader of each partition."""
+        for address in self.bootstrap.split(","):
+            until(lambda address=address: _is_known(address, topic), f"{address} knows {topic}")  # type: ignore[misc]
+
+    @abstractmethod
+    def _create_topic(self, name: str, partitions: int, replicas: int, configs: dict[str, str]) -> None:
+        """Create a topic."""
+
+    @abstractmethod
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+
+    @abstractmethod
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+
+    @abstractmethod
+    def topics(self) -> Mapping[str, Sequence[Sequence[int]]]:
+        """Return the replicas of each partition of each topic."""
+
+    @abstractmethod
+    def configs(self, topic: str) -> Mapping[str, Config]:
+        """Describe all configs of a topic."""
+
+    @abstractmethod
+    def set_config(self, topic: str, name: str, value: str) -> None:
+        """Set one config of a topic."""
+
+    # Records
+
+    @abstractmethod
+    def produce(
+        self,
+        topic: str,
+        values: Iterable[bytes],
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        compression: str | None = None,
+        acks: int | str = "all",
+        acked: Callable[[], None] = nothing,
+    ) -> list[Place]:
+        """Produce, idempotently where acks is all, wait for every acknowledgement; places in the order of values.
+
+        `acked` is called for each record that is acknowledged, in the library's own thread. Raises Refused.
+        """
+
+    @abstractmethod
+    def read_legs(self, topic: str, partition: int, legs: Sequence[Leg]) -> list[list[Record]]:
+        """Assign, and for each (start, count) seek to `start` and read on until `count` records came."""
+
+    def read(self, topic: str, partition: int, start: int, count: int) -> list[Record]:
+        """Read `count` records from `start` on."""
+        return self.read_legs(topic, partition, [(start, count)])[0]
+
+    @abstractmethod
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        """Return the first offset with this timestamp or a later one."""
+
+    @abstractmethod
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return (log start, high watermark)."""
+
+    @abstractmethod
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        """Delete the records before an offset; returns the new log start."""
+
+    # Groups and cluster
+
+    @abstractmethod
+    def consume_as_group(self, topic: str, group: str, count: int) -> list[Record]:
+        """Subscribe, read until `count` records came, commit behind the last of them, leave. Raises Refused."""
+
+    @abstractmethod
+    def groups(self) -> frozenset[str]:
+        """List the groups of all brokers."""
+
+    @abstractmethod
+    def describe(self) -> Described:
+        """Describe the cluster."""
+
+
+def _is_known(address: str, topic: str) -> bool:
+    view = view_topic(address, topic)
+    return view is not None and all(each.leader >= 0 for each in view)
+
+
+def dotted(configs: Mapping[str, str]) -> dict[str, str]:
+    """Turn min_insync_replicas into min.insync.replicas."""
+    return {name.replace("_", "."): value for name, value in configs.items()}
+
+
+def until(holds: Callable[[], bool], what: str, *, patience_s: float = PATIENCE_S) -> None:
+    """Ask again until it holds; the condition itself waits (a poll, a request) between two looks."""
+    deadline = time.monotonic() + patience_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"

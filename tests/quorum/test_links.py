@@ -1,0 +1,48 @@
+"""Claims about the links between voters: when a peer's process is taken for dead."""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog.quorum.links import is_gone
+
+
+class Dying(asyncio.Protocol):
+    """A listener that accepts so many connections before it closes as well, as a killed process's does."""
+
+    def __init__(self) -> None:
+        self.server: asyncio.Server | None = None
+        self.left = 0
+
+    async def listen(self, accepts: int) -> tuple[str, int]:
+        self.left = accepts
+        self.server = await asyncio.get_running_loop().create_server(lambda: self, "127.0.0.1", 0)
+        address: tuple[str, int] = self.server.sockets[0].getsockname()
+        return address
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.left -= 1
+        if self.left == 0 and self.server is not None:
+            self.server.close()
+
+
+async def test_a_dying_process_that_still_accepts_is_gone_in_moments() -> None:
+    """kill -9 closes sockets one after the other: the links break while the listener still accepts."""
+    address = await Dying().listen(accepts=2)
+    assert await is_gone(address, lambda: True)
+
+
+async def test_a_peer_that_is_linked_again_is_not_gone() -> None:
+    """Only who is still missed may be declared dead."""
+    address = await Dying().listen(accepts=1)
+    answers = iter([True, False])
+    assert not await is_gone(address, lambda: next(answers))
+
+
+async def test_a_peer_that_keeps_accepting_is_not_gone() -> None:
+    """A lost link alone deposes nobody (Raft thesis §9.6)."""
+    dying = Dying()
+    address = await dying.listen(accepts=10**6)
+    assert not await is_gone(address, lambda: True)
+    assert dying.server is not None
+    dying.server.close()

@@ -1,0 +1,135 @@
+"""A folder of log.dirs: whose it is, checkpoints, clean-shutdown marker, in Kafka's formats (KIP-858, KIP-966)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.base.types import TopicPartition
+from raftlog.proof.simulator.disk import SimDisk
+from raftlog.storage.layout import (
+    decode_partition_metadata,
+    decode_uuid,
+    encode_partition_metadata,
+    encode_uuid,
+)
+from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory, decode_offsets
+
+ID = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
+
+
+@pytest.fixture
+def open_directory() -> Callable[..., LogDirectory]:
+    """Open /data/logs on one simulated disk; call again to start anew."""
+    disk = SimDisk(0)
+
+    def open_(*, node_id: int = 1, cluster_id: str | None = "c") -> LogDirectory:
+        return LogDirectory.open(
+            disk, "/data/logs", node_id=node_id, cluster_id=cluster_id, new_directory_id=lambda: ID
+        )
+
+    open_.disk = disk  # type: ignore[attr-defined]
+    return open_
+
+
+def test_a_new_directory_is_marked_as_this_nodes(open_directory: Callable[..., LogDirectory]) -> None:
+    """meta.properties holds version 1, node.id, cluster.id and a directory.id that stays."""
+    directory = open_directory()
+    assert directory.directory_id == ID
+    text = open_directory.disk.read_file("/data/logs/meta.properties").decode()  # type: ignore[attr-defined]
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert lines == ["cluster.id=c", f"directory.id={encode_uuid(ID)}", "node.id=1", "version=1"]
+    again = LogDirectory.open(
+        open_directory.disk,
+        "/data/logs",
+        node_id=1,
+        cluster_id=None,
+        new_directory_id=lambda: UUID(int=5),  # type: ignore[attr-defined]
+    )
+    assert (again.directory_id, again.cluster_id) == (ID, "c")
+
+
+@pytest.mark.parametrize("other", [{"node_id": 2}, {"cluster_id": "d"}])
+def test_a_directory_of_another_node_or_cluster_is_refused(
+    open_directory: Callable[..., LogDirectory], other: dict[str, object]
+) -> None:
+    """A data folder of another node or cluster is a clear error that names both."""
+    open_directory()
+    with pytest.raises(ForeignLogDirectory, match=r"meta\.properties says"):
+        open_directory(**other)
+
+
+def test_the_cluster_id_may_come_later(open_directory: Callable[..., LogDirectory]) -> None:
+    """A first start does not know its cluster yet; once written the id binds the folder."""
+    directory = open_directory(cluster_id=None)
+    assert directory.cluster_id is None
+    directory.adopt_cluster_id("c")
+    assert open_directory(cluster_id=None).cluster_id == "c"
+    with pytest.raises(ForeignLogDirectory):
+        directory.adopt_cluster_id("other")
+
+
+def test_the_clean_marker_holds_for_one_start(open_directory: Callable[..., LogDirectory]) -> None:
+    """Written last at a clean stop with the broker epoch, gone durably before anything else happens (KIP-966)."""
+    directory = open_directory()
+    assert (directory.was_clean, directory.clean_broker_epoch) == (False, None)
+    directory.mark_clean(42)
+    disk = open_directory.disk  # type: ignore[attr-defined]
+    assert disk.read_file("/data/logs/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":42}'
+    directory = open_directory()
+    assert (directory.was_clean, directory.clean_broker_epoch) == (True, 42)
+    disk.crash()
+    assert not open_directory().was_clean
+    disk.write_file("/data/logs/.kafka_cleanshutdown", b"")
+    assert open_directory().clean_broker_epoch == -1
+
+
+def test_checkpoints_come_back(open_directory: Callable[..., LogDirectory]) -> None:
+    """Each checkpoint is Kafka's text: version, count, `topic partition offset`."""
+    offsets = {TopicPartition("t", 0): 5, TopicPartition("a-b.c_d", 12): 2**40}
+    directory = open_directory()
+    directory.write_recovery_points(offsets)
+    directory.write_log_starts({})
+    directory.write_high_watermarks(offsets, sync=False)
+    disk = open_directory.disk  # type: ignore[attr-defined]
+    path = "/data/logs/recovery-point-offset-checkpoint"
+    assert disk.read_file(path) == b"0\n2\nt 0 5\na-b.c_d 12 1099511627776\n"
+    again = open_directory()
+    assert (again.recovery_points, again.log_starts, again.high_watermarks) == (offsets, {}, offsets)
+    disk.write_file(path, b"0\n2\nt 0 5\n")
+    assert open_directory().recovery_points == {}
+
+
+@given(garbage=st.binary(max_size=40) | st.sampled_from([b"0\n1\nt 0\n", b"0\n-1\n", b"0\n0", b"1\n0\n"]))
+def test_a_garbled_checkpoint_is_a_value_error(garbage: bytes) -> None:
+    """Whatever does not decode raises ValueError: everything is then recovered from its start."""
+    try:
+        assert all(isinstance(offset, int) for offset in decode_offsets(garbage).values())
+    except ValueError:
+        pass
+
+
+def test_partition_folders_are_told_from_others(open_directory: Callable[..., LogDirectory]) -> None:
+    """`topic-partition`, where a topic may hold dashes; deleted ones and files are none, and deleted ones can go."""
+    directory = open_directory()
+    disk = open_directory.disk  # type: ignore[attr-defined]
+    for name in ("t-0", "with-dash-3", "t-1.00ff-delete", "t", "-1", "t-x", "t-4-future"):
+        disk.mkdir(f"/data/logs/{name}")
+    found = [TopicPartition("t", 0), TopicPartition("with-dash", 3)]
+    assert directory.partitions() == found
+    assert directory.partition_path(found[1]) == "/data/logs/with-dash-3"
+    assert directory.remove_deleted() == 1
+    assert "t-1.00ff-delete" not in disk.listdir("/data/logs")
+
+
+@given(value=st.uuids())
+def test_topic_ids_have_kafkas_text_form(value: UUID) -> None:
+    """URL-safe base64 without padding, in partition.metadata too."""
+    text = encode_uuid(value)
+    assert len(text) == 22 and decode_uuid(text) == value
+    assert encode_partition_metadata(value) == f"version: 0\ntopic_id: {text}".encode()
+    assert decode_partition_metadata(encode_partition_metadata(value) + b"\n") == value

@@ -1,0 +1,314 @@
+"""Recovery: torn tails are cut, damage is set aside and never served, everything beside the log can be made anew."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from raftlog.base.config import TopicConfig
+from raftlog.base.errors import CorruptMessage, KafkaError, KafkaStorageError
+from raftlog.proof.simulator.disk import SimDisk
+from raftlog.records.batch import iter_headers
+from raftlog.storage.damage import Damage
+from raftlog.storage.log import Log
+from tests.storage.batches import NOW_MS, append, read_all
+from tests.storage.conftest import OpenLog
+
+FOLDER = "/data/t-0"
+FIRST = f"{FOLDER}/{0:020d}"
+
+
+def sim_log(disk: SimDisk, *, clean: bool = False, recovery_point: int = 0, segment_bytes: int = 600) -> Log:
+    """Open the log of /data/t-0 on a simulated disk."""
+    return Log.open(
+        disk,
+        FOLDER,
+        config=TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=150),
+        recovery_point=recovery_point,
+        clean=clean,
+        topic_id=None,
+        now_ms=NOW_MS,
+    )
+
+
+def filled_disk(count: int = 12, *, segment_bytes: int = 600) -> tuple[SimDisk, bytes]:
+    """Return a disk with a log of some batches in several segments, all flushed, and its content."""
+    disk = SimDisk(0)
+    log = sim_log(disk, segment_bytes=segment_bytes)
+    for number in range(count):
+        append(log, b"value %d" % number, b"v" * 40, leader_epoch=number // 4, producer=(9, 0, 2 * number))
+    log.flush()
+    log.checkpoint()
+    content = read_all(log)
+    disk.release()
+    return disk, content
+
+
+def overwrite(disk: SimDisk, path: str, position: int, replacement: bytes) -> None:
+    """Change bytes of a file behind the log's back."""
+    file = disk.open(path)
+    file.pwritev([replacement], position)
+    file.sync()
+
+
+def test_a_log_cut_at_every_byte_of_its_tail_keeps_the_whole_batches(tmp_path: Path) -> None:
+    """A file that ends anywhere in its last batches keeps exactly the whole ones, and appends go on from there."""
+    disk, content = filled_disk(4, segment_bytes=1 << 20)
+    headers = list(iter_headers(content))
+    first_cut = headers[-2][0]
+    for size in range(first_cut, len(content)):
+        disk = SimDisk(0)
+        disk.mkdir(FOLDER)
+        disk.write_file(FIRST + ".log", content[:size])
+        log = sim_log(disk, segment_bytes=1 << 20)
+        whole = [header for at, header in headers if at + header.length <= size]
+        assert read_all(log) == content[: sum(header.length for header in whole)]
+        assert log.damage is None
+        assert disk.open(FIRST + ".log").size() == log.size_bytes
+        assert log.latest_epoch == whole[-1].leader_epoch
+        assert append(log, b"a", b"b", producer=(9, 0, 2 * len(whole))).base_offset == 2 * len(whole)
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 7, b"\0" * 600, b"garbage", b"\xff" * 100])
+def test_bytes_after_the_last_batch_are_cut(tail: bytes) -> None:
+    """Zeros of a preallocated or unwritten block and garbage after the last batch are a torn tail."""
+    disk, content = filled_disk(3, segment_bytes=1 << 20)
+    overwrite(disk, FIRST + ".log", len(content), tail)
+    for clean in (False, True):
+        log = sim_log(disk, clean=clean, segment_bytes=1 << 20)
+        assert (read_all(log), log.damage) == (content, None)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(batch=st.integers(0, 10), share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_in_the_middle_is_damage_not_a_torn_tail(batch: int, share: float, bit: int) -> None:
+    """One flipped bit before sound batches: nothing of it or after it is served, and the replica is marked.
+
+    The leader epoch (bytes 12 to 15) lies outside the CRC: see the next test.
+    """
+    disk, content = filled_disk()
+    headers = [header for _, header in iter_headers(content)]
+    target = headers[batch]
+    base = max(
+        int(name[:20])
+        for name in disk.listdir(FOLDER)
+        if name.endswith(".log") and int(name[:20]) <= target.base_offset
+    )
+    position = sum(header.length for header in headers if base <= header.base_offset < target.base_offset)
+    at = int(share * target.length)
+    disk.flip_bit(f"{FOLDER}/{base:020d}.log", position + (at if not 12 <= at < 16 else 16), bit)
+    log = sim_log(disk)
+    sound = content[: sum(header.length for header in headers[:batch])]
+    assert read_all(log) == sound
+    assert log.log_end_offset == target.base_offset
+    assert log.damage is not None and log.damage.offset == target.base_offset
+    with pytest.raises(KafkaStorageError):
+        append(log, b"x")
+
+
+def test_a_leader_epoch_that_rots_upwards_is_damage_at_the_next_batch() -> None:
+    """An epoch that goes back marks the replica; the leader's diverging epoch then cuts the rotten batch (KIP-595)."""
+    disk, _ = filled_disk()
+    disk.flip_bit(FIRST + ".log", 122 + 13)
+    log = sim_log(disk)
+    assert log.damage == Damage(4, 24)
+    assert log.epoch_end(0).end_offset == 2
+
+
+def test_a_damaged_replica_is_healed_by_its_leader_and_marked_until_then() -> None:
+    """It refuses to lead, over restarts too, until it has fetched up to its former end; bad bytes are kept aside."""
+    disk, content = filled_disk()
+    disk.flip_bit(FIRST + ".log", 200)
+    log = sim_log(disk)
+    damage = log.damage
+    assert damage == Damage(2, 24)
+    assert f"{2:020d}.damaged" in disk.listdir(FOLDER)
+    log.close(clean=True)
+    log = sim_log(disk, clean=True)
+    assert log.damage == damage
+    position = next(at for at, header in iter_headers(content) if header.base_offset == 2)
+    half = next(at for at, header in iter_headers(content) if header.base_offset == 12)
+    log.append_as_follower(content[position:half])
+    assert log.damage == damage
+    log.append_as_follower(content[half:])
+    assert log.damage is None
+    assert read_all(log) == content
+    assert append(log, b"x", leader_epoch=3).base_offset == 24
+    log.close(clean=True)
+    assert sim_log(disk, clean=True).damage is None
+
+
+def test_damage_found_by_a_reader_stops_the_log_there() -> None:
+    """Bytes from before the start are checked when first read: a bad batch is never returned, what precedes it is."""
+    disk, content = filled_disk(segment_bytes=1 << 20)
+    log = sim_log(disk, clean=True, segment_bytes=1 << 20)
+    log.close(clean=True)
+    disk.flip_bit(FIRST + ".log", 520)
+    log = sim_log(disk, clean=True, segment_bytes=1 << 20)
+    with pytest.raises(CorruptMessage):
+        log.read(0, 1 << 20, end_offset=24)
+    assert log.damage is not None
+    bad = log.damage.offset
+    sound = b"".join(content[at : at + h.length] for at, h in iter_headers(content) if h.end_offset <= bad)
+    assert log.read(0, 1 << 20, end_offset=24) == sound
+    with pytest.raises(KafkaStorageError):
+        log.read(bad, 1 << 20, end_offset=24)
+    with pytest.raises(KafkaStorageError):
+        append(log, b"x")
+    log.cut_damage()
+    assert (log.log_end_offset, read_all(log)) == (bad, sound)
+    log.append_as_follower(content[len(sound) :])
+    assert (read_all(log), log.damage) == (content, None)
+
+
+def test_a_hole_of_unwritten_sectors_is_a_torn_tail() -> None:
+    """Blocks may reach the disk out of order: zeros before sound batches were never flushed, so they are cut."""
+    disk = SimDisk(0)
+    log = sim_log(disk, segment_bytes=1 << 20)
+    for number in range(6):
+        append(log, b"v" * 600, producer=(9, 0, number))
+    log.flush()
+    content = read_all(log)
+    disk.release()
+    second = next(at for at, header in iter_headers(content) if header.base_offset == 2)
+    sector = (second // 512 + 1) * 512
+    overwrite(disk, FIRST + ".log", sector, bytes(512))
+    log = sim_log(disk, segment_bytes=1 << 20)
+    assert (read_all(log), log.damage) == (content[:second], None)
+
+
+def test_only_what_lies_from_the_recovery_point_on_is_checked() -> None:
+    """Segments before the recovery point are trusted at the start, so a restart does not read the whole disk."""
+    disk, _ = filled_disk()
+    last = max(name for name in disk.listdir(FOLDER) if name.endswith(".log"))
+    disk.flip_bit(FIRST + ".log", 200)
+    assert sim_log(disk, recovery_point=int(last[:20])).damage is None
+
+
+def test_flushed_records_that_are_missing_are_damage() -> None:
+    """A sound log that ends before its recovery point has lost what a sync had promised."""
+    disk, content = filled_disk()
+    last = max(name for name in disk.listdir(FOLDER) if name.endswith(".log"))
+    disk.open(f"{FOLDER}/{last}").truncate(0)
+    log = sim_log(disk, recovery_point=24)
+    assert log.damage == Damage(int(last[:20]), 24)
+    assert content.startswith(read_all(log))
+
+
+def test_a_truncation_is_not_taken_for_lost_records() -> None:
+    """After truncate_to below the recovery point the directory's checkpoint may still name the old one."""
+    disk, _ = filled_disk()
+    log = sim_log(disk, recovery_point=24)
+    log.truncate_to(10)
+    disk.crash()
+    log = sim_log(disk, recovery_point=24)
+    assert (log.log_end_offset, log.damage) == (10, None)
+    log.checkpoint()
+    log.checkpoint()
+    assert not any(name.startswith("raftlog-") for name in disk.listdir(FOLDER))
+
+
+def test_a_log_that_began_anew_is_not_held_to_its_old_epochs() -> None:
+    """A crash before the next checkpoint: the old epochs on disk would condemn the leader's older ones as damage."""
+    disk, _ = filled_disk()
+    log = sim_log(disk, recovery_point=24)
+    log.checkpoint()
+    assert log.latest_epoch == 2
+    log.truncate_fully_and_start_at(100)
+    assert log.latest_epoch == -1
+    append(log, b"x", leader_epoch=1)
+    append(log, b"y", leader_epoch=1)
+    log.flush()
+    for _ in range(2):
+        disk.crash()
+        log = sim_log(disk, recovery_point=24)
+        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch, log.damage) == (100, 102, 1, None)
+
+
+SIDE_FILES = ["index", "timeindex", "snapshot", "leader-epoch-checkpoint"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(kind=st.sampled_from(SIDE_FILES), fate=st.none() | st.binary(max_size=60), clean=st.booleans())
+def test_side_files_that_are_lost_or_garbled_are_made_anew(
+    kind: str, fate: bytes | None, clean: bool
+) -> None:
+    """Indexes, snapshots and the epoch checkpoint follow from the log: without them everything reads the same."""
+    disk, content = filled_disk()
+    for name in disk.listdir(FOLDER):
+        if name.endswith(kind) and fate is None:
+            disk.remove(f"{FOLDER}/{name}")
+        elif name.endswith(kind) and fate is not None:
+            disk.write_file(f"{FOLDER}/{name}", fate)
+    log = sim_log(disk, clean=clean, recovery_point=24)
+    assert read_all(log, max_bytes=300) == content
+    for _, header in iter_headers(content):
+        read = log.read(header.base_offset, 1, end_offset=24, cached=False)
+        assert read is not None and read.startswith(header.base_offset.to_bytes(8, "big"))
+    if kind != "leader-epoch-checkpoint" or fate is None or not fate.startswith(b"0\n"):
+        assert [log.epoch_end(epoch).end_offset for epoch in range(3)] == [8, 16, 24]
+    if clean or kind != "timeindex":
+        assert log.damage is None
+    assert append(log, b"value 11", b"v" * 40, producer=(9, 0, 22)).duplicate
+    assert append(log, b"x", producer=(9, 0, 24), leader_epoch=3).base_offset == 24
+
+
+def test_a_segment_of_another_log_in_the_middle_is_cut() -> None:
+    """Segments must follow each other: a missing one in the middle ends the log there, marked as damage."""
+    disk, content = filled_disk()
+    names = [name for name in disk.listdir(FOLDER) if name.endswith(".log")]
+    disk.remove(f"{FOLDER}/{names[1]}")
+    log = sim_log(disk)
+    assert content.startswith(read_all(log))
+    assert log.log_end_offset == int(names[1][:20])
+
+
+@pytest.mark.parametrize("operation", ["read", "write", "sync", "open"])
+def test_an_io_error_is_never_swallowed(operation: str) -> None:
+    """EIO surfaces as OSError, so that the log directory goes offline (a retried fsync lies)."""
+    disk, _ = filled_disk()
+    log = sim_log(disk, clean=True)
+    disk.fail(operation, error=errno.EIO)
+    with pytest.raises(OSError, match="error"):
+        if operation == "open":
+            sim_log(disk)
+        log.read(0, 100, end_offset=24, cached=False)
+        append(log, b"x")
+        log.flush()
+
+
+def test_leftovers_of_an_interrupted_deletion_are_removed(open_log: OpenLog, tmp_path: Path) -> None:
+    """`.deleted`, `.cleaned`, `.swap` and `.tmp` files of a stopped process go at the next start."""
+    log = open_log()
+    append(log, b"x")
+    log.close(clean=True)
+    for suffix in (".deleted", ".cleaned", ".swap", ".tmp"):
+        (tmp_path / "t-0" / f"{0:020d}.log{suffix}").write_bytes(b"old")
+    assert read_all(open_log(clean=True))
+    assert not [each for each in (tmp_path / "t-0").iterdir() if each.suffix in (".deleted", ".swap", ".tmp")]
+
+
+def test_garbage_in_the_folder_is_left_alone(open_log: OpenLog, tmp_path: Path) -> None:
+    """Files that are none of the log's do not disturb a start."""
+    append(open_log(), b"x")
+    for name in ("notes.txt", "12.log", "x" * 20 + ".log", ".lock"):
+        (tmp_path / "t-0" / name).write_bytes(b"?")
+    log = open_log()
+    assert log.log_end_offset == 1 and (tmp_path / "t-0" / "notes.txt").exists()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(garbage=st.binary(min_size=1, max_size=300))
+def test_a_segment_of_garbage_opens_as_an_empty_log(garbage: bytes) -> None:
+    """Whatever a `.log` file holds, opening and reading raise nothing but Kafka errors."""
+    disk = SimDisk(0)
+    disk.mkdir(FOLDER)
+    disk.write_file(FIRST + ".log", garbage)
+    try:
+        assert read_all(sim_log(disk)) == b""
+    except KafkaError:
+        pass

@@ -1,0 +1,60 @@
+"""Records by time: the log's part of ListOffsets (KIP-33, KIP-79, KIP-734)."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from raftlog.base.config import TopicConfig
+from raftlog.proof.simulator.disk import SimDisk
+from raftlog.records.batch import build_batch, iter_headers, iter_records, new_record, validate_produced
+from raftlog.records.compression import GZIP, NONE
+from raftlog.storage.log import Log
+from tests.storage.batches import NOW_MS, read_all
+
+TIMES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), max_size=20)
+
+
+def log_of(disk: SimDisk, *, clean: bool) -> Log:
+    """Open a log of small segments."""
+    config = TopicConfig(segment_bytes=400, index_interval_bytes=100)
+    return Log.open(
+        disk, "/data/t-0", config=config, recovery_point=0, clean=clean, topic_id=None, now_ms=NOW_MS
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    times=TIMES,
+    asked=st.integers(-1, 65),
+    start=st.floats(0, 1),
+    codec=st.sampled_from([NONE, GZIP]),
+    reopen=st.none() | st.booleans(),
+)
+def test_a_time_finds_the_first_record_that_is_not_older(
+    times: list[list[int]], asked: int, start: float, codec: int, reopen: bool | None
+) -> None:
+    """Whatever the order of times inside and between batches, the answer is that of a search through all records."""
+    disk = SimDisk(0)
+    log = log_of(disk, clean=False)
+    for epoch, batch_times in enumerate(times):
+        records = [new_record(None, b"v" * 20, timestamp=time) for time in batch_times]
+        batch = build_batch(records, codec=codec)
+        log.append_as_leader(validate_produced(batch, 1 << 20), batch, leader_epoch=epoch, now_ms=NOW_MS)
+    if reopen is not None:
+        log.close(clean=reopen)
+        log = log_of(disk, clean=reopen)
+    log.advance_log_start(int(start * log.log_end_offset))
+    content = read_all(log)
+    records = [
+        (record.offset, record.timestamp, header.leader_epoch)
+        for at, header in iter_headers(content)
+        for record in iter_records(content[at : at + header.length])
+        if record.offset >= log.log_start_offset
+    ]
+    expected = next((record for record in records if record[1] >= asked), None)
+    assert log.offset_for_timestamp(asked) == expected
+    newest = max(records, key=lambda record: record[1], default=None)
+    found = log.max_timestamp()
+    assert (found and found.timestamp) == (newest and newest[1])
+    assert found is None or tuple(found) in records
