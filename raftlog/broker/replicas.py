@@ -108,7 +108,13 @@ class Replicas:
         for name, opened, high_watermark in await self.logs.recover(self._config_of):
             volume = self.logs.volume_of(opened)
             if opened.topic_id is None:
-                self.logs.set_aside(name, volume)
+                # Its first flush would have made its topic id durable, or that file was lost by other means.
+                directory = self.logs.set_aside(name, volume)
+                log.error(
+                    "log_without_topic_id_set_aside",
+                    directory=directory,
+                    log_end_offset=opened.log_end_offset,
+                )
                 continue
             partition = Partition(name, opened.topic_id, log=opened, host=self, high_watermark=high_watermark)
             self._add(partition, volume)
@@ -258,7 +264,7 @@ class Replicas:
         self._add(Partition(name, topic_id, log=created, host=self), volume)
         return True
 
-    def _remove(self, name: TopicPartition) -> None:
+    def _remove(self, name: TopicPartition, *, set_aside: bool = False) -> None:
         partition = self.partitions.pop(name, None)
         if partition is None:
             return
@@ -268,23 +274,30 @@ class Replicas:
         partition.retire()
         self.peers.follow(partition, None)
         self._removing.add(name)
-        volume.flusher.release(partition, lambda: self._removed(name, volume))
+        volume.flusher.release(partition, lambda: self._removed(name, volume, set_aside=set_aside))
 
-    def _removed(self, name: TopicPartition, volume: Volume) -> None:
-        self.logs.remove(name, volume)
+    def _removed(self, name: TopicPartition, volume: Volume, *, set_aside: bool) -> None:
+        if set_aside:
+            directory = self.logs.set_aside(name, volume)
+            log.warning("stray_replica_set_aside", directory=directory)
+        else:
+            self.logs.remove(name, volume)
         self._removing.discard(name)
         if name in self._missing and self._creating is None:
             self._creating = self._loop.call_soon(self._create_missing)
 
     def _remove_strays(self, image: MetadataImage) -> None:
-        """We are unfenced in this image, so it is whole: what it does not place here is left over."""
+        """We are unfenced in this image, so it is whole: what it does not place here is left over.
+
+        Most likely its topic was deleted meanwhile. But it may as well be that the metadata was lost, or that the
+        folder is another cluster's, Apache Kafka's say: so nothing is deleted.
+        """
         for name, partition in tuple(self.partitions.items()):
             topic = image.topics.get(name.topic)
             state = image.partition(name.topic, name.partition)
             known = topic is not None and topic.topic_id == partition.topic_id
             if not known or state is None or self.broker_id not in state.replicas:
-                log.warning("stray_replica_removed", topic=name.topic, partition=name.partition)
-                self._remove(name)
+                self._remove(name, set_aside=True)
 
     def _say(self, moved: list[Partition]) -> None:
         if not moved:

@@ -33,7 +33,7 @@ from raftlog.storage.layout import EPOCH_CHECKPOINT, PARTITION_METADATA, TRUNCAT
 from raftlog.storage.recovery import Contents
 from raftlog.storage.replicated import sound_batches
 from raftlog.storage.retention import Condemned
-from raftlog.storage.segment import Segment
+from raftlog.storage.segment import Segment, segment_of
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
@@ -300,7 +300,7 @@ class Log:
 
     def read(
         self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True, cached: bool = True
-    ) -> bytes | None:
+    ) -> Buffer | None:
         """Return whole batches from the one that holds `offset` on, below `end_offset`, from one segment.
 
         At most `max_bytes`, but `min_one` lets a first batch be larger; b"" if there is nothing. None if `cached` and
@@ -317,8 +317,7 @@ class Log:
             return b""
         segment = self._active
         if offset < segment.base_offset:
-            segments = self._segments
-            segment = segments[bisect_right(segments, offset, key=_BASE_OFFSET) - 1]
+            segment = segment_of(self._segments, offset)
         try:
             bounds = segment.bounds(offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached)
             if bounds is None:

@@ -6,12 +6,14 @@ they may run on another thread than the writer's. Indexes reach their files at `
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import Final
 
 from raftlog.base.disk import Buffer, Disk
-from raftlog.base.errors import CorruptMessage
+from raftlog.base.errors import CorruptMessage, OffsetOutOfRange
 from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
 from raftlog.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
@@ -23,6 +25,8 @@ REMEMBERED_POSITIONS: Final = 16
 """Batch boundaries kept per segment: where each of this many readers will go on."""
 
 NEVER_MS: Final = 2**63 - 1
+
+_BASE_OFFSET: Final = attrgetter("base_offset")
 
 _BOUNDS = Struct(">qi11xi")
 """Of a batch header: base offset, length, last offset delta."""
@@ -243,10 +247,10 @@ class Segment:
             stop, following = found
         return start, stop, following
 
-    def _look(self, position: int, size: int, *, cached: bool) -> bytes | None:
+    def _look(self, position: int, size: int, *, cached: bool) -> Buffer | None:
         wanted = min(SCAN_BYTES, size - position)
         if not cached:
-            chunk: bytes | None = self.file.pread(wanted, position)
+            chunk: Buffer | None = self.file.pread(wanted, position)
         else:
             chunk = self.file.pread_cached(wanted, position)
         if chunk is not None and len(chunk) < min(HEADER_BYTES, wanted):
@@ -375,7 +379,7 @@ class Segment:
         try:
             size = file.size()
             file_bytes = file.pread_cached(size, 0) if cached else file.pread(size, 0)
-            return None if file_bytes is None or len(file_bytes) < size else file_bytes
+            return None if file_bytes is None or len(file_bytes) < size else bytes(file_bytes)
         finally:
             file.close()
 
@@ -500,3 +504,11 @@ class Segment:
 
     def close(self) -> None:
         self.file.close()
+
+
+def segment_of(segments: list[Segment], offset: int) -> Segment:
+    """Return the segment that holds `offset`. OffsetOutOfRange if it was dropped, say under a reader's thread."""
+    found = bisect_right(segments, offset, key=_BASE_OFFSET)
+    if not found:
+        raise OffsetOutOfRange(f"the segment of offset {offset} was dropped")
+    return segments[found - 1]

@@ -85,7 +85,9 @@ class FakePartition:
         self.disk_error: OSError | None = None
         self.reported: list[OSError] = []
         self.is_leader = True
+        self.leader_epoch = 0
         self.error: KafkaError | None = None
+        self.bug: Exception | None = None
         self.diverging: EpochEnd | None = None
         self.log = FakeLog(self)
         self.config = TopicConfig()
@@ -142,6 +144,8 @@ class FakePartition:
         cached: bool = True,
     ) -> PartitionRead:
         self.reads += 1
+        if self.bug is not None:
+            raise self.bug
         if self.error is not None:
             return PartitionRead(self.error.code, -1, -1, -1, b"")
         if not self.log_start_offset <= offset <= self.log_end_offset:
