@@ -6,8 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from raftlog.base.errors import KafkaError
-from raftlog.metadata.requests import AllocateProducerIds, Request
+from raftlog.metadata.requests import (
+    AllocateProducerIds,
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    Request,
+    TopicRef,
+)
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.proof.simulator.cluster import SimCluster, SimNode
@@ -134,3 +143,30 @@ def test_one_node_alone_leaves_at_once() -> None:
         assert cluster.loop.time() - began_at < 0.2
 
     play(script, 1)
+
+
+@pytest.mark.parametrize("crash_after_ms", [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
+def test_a_controller_that_dies_under_a_request_causes_no_false_error(crash_after_ms: float) -> None:
+    """At whatever moment: the topic is created, or deleted, once, and that is what the client hears."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        for request in (CreateTopics((NewTopic("t", 1, 3),)), DeleteTopics((TopicRef("t"),))):
+            leader = cluster.leader_id()
+            assert leader is not None
+            asker = next(each for each in cluster.nodes.values() if each.node_id != leader)
+            assert asker.node is not None
+            asked = asker.host.start(_answer(asker.node, request))
+            await asyncio.sleep(crash_after_ms / 1000)
+            cluster.crash(leader)
+            reply = await asked
+            assert [(each.name, each.error_code) for each in reply.results] == [("t", 0)]
+            cluster.start(leader)
+            await cluster.until_ready()
+
+    play(script)
+
+
+async def _answer(node: Node, request: Request) -> Any:
+    return await node.control.submit(request, timeout=20)
