@@ -35,7 +35,7 @@ from raftlog.metadata.requests import (
 )
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.observer import Observer
-from raftlog.quorum.quorum import Quorum
+from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.wal import DamagedJournal
 
 METADATA_FOLDER: Final = "raftlog-metadata"
@@ -130,6 +130,8 @@ class ControlPlane:
             listener = next(each for each in self._config.listeners if each.name == name)
             try:
                 await self.quorum.start((listener.host, listener.port))
+            except CannotListen as error:
+                raise CannotListen(f"cannot listen on {listener}: {error.strerror}") from error
             except DamagedJournal as error:
                 raise JournalUnusable(f"the metadata journal is damaged: {error}") from error
         elif self.observer is not None:

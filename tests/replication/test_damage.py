@@ -1,4 +1,4 @@
-"""Stories of logs that lost a batch in the middle: such a replica serves nothing bad, counts for nothing, is repaired."""
+"""Logs that lost a batch in the middle: such a replica serves nothing bad, counts for nothing, is repaired."""
 
 from __future__ import annotations
 

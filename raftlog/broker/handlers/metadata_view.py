@@ -84,7 +84,11 @@ class BrokersView:
         A client that was sent to a dead one waits for it: librdkafka does not ask again before its request times out.
         """
         controller = image.controller_id
-        if controller in self.reachable and controller not in self.gone.unnamed and broker.in_touch(controller):
+        if (
+            controller in self.reachable
+            and controller not in self.gone.unnamed
+            and broker.in_touch(controller)
+        ):
             return controller
         return broker.config.node_id if broker.config.node_id in self.reachable else NO_BROKER
 
