@@ -10,9 +10,16 @@ import pytest
 
 from raftlog.base.errors import KafkaError
 from raftlog.metadata.requests import (
+    PREFERRED,
     AllocateProducerIds,
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigOp,
+    CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
+    NewPartitions,
     NewTopic,
     Request,
     TopicRef,
@@ -170,3 +177,50 @@ def test_a_controller_that_dies_under_a_request_causes_no_false_error(crash_afte
 
 async def _answer(node: Node, request: Request) -> Any:
     return await node.control.submit(request, timeout=20)
+
+
+def test_without_a_majority_every_change_is_refused_in_time_and_nothing_is_half_done() -> None:
+    """A retriable error each; once the majority is back, what was refused is wholly there or not at all."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        survivor = cluster.leader_id()
+        assert survivor is not None
+        others = [each for each in cluster.nodes if each != survivor]
+        place = cluster.nodes[survivor]
+        node = place.node
+        assert node is not None and node.broker is not None
+        epoch = node.broker.lifecycle.broker_epoch
+        await place.host.start(_answer(node, CreateTopics((NewTopic("there", 2, 3),))))
+        cluster.crash(*others)
+        changes: list[Request] = [
+            CreateTopics((NewTopic("new", 3, 1),)),
+            DeleteTopics((TopicRef("there"),)),
+            CreatePartitions((NewPartitions("there", 5),)),
+            AlterConfigs((ConfigAlteration("topic", "there", (ConfigOp("retention.ms", "1"),)),)),
+            AllocateProducerIds(survivor, epoch),
+            ElectLeaders(PREFERRED),
+        ]
+        began_at = cluster.loop.time()
+        outcomes = await asyncio.gather(*(place.host.start(_refusal(node, each)) for each in changes))
+        assert outcomes == ["RequestTimedOut"] * len(changes)
+        assert cluster.loop.time() - began_at < 3.5
+        cluster.start(*others)
+        await cluster.until_ready()
+        image = cluster.newest_image()
+        assert image is not None
+        assert len(image.topics["new"].partitions) == 3 if "new" in image.topics else True
+        assert len(image.topics["there"].partitions) in (2, 5) if "there" in image.topics else True
+        await place.host.start(_answer(node, CreateTopics((NewTopic("after", 1, 3),))))
+        cluster.check()
+
+    play(script)
+
+
+async def _refusal(node: Node, request: Request) -> str:
+    try:
+        await node.control.submit(request, timeout=3)
+    except KafkaError as error:
+        return type(error).__name__
+    return "answered"
