@@ -85,6 +85,7 @@ class FakePartition:
         self.disk_error: OSError | None = None
         self.reported: list[OSError] = []
         self.is_leader = True
+        self.leader_epoch = 0
         self.error: KafkaError | None = None
         self.bug: Exception | None = None
         self.diverging: EpochEnd | None = None
