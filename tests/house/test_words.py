@@ -129,9 +129,8 @@ def _own_privates(tree: ast.Module) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             own.add(node.value)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            if ast.unparse(node.value) == "self":
-                own.add(node.attr)
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{node.attr}":
+            own |= {node.attr} if isinstance(node.ctx, ast.Store) else set()
     return own
 
 
