@@ -240,7 +240,9 @@ class Controller:
     def _decision(self, image: MetadataImage, request: Request) -> Decision:
         match request:
             case AlterPartition():
-                return partitions.decide_alter_partition(image, request)
+                return partitions.decide_alter_partition(
+                    image, request, self._standing(image), self._unclean(image)
+                )
             case CreateTopics():
                 return topics.decide_create_topics(image, request, config=self._config, random=self._random)
             case DeleteTopics():

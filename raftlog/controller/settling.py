@@ -81,6 +81,16 @@ def _unsettled(
             yield change
 
 
+def settle_without_leader(topic: TopicState, index: int, standing: Standing, *, unclean: bool) -> Settlement:
+    """Settle one partition whose leader gives up its place in the ISR."""
+    state = topic.partitions[index]
+    changes = _Changes()
+    change = settle(topic.topic_id, index, state, standing=standing, unclean=unclean, wiped=state.leader)
+    if change is not None:
+        changes.add(topic.name, state, change)
+    return Settlement(tuple(changes.records), changes.events(), True)
+
+
 def settle(
     topic_id: UUID,
     index: int,

@@ -37,6 +37,7 @@ from raftlog.replication.host import (
     ReplicaId,
 )
 from raftlog.replication.leading import Leading
+from raftlog.replication.resigning import Resigning
 from raftlog.replication.role import Offline, Role
 from raftlog.storage.log import Appended, Log
 
@@ -62,6 +63,7 @@ class Partition:
 
     __slots__ = (
         "_consumers",
+        "_in_isr",
         "_progress_told",
         "_replicas",
         "high_watermark",
@@ -84,7 +86,8 @@ class Partition:
         self.host = host
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.partition_epoch = NO_EPOCH
-        self.role: Role | Leading | Following = Role(self)
+        self.role: Role | Leading | Following | Resigning = Role(self)
+        self._in_isr = True  # unknown: only a change from False says something
         self._consumers: dict[FetchWaiter, None] = {}
         self._replicas: dict[ReplicaFetchWaiter, None] = {}
         self._progress_told = False
@@ -139,23 +142,57 @@ class Partition:
         if type(role) is Offline:
             return
         if state.leader_epoch > self.leader_epoch:
-            self._change_role(state)
+            self.partition_epoch = state.partition_epoch
+            self._note_membership(state)
+            self._take(self._role_in(state), NotLeaderOrFollower)
         elif state.leader_epoch == self.leader_epoch and state.partition_epoch > self.partition_epoch:
             self.partition_epoch = state.partition_epoch
+            self._note_membership(state)
             role.update(state)
 
-    def _change_role(self, state: PartitionState) -> None:
-        self.role.resign(NotLeaderOrFollower)
-        self.partition_epoch = state.partition_epoch
-        role: Leading | Following
-        role = Leading(self, state) if state.leader == self.host.broker_id else Following(self, state)
+    def _role_in(self, state: PartitionState) -> Leading | Following | Resigning:
+        if state.leader != self.host.broker_id:
+            return Following(self, state)
+        if self.log.damage is not None:
+            return Resigning(self, state)
+        return Leading(self, state)
+
+    def _take(self, role: Leading | Following | Resigning, error: type[KafkaError]) -> None:
+        self.role.resign(error)
         self.role = role
         try:
             role.begin()
-        except OSError as error:
-            self.storage_failed(error)
+        except OSError as failed:
+            self.storage_failed(failed)
         self.high_watermark_moved()
         self.log_end_moved()
+
+    def _note_membership(self, state: PartitionState) -> None:
+        """Who comes into the ISR has proved to its leader that it lacks nothing, or was chosen in spite of it."""
+        in_isr = self.host.broker_id in state.isr and not state.isr_lost
+        if in_isr and not self._in_isr and self.log.damage is not None:
+            self._accept_damage()
+        self._in_isr = in_isr
+
+    def _accept_damage(self) -> None:
+        self.host.happened("damage_over", self, log_end_offset=self.log.log_end_offset)
+        try:
+            self.log.accept_damage()
+        except OSError as error:
+            self.storage_failed(error)
+
+    def heed_damage(self) -> None:
+        """Lead no more if a reader found the log damaged: the followers must not be cut to match it."""
+        role = self.role
+        if type(role) is Leading and self.log.damage is not None:
+            state = PartitionState(
+                replicas=role.replicas,
+                isr=role.isr.committed,
+                leader=self.host.broker_id,
+                leader_epoch=role.leader_epoch,
+                partition_epoch=self.partition_epoch,
+            )
+            self._take(Resigning(self, state), KafkaStorageError)
 
     def go_offline(self, error: type[KafkaError] = KafkaStorageError) -> None:
         """The disk failed (or, with another error, the replica is no more): serve nothing from now on."""
@@ -197,6 +234,9 @@ class Partition:
             return self.role.append_produced(records, acks=acks, now_ms=now_ms)
         except OSError as error:
             raise self.storage_failed(error) from error
+        except KafkaStorageError:
+            self.heed_damage()
+            raise
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
         """Tell `waiter` when the high watermark reached `end_offset`, perhaps at once, or why it will not."""
@@ -241,6 +281,8 @@ class Partition:
                 cached=cached,
             )
         except KafkaError as error:
+            if self.log.damage is not None:
+                self.heed_damage()
             return PartitionRead(error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
         except OSError as error:
             return PartitionRead(self.storage_failed(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
@@ -293,7 +335,7 @@ class Partition:
 
     def isr_proposal(self) -> IsrChange | None:
         """Leader: the ISR change to send to the controller, or None. The same one until it is answered."""
-        return self.role.isr_proposal() if type(self.role) is Leading else None
+        return self.role.isr_proposal()
 
     def isr_answered(self, change: IsrChange, answer: IsrChanged) -> bool:
         """Take the controller's answer to `change`; True: ask again after a while.
@@ -302,7 +344,11 @@ class Partition:
         """
         role = self.role
         current = change.leader_epoch == role.leader_epoch and change.partition_epoch == self.partition_epoch
-        if type(role) is not Leading or not current:
+        if not current:
+            return False
+        if type(role) is Resigning:
+            return self._resignation_answered(role, answer)
+        if type(role) is not Leading:
             return False
         if answer.error_code == 0:
             if answer.leader_epoch == role.leader_epoch and answer.partition_epoch > self.partition_epoch:
@@ -313,6 +359,15 @@ class Partition:
             role.withdraw()
             return False
         return answer.error_code not in OVERTAKEN
+
+    def _resignation_answered(self, role: Resigning, answer: IsrChanged) -> bool:
+        """Another leader comes with the image; or the topic prefers this one, damaged as it is, to none (unclean)."""
+        if answer.error_code:
+            return answer.error_code not in OVERTAKEN
+        if answer.leader == self.host.broker_id and answer.leader_epoch == role.leader_epoch:
+            self._accept_damage()
+            self._take(Leading(self, role.state), NotLeaderOrFollower)
+        return False
 
     # -- who waits for something to read ------------------------------------------------------------------------
 

@@ -85,6 +85,7 @@ class FakePartition:
         self.disk_error: OSError | None = None
         self.reported: list[OSError] = []
         self.is_leader = True
+        self.leader_epoch = 0
         self.error: KafkaError | None = None
         self.diverging: EpochEnd | None = None
         self.log = FakeLog(self)
@@ -108,6 +109,9 @@ class FakePartition:
         if self.auto_commit:
             self.commit()
         return Appended(base, self.log_end_offset)
+
+    def heed_damage(self) -> None:
+        """A sound log."""
 
     def await_commit(self, end_offset: int, waiter: Any) -> None:
         if end_offset <= self.high_watermark:

@@ -11,7 +11,12 @@ from errno import EIO
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
-from raftlog.base.errors import KafkaError, KafkaStorageError, TopicAuthorizationFailed
+from raftlog.base.errors import (
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+)
 from raftlog.broker.handlers.fetch_response import encode, encode_error, refuse_all
 from raftlog.broker.locate import locate
 from raftlog.broker.sessions import INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
@@ -294,8 +299,7 @@ class PendingFetch(Slot):
             self.connection.crash("cold read")
             return
         for cold, read in zip(self._cold, reads, strict=True):
-            cold.entry.read = read
-            cold.report_disk()
+            cold.entry.read = cold.judge(read)
         self._cold.clear()
         self._answer()
 
@@ -306,6 +310,7 @@ class ColdRead:
     __slots__ = (
         "_disk_error",
         "_end_offset",
+        "_leader_epoch",
         "_limit",
         "_min_one",
         "_offset",
@@ -322,6 +327,7 @@ class ColdRead:
         self._read = read
         self._disk_error: OSError | None = None
         self._partition = entry.partition
+        self._leader_epoch = entry.partition.leader_epoch
         self._offset = entry.offset
         self._limit = limit
         self._end_offset = fetch.end_of(entry, read)
@@ -340,8 +346,16 @@ class ColdRead:
             return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
         return self._read._replace(records=records)
 
-    def report_disk(self) -> None:
-        """Back on the loop: a failing disk goes offline; a file that retention took away meanwhile is no such thing."""
-        error = self._disk_error
+    def judge(self, read: PartitionRead) -> PartitionRead:
+        """Back on the loop: what was read counts only if the replica led all the while.
+
+        A follower cuts and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention took
+        away meanwhile is no such thing.
+        """
+        partition, error = self._partition, self._disk_error
         if error is not None and error.errno == EIO:
-            self._partition.storage_failed(error)
+            partition.storage_failed(error)
+        partition.heed_damage()
+        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
+        return read
