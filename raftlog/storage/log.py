@@ -33,7 +33,7 @@ from raftlog.storage.layout import EPOCH_CHECKPOINT, PARTITION_METADATA, TRUNCAT
 from raftlog.storage.recovery import Contents
 from raftlog.storage.replicated import sound_batches
 from raftlog.storage.retention import Condemned
-from raftlog.storage.segment import Segment
+from raftlog.storage.segment import Segment, segment_of
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
@@ -317,7 +317,7 @@ class Log:
             return b""
         segment = self._active
         if offset < segment.base_offset:
-            segment = self._older_segment(offset)
+            segment = segment_of(self._segments, offset)
         try:
             bounds = segment.bounds(offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached)
             if bounds is None:
@@ -340,13 +340,6 @@ class Log:
         if cached:
             segment.remember(following, stop)
         return chunk
-
-    def _older_segment(self, offset: int) -> Segment:
-        segments = self._segments
-        found = bisect_right(segments, offset, key=_BASE_OFFSET)
-        if not found:  # dropped since the log start was looked at, on another thread
-            raise OffsetOutOfRange(f"the segment of offset {offset} was dropped")
-        return segments[found - 1]
 
     def _sound_end(self, offset: int, uncut_from: int) -> int:
         if uncut_from <= offset < self.log_end_offset:

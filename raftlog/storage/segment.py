@@ -6,12 +6,14 @@ they may run on another thread than the writer's. Indexes reach their files at `
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import Final
 
 from raftlog.base.disk import Buffer, Disk
-from raftlog.base.errors import CorruptMessage
+from raftlog.base.errors import CorruptMessage, OffsetOutOfRange
 from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
 from raftlog.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
@@ -23,6 +25,8 @@ REMEMBERED_POSITIONS: Final = 16
 """Batch boundaries kept per segment: where each of this many readers will go on."""
 
 NEVER_MS: Final = 2**63 - 1
+
+_BASE_OFFSET: Final = attrgetter("base_offset")
 
 _BOUNDS = Struct(">qi11xi")
 """Of a batch header: base offset, length, last offset delta."""
@@ -500,3 +504,11 @@ class Segment:
 
     def close(self) -> None:
         self.file.close()
+
+
+def segment_of(segments: list[Segment], offset: int) -> Segment:
+    """Return the segment that holds `offset`. OffsetOutOfRange if it was dropped, say under a reader's thread."""
+    found = bisect_right(segments, offset, key=_BASE_OFFSET)
+    if not found:
+        raise OffsetOutOfRange(f"the segment of offset {offset} was dropped")
+    return segments[found - 1]

@@ -87,6 +87,7 @@ class FakePartition:
         self.is_leader = True
         self.leader_epoch = 0
         self.error: KafkaError | None = None
+        self.bug: Exception | None = None
         self.diverging: EpochEnd | None = None
         self.log = FakeLog(self)
         self.config = TopicConfig()
@@ -146,6 +147,8 @@ class FakePartition:
         cached: bool = True,
     ) -> PartitionRead:
         self.reads += 1
+        if self.bug is not None:
+            raise self.bug
         if self.error is not None:
             return PartitionRead(self.error.code, -1, -1, -1, b"")
         if not self.log_start_offset <= offset <= self.log_end_offset:

@@ -7,6 +7,7 @@ and the offset it asks for says what it has flushed. Records that are not in mem
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from errno import EIO
 from typing import TYPE_CHECKING, Final
 
@@ -48,6 +49,8 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     except KafkaError as error:
         connection.respond(encode_error(header, error.code))
         return
+    if replica is not None and session.session_id:
+        connection.session_ids.add(session.session_id)
     fetch = PendingFetch(connection, header, request, session=session, replica=replica)
     buffers = fetch.start()
     if buffers is None:
@@ -125,10 +128,20 @@ class PendingFetch(Slot):
         """Look again in the next loop iteration, once however many partitions woke the session."""
         if not self._wake_due:
             self._wake_due = True
-            self.connection.server.loop.call_soon(self._look_again)
+            self.connection.server.loop.call_soon(self._attempt, self._look_again)
 
     def expired(self) -> None:
         """The client's max wait is over."""
+        self._attempt(self._finish_waiting)
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        """Nobody above would answer for what is our own fault: better no connection than a wait without end."""
+        try:
+            step()
+        except Exception:
+            self.connection.crash("fetch")
+
+    def _finish_waiting(self) -> None:
         if self.replica is not None:
             self.session.notice_log_starts()
         self._stop_waiting()
@@ -206,11 +219,8 @@ class PendingFetch(Slot):
             return None
         session = self.session
         buffers = encode(self.connection, self.header, session, full=self.full)
-        if session.session_id == NO_SESSION:
-            if session.by_partition:
-                session.close()
-        elif self.replica is not None:
-            self.connection.session_ids.add(session.session_id)
+        if session.session_id == NO_SESSION and session.by_partition:
+            session.close()
         return buffers
 
     # -- reading ------------------------------------------------------------------------------------------------
