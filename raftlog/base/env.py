@@ -12,11 +12,18 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from raftlog.base.disk import Disk, RealDisk
 
 T = TypeVar("T")
+
+
+def raise_failure(task: asyncio.Task[Any]) -> None:
+    """Done callback of a task that must not fail: what it raised goes to the loop's exception handler, as a callback's
+    failure does, rather than being kept until somebody asks."""
+    if not task.cancelled():
+        task.result()
 
 
 class Offload(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -82,6 +83,9 @@ def run(options: BenchOptions) -> int:
         print(f"raftlog: no such part: {', '.join(unknown)} (there are {', '.join(PARTS)})", file=sys.stderr)
         return exits.USAGE
     confluent_kafka()
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # it, too, unwinds through what takes the nodes down
     figures: list[Figure] = []
     load = os.getloadavg()[0]
     try:

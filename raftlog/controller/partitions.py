@@ -14,24 +14,15 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.controller.brokers import current_broker
-from raftlog.controller.decisions import Event
-from raftlog.controller.settling import Settlement, UncleanRule, settle_without_leader
-from raftlog.controller.standing import Standing
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.records import PartitionChanged
 from raftlog.metadata.requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChanged
 
 
-def decide_alter_partition(
-    image: MetadataImage, request: AlterPartition, standing: Standing, unclean: UncleanRule
-) -> Decision:
-    """Answer every ISR change of one leader on its own; those accepted leave in one batch.
-
-    A leader that leaves itself out resigns: its log is damaged, so another member leads, or the ISR is lost.
-    """
+def decide_alter_partition(image: MetadataImage, request: AlterPartition) -> Decision:
+    """Answer every ISR change of one leader on its own; those accepted leave in one batch."""
     current_broker(image, request.broker_id, request.broker_epoch)
     records: list[PartitionChanged] = []
-    events: list[Event] = []
     results: list[IsrChanged] = []
     seen = set()
     for change in request.changes:
@@ -43,19 +34,12 @@ def decide_alter_partition(
         except KafkaError as error:
             results.append(IsrChanged(change.topic_id, change.partition, error.code))
             continue
-        if all(member.broker_id != state.leader for member in change.isr):
-            topic = image.topics[image.topic_names[change.topic_id]]
-            settled = settle_without_leader(topic, change.partition, standing, unclean=unclean(topic.name))
-            records += settled.records
-            events += settled.events
-            results.append(_resigned_result(change, state, settled))
-            continue
         isr = _in_order(state, change)
         changed = isr != state.isr
         if changed:
             records.append(PartitionChanged(change.topic_id, change.partition, isr=isr))
         results.append(_accepted_result(change, state, isr, state.partition_epoch + changed))
-    return Decision(tuple(records), AlterPartitionReply(tuple(results)), tuple(events))
+    return Decision(tuple(records), AlterPartitionReply(tuple(results)))
 
 
 def _accepted(image: MetadataImage, change: IsrChange, broker_id: int) -> PartitionState:
@@ -82,8 +66,8 @@ def _check_isr(image: MetadataImage, state: PartitionState, change: IsrChange) -
     members = [member.broker_id for member in change.isr]
     if len(set(members)) != len(members) or not set(members) <= set(state.replicas):
         raise InvalidRequest(f"isr {members} is not a set of the replicas {list(state.replicas)}")
-    if state.leader not in members and set(members) != set(state.isr) - {state.leader}:
-        raise InvalidRequest("a leader that resigns changes nothing else")
+    if state.leader not in members:
+        raise InvalidRequest("the leader is always in sync")
     for member in change.isr:
         broker = image.brokers.get(member.broker_id)
         if broker is None or member.broker_epoch not in (-1, broker.broker_epoch):
@@ -109,14 +93,4 @@ def _accepted_result(
         leader_epoch=state.leader_epoch,
         isr=isr,
         partition_epoch=partition_epoch,
-    )
-
-
-def _resigned_result(change: IsrChange, state: PartitionState, settled: Settlement) -> IsrChanged:
-    """Without a record nobody better may lead: the topic allows unclean elections, and this replica stays."""
-    if not settled.records:
-        return _accepted_result(change, state, state.isr, state.partition_epoch)
-    leader = settled.records[0].leader
-    return IsrChanged(
-        change.topic_id, change.partition, 0, leader, state.leader_epoch + 1, (), state.partition_epoch + 1
     )

@@ -12,17 +12,37 @@ import traceback
 
 from raftlog.base.log import configure_log
 from raftlog.proof import endurance
+from raftlog.proof.simulator.hosts import current_process
+from raftlog.proof.simulator.loop import START_S
 
 QUIET = "error"
 
 
+class VirtualLog:
+    """A stream that puts virtual seconds and the host in the place of each line's wall time."""
+
+    def write(self, line: str) -> None:
+        process = current_process.get(None)
+        if process is not None and line.strip():
+            _, _, event = line.partition(" ")
+            line = f"{process.host.loop.time() - START_S:10.5f} {process.host.name:7} {event}"
+        sys.stdout.write(line)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def isatty(self) -> bool:
+        return False
+
+
 def main(arguments: list[str] | None = None) -> int:
+    """Run the seeds that the command line names; 0 if all went well."""
     parser = argparse.ArgumentParser(prog="python -m raftlog.proof.sweep", description=__doc__)
     parser.add_argument("--seeds", default="0..9", help="one seed, or the first and last: A..B")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of each storm, virtual seconds")
     parser.add_argument("--log", action="store_true", help="print the nodes' log")
     options = parser.parse_args(arguments)
-    configure_log(level="info" if options.log else QUIET, format="console", stream=sys.stdout)
+    configure_log(level="info" if options.log else QUIET, format="console", stream=VirtualLog())
     first, _, last = options.seeds.partition("..")
     failed = 0
     for seed in range(int(first), int(last or first) + 1):

@@ -48,6 +48,12 @@ class Host(Protocol):
     def storage_failed(self, partition: Partition, error: OSError) -> None:
         """The disk refused a write or a read: take its log directory offline."""
 
+    def log_damaged(self, partition: Partition) -> None:
+        """The log lacks records that it once had: report that to the controller until it is repaired.
+
+        May be repeated, and come from another thread (a cold read's).
+        """
+
     def happened(self, event: str, partition: Partition, **facts: object) -> None:
         """Put one event on the operator's timeline."""
 

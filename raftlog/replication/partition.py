@@ -3,6 +3,9 @@
 It must not know connections, tasks or clocks: it is driven by plain calls on one thread and speaks to its `Host`.
 Ordering law: a role change ends the old role first (whoever waits is told), then the new one begins, and fetches that
 are parked are woken so that they read their error.
+
+A damaged log is trusted again in three cases only: it holds all it once held; the leader took it into the ISR, which it
+had left; an unclean election chose it in this very epoch. Until then it counts for nothing and takes no records.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from uuid import UUID
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import (
+    CorruptMessage,
     FencedLeaderEpoch,
     IneligibleReplica,
     InvalidRequest,
@@ -37,7 +41,6 @@ from raftlog.replication.host import (
     ReplicaId,
 )
 from raftlog.replication.leading import Leading
-from raftlog.replication.resigning import Resigning
 from raftlog.replication.role import Offline, Role, Search
 from raftlog.storage.log import Appended, Log
 
@@ -63,7 +66,7 @@ class Partition:
 
     __slots__ = (
         "_consumers",
-        "_in_isr",
+        "_left_isr",
         "_progress_told",
         "_replicas",
         "high_watermark",
@@ -86,11 +89,12 @@ class Partition:
         self.host = host
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
         self.partition_epoch = NO_EPOCH
-        self.role: Role | Leading | Following | Resigning = Role(self)
-        self._in_isr = True  # unknown: only a change from False says something
+        self.role: Role | Leading | Following = Role(self)
         self._consumers: dict[FetchWaiter, None] = {}
         self._replicas: dict[ReplicaFetchWaiter, None] = {}
         self._progress_told = False
+        self._left_isr = False
+        """With a damaged log: the metadata was seen to count without this replica."""
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
@@ -141,58 +145,50 @@ class Partition:
         role = self.role
         if type(role) is Offline:
             return
+        if (state.leader_epoch, state.partition_epoch) > (self.leader_epoch, self.partition_epoch):
+            self._weigh_damage(state)
         if state.leader_epoch > self.leader_epoch:
-            self.partition_epoch = state.partition_epoch
-            self._note_membership(state)
-            self._take(self._role_in(state), NotLeaderOrFollower)
+            self._change_role(state)
         elif state.leader_epoch == self.leader_epoch and state.partition_epoch > self.partition_epoch:
             self.partition_epoch = state.partition_epoch
-            self._note_membership(state)
             role.update(state)
 
-    def _role_in(self, state: PartitionState) -> Leading | Following | Resigning:
-        if state.leader != self.host.broker_id:
-            return Following(self, state)
-        if self.log.damage is not None:
-            return Resigning(self, state)
-        return Leading(self, state)
+    def _weigh_damage(self, state: PartitionState) -> None:
+        """Whether the metadata trusts this replica in spite of what its log lacks."""
+        if self.log.damage is None:
+            self._left_isr = False
+            return
+        me = self.host.broker_id
+        chosen = state.leader == me and state.unclean_epoch == state.leader_epoch > self.leader_epoch
+        if me not in state.isr or state.isr_lost:
+            self._left_isr = True
+        elif self._left_isr or chosen:
+            self._accept_damage(chosen=chosen)
 
-    def _take(self, role: Leading | Following | Resigning, error: type[KafkaError]) -> None:
-        self.role.resign(error)
-        self.role = role
-        try:
-            role.begin()
-        except OSError as failed:
-            self.storage_failed(failed)
-        self.high_watermark_moved()
-        self.log_end_moved()
-
-    def _note_membership(self, state: PartitionState) -> None:
-        """Who comes into the ISR has proved to its leader that it lacks nothing, or was chosen in spite of it."""
-        in_isr = self.host.broker_id in state.isr and not state.isr_lost
-        if in_isr and not self._in_isr and self.log.damage is not None:
-            self._accept_damage()
-        self._in_isr = in_isr
-
-    def _accept_damage(self) -> None:
-        self.host.happened("damage_over", self, log_end_offset=self.log.log_end_offset)
+    def _accept_damage(self, *, chosen: bool) -> None:
+        damage = self.log.damage
+        assert damage is not None
         try:
             self.log.accept_damage()
         except OSError as error:
             self.storage_failed(error)
+            return
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        event = "damaged_log_accepted" if chosen else "damaged_log_repaired"
+        self.host.happened(event, self, offset=damage.offset, log_end_offset=self.log.log_end_offset)
 
-    def heed_damage(self) -> None:
-        """Lead no more if a reader found the log damaged: the followers must not be cut to match it."""
-        role = self.role
-        if type(role) is Leading and self.log.damage is not None:
-            state = PartitionState(
-                replicas=role.replicas,
-                isr=role.isr.committed,
-                leader=self.host.broker_id,
-                leader_epoch=role.leader_epoch,
-                partition_epoch=self.partition_epoch,
-            )
-            self._take(Resigning(self, state), KafkaStorageError)
+    def _change_role(self, state: PartitionState) -> None:
+        self.role.resign(NotLeaderOrFollower)
+        self.partition_epoch = state.partition_epoch
+        role: Leading | Following
+        role = Leading(self, state) if state.leader == self.host.broker_id else Following(self, state)
+        self.role = role
+        try:
+            role.begin()
+        except OSError as error:
+            self.storage_failed(error)
+        self.high_watermark_moved()
+        self.log_end_moved()
 
     def go_offline(self, error: type[KafkaError] = KafkaStorageError) -> None:
         """The disk failed (or, with another error, the replica is no more): serve nothing from now on."""
@@ -234,9 +230,6 @@ class Partition:
             return self.role.append_produced(records, acks=acks, now_ms=now_ms)
         except OSError as error:
             raise self.storage_failed(error) from error
-        except KafkaStorageError:
-            self.heed_damage()
-            raise
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
         """Tell `waiter` when the high watermark reached `end_offset`, perhaps at once, or why it will not."""
@@ -281,11 +274,16 @@ class Partition:
                 cached=cached,
             )
         except KafkaError as error:
-            if self.log.damage is not None:
-                self.heed_damage()
-            return PartitionRead(error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
+            return PartitionRead(self.refusal(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
         except OSError as error:
             return PartitionRead(self.storage_failed(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
+
+    def refusal(self, error: KafkaError) -> KafkaError:
+        """What to tell a reader whose read failed: that the log is damaged is no fault of what was asked."""
+        if not isinstance(error, CorruptMessage) or self.log.damage is None:
+            return error
+        self.host.log_damaged(self)
+        return KafkaStorageError()
 
     def offset_for_timestamp(
         self,
@@ -338,7 +336,7 @@ class Partition:
 
     def isr_proposal(self) -> IsrChange | None:
         """Leader: the ISR change to send to the controller, or None. The same one until it is answered."""
-        return self.role.isr_proposal()
+        return self.role.isr_proposal() if type(self.role) is Leading else None
 
     def isr_answered(self, change: IsrChange, answer: IsrChanged) -> bool:
         """Take the controller's answer to `change`; True: ask again after a while.
@@ -347,11 +345,7 @@ class Partition:
         """
         role = self.role
         current = change.leader_epoch == role.leader_epoch and change.partition_epoch == self.partition_epoch
-        if not current:
-            return False
-        if type(role) is Resigning:
-            return self._resignation_answered(role, answer)
-        if type(role) is not Leading:
+        if type(role) is not Leading or not current:
             return False
         if answer.error_code == 0:
             if answer.leader_epoch == role.leader_epoch and answer.partition_epoch > self.partition_epoch:
@@ -362,15 +356,6 @@ class Partition:
             role.withdraw()
             return False
         return answer.error_code not in OVERTAKEN
-
-    def _resignation_answered(self, role: Resigning, answer: IsrChanged) -> bool:
-        """Another leader comes with the image; or the topic prefers this one, damaged as it is, to none (unclean)."""
-        if answer.error_code:
-            return answer.error_code not in OVERTAKEN
-        if answer.leader == self.host.broker_id and answer.leader_epoch == role.leader_epoch:
-            self._accept_damage()
-            self._take(Leading(self, role.state), NotLeaderOrFollower)
-        return False
 
     # -- who waits for something to read ------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
 from raftlog.base.types import NO_EPOCH, EpochEnd
 from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import IsrChange
 from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
 
 if TYPE_CHECKING:
@@ -71,10 +70,6 @@ class Role:
 
     def note_flushed(self, end_offset: int) -> None:
         """A sync ended: nothing depends on it but a leader's high watermark."""
-
-    def isr_proposal(self) -> IsrChange | None:
-        """The ISR change that is under way, if any."""
-        return None
 
     def resign(self, error: type[KafkaError]) -> None:
         """Leave this role; whoever waits on it is told why."""

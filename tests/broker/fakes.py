@@ -119,9 +119,6 @@ class FakePartition:
             self.commit()
         return Appended(base, self.log_end_offset)
 
-    def heed_damage(self) -> None:
-        """A sound log."""
-
     def await_commit(self, end_offset: int, waiter: Any) -> None:
         if end_offset <= self.high_watermark:
             waiter.committed(self)

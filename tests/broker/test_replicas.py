@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.broker.world import World, play, until
@@ -213,8 +215,8 @@ def test_a_topic_made_again_under_its_name_is_another_log() -> None:
     play(story)
 
 
-def test_a_topic_deleted_while_a_broker_was_down_is_removed_when_it_returns() -> None:
-    """A stray: its broker is unfenced in an image that does not know the topic."""
+def test_a_topic_deleted_while_a_broker_was_down_is_set_aside_when_it_returns() -> None:
+    """A stray. Renamed, not deleted: maybe the metadata was lost, or the folder is Kafka's (KAFKA-14616)."""
 
     async def story(world: World) -> None:
         world.create()
@@ -224,6 +226,7 @@ def test_a_topic_deleted_while_a_broker_was_down_is_removed_when_it_returns() ->
         await world.start(3)
         await until(lambda: "t-0" not in world[3].host.disk.listdir("/data"))
         assert not world[3].replicas.partitions
+        assert [name for name in world[3].host.disk.listdir("/data") if name.endswith("-stray")]
 
     play(story)
 
@@ -257,6 +260,27 @@ def test_a_restarted_broker_takes_no_role_of_its_earlier_life() -> None:
         await until(lambda: world[1].replicas.partitions and world[1].partition().is_leader)
 
     play(story)
+
+
+def test_a_broker_that_stops_takes_no_new_replicas() -> None:
+    """Metadata goes on arriving while logs close; a replica made then would be in no checkpoint."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await until(lambda: world[1].replicas.partitions)
+        replicas = world[1].replicas
+
+        async def stop_amid_news() -> None:
+            closing = asyncio.ensure_future(replicas.close())
+            await asyncio.sleep(0)
+            world.create("u")
+            await closing
+
+        await world[1].host.start(stop_amid_news())
+        assert [name.topic for name in replicas.partitions] == ["t"]
+        assert world[1].host.disk.exists("/data/.kafka_cleanshutdown")
+
+    play(story, size=1)
 
 
 def test_a_clean_stop_leaves_a_marked_directory_and_high_watermarks() -> None:

@@ -17,15 +17,7 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from raftlog.base.types import NO_BROKER
-from raftlog.metadata.requests import (
-    UNCLEAN,
-    AlterPartition,
-    ElectLeaders,
-    ErrorReply,
-    IsrChange,
-    IsrMember,
-)
+from raftlog.metadata.requests import AlterPartition, ErrorReply, IsrChange, IsrMember
 from tests.controller.world import World
 
 
@@ -131,36 +123,3 @@ def test_old_incarnation_changes_nothing(world: World) -> None:
     assert world.ask(AlterPartition(1, 0, ())).error_code == StaleBrokerEpoch.code
     assert world.ask(AlterPartition(9, 0, ())).error_code == BrokerIdNotRegistered.code
     assert isinstance(world.ask(AlterPartition(9, 0, ())), ErrorReply)
-
-
-def test_a_leader_that_leaves_itself_out_hands_over_and_is_out_of_sync(world: World) -> None:
-    """H19: its log is damaged; the next replica in sync leads, and the damaged one must earn its place again."""
-    result = world.alter("t", (2, 3))
-    assert (result.error_code, result.leader) == (0, 2)
-    state = world.partition("t")
-    assert (state.leader, state.isr, state.leader_epoch) == (2, (2, 3), result.leader_epoch)
-
-
-def test_the_last_in_sync_replica_that_resigns_leaves_a_lost_isr(world: World) -> None:
-    """Only an unclean election may take its damaged log for the truth, and somebody must ask for that."""
-    world.alter("t", (1,))
-    assert world.alter("t", ()).error_code == 0
-    state = world.partition("t")
-    assert (state.leader, state.isr, state.isr_lost) == (NO_BROKER, (1,), True)
-
-
-def test_a_lost_isr_is_led_by_others_once_that_is_asked_for(world: World) -> None:
-    """Whoever was in sync before may still hold all records; the damaged replica is the last choice."""
-    world.alter("t", (1,))
-    world.alter("t", ())
-    world.ask(ElectLeaders(UNCLEAN, (("t", 0),)))
-    assert (world.partition("t").leader, world.partition("t").isr) == (2, (2,))
-
-
-def test_a_resigning_leader_stays_where_unclean_elections_are_wanted_and_nobody_else_is(world: World) -> None:
-    """unclean.leader.election.enable: availability over records, so the damaged replica leads on."""
-    world.create("u", factor=1, unclean_leader_election_enable="true")
-    leader = world.partition("u").leader
-    result = world.alter("u", ())
-    assert (result.error_code, result.leader) == (0, leader)
-    assert world.partition("u").leader == leader

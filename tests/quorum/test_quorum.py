@@ -84,6 +84,22 @@ def test_a_dead_leader_is_replaced_in_moments() -> None:
     assert sorted(gaps)[5] < 0.25 and max(gaps) < 1.0, gaps
 
 
+def test_voters_are_in_touch_with_the_leader_and_with_a_dead_one_no_more() -> None:
+    """The link breaks with its process, long before anybody else leads: clients are not sent there meanwhile."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        await world.settle(b"linked")
+        others = [node for node in world.nodes if node != leader]
+        assert all(quorum.in_touch(leader) for quorum in world.nodes.values())
+        assert not any(world.nodes[node].in_touch(node) for node in others)
+        world.crash(leader)
+        await world.until(lambda: not any(world.nodes[node].in_touch(leader) for node in others), 0.01)
+        assert await world.leader(among=others) in others
+
+    play(script)
+
+
 def test_a_leader_that_vanishes_without_a_word_is_replaced() -> None:
     """Power loss of a machine: no reset, no refusal; the election timeout decides."""
 

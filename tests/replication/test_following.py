@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.base.errors import CorruptMessage, KafkaStorageError, NotLeaderOrFollower
+from raftlog.base.errors import CorruptMessage, NotLeaderOrFollower
 from raftlog.base.types import EpochEnd
-from raftlog.metadata.requests import IsrChanged
 from raftlog.records.batch import build_batch, new_record
 from raftlog.replication.following import Following, up_to_epoch
 from raftlog.replication.isr import CommittedIsr
 from raftlog.replication.leading import Leading
-from tests.replication.kit import NOW_MS, TOPIC_ID, Cluster, Node, values_in
+from tests.replication.kit import NOW_MS, Cluster, Node, values_in
 
 
 def stamped(offset: int, epoch: int, value: str = "x") -> bytes:
@@ -319,83 +318,3 @@ def test_a_reader_gets_the_same_bytes_from_the_next_leader() -> None:
     after = cluster[2].partition.read(0, 1 << 20).records
     assert before == after
     assert values_in(after) == ["a", "b"]
-
-
-def rotten(node: Node, at: int) -> None:
-    """Flip a bit of the segment's file under a restarted node."""
-    file = node.disk.open("/data/events-0/00000000000000000000.log")
-    byte = file.pread(1, at)[0]
-    file.pwritev([bytes([byte ^ 1])], at)
-
-
-def damaged_cluster() -> Cluster:
-    """All hold a, b, c; node 1 restarts and finds b rotten in the middle."""
-    cluster = Cluster()
-    for value in ("a", "b", "c"):
-        cluster[1].produce(value)
-    cluster.settle(1, 2, 3)
-    rotten(cluster[1], 100)
-    cluster[1].boot()
-    assert cluster[1].partition.log.damage is not None
-    return cluster
-
-
-def test_a_damaged_replica_that_is_named_leader_truncates_nobody() -> None:
-    """H19: all restarted and the damaged one came first; its followers hold the only good copies."""
-    cluster = damaged_cluster()
-    cluster.elect(1, isr=(1, 2, 3), tell=(1, 2, 3))
-    assert cluster[2].fetch_from(cluster[1]) == KafkaStorageError.code
-    assert cluster[2].values() == ["a", "b", "c"]
-    with pytest.raises(KafkaStorageError):
-        cluster[1].produce("d", acks=1)
-    change = cluster[1].partition.isr_proposal()
-    assert cluster[1].host.due and change is not None
-    assert [member.broker_id for member in change.isr] == [2, 3]
-
-
-def test_a_replica_that_gave_its_leadership_up_is_healed_by_the_next_leader() -> None:
-    """What it lacks comes from the next leader; once that takes it into the ISR it may lead again."""
-    cluster = damaged_cluster()
-    cluster.elect(1, isr=(1, 2, 3), tell=(1, 2, 3))
-    cluster.elect(2, isr=(2, 3), tell=(1, 2, 3))
-    cluster.settle(2, 1, 3)
-    assert cluster[1].values() == ["a", "b", "c"]
-    cluster.change(isr=(1, 2, 3))
-    assert cluster[1].partition.log.damage is None
-    cluster.elect(1, tell=(1, 2, 3))
-    assert cluster[1].partition.is_leader
-
-
-def test_a_leader_that_finds_its_log_damaged_leads_no_more() -> None:
-    """H19, at run time: a reader comes upon the rotten batch; producers that wait are told, fetches are woken."""
-    cluster = damaged_cluster()
-    cluster[2].boot()
-    cluster[2].partition.log.active_segment.verified = (0, 0)  # as of a segment that recovery passed over
-    rotten(cluster[2], 100)
-    cluster.elect(2, isr=(2, 3), tell=(2, 3))
-    assert cluster[2].partition.is_leader
-    waiting = cluster[2].produce("d")
-    read = cluster[2].partition.read(1, 1 << 20, cached=False, replica=cluster[3].replica)
-    assert read.error_code
-    assert not cluster[2].partition.is_leader
-    assert isinstance(waiting.outcome, KafkaStorageError)
-    assert cluster[2].host.due == [cluster[2].partition]
-
-
-def test_the_only_replica_leads_on_where_the_controller_has_nobody_better() -> None:
-    """unclean.leader.election.enable and no other replica: it accepts the loss, loudly."""
-    cluster = Cluster(size=1)
-    for value in ("a", "b", "c"):
-        cluster[1].produce(value)
-    cluster.settle(1)
-    rotten(cluster[1], 100)
-    cluster[1].boot()
-    cluster.elect(1, tell=(1,))
-    partition = cluster[1].partition
-    change = partition.isr_proposal()
-    assert change is not None and change.isr == ()
-    answer = IsrChanged(TOPIC_ID, 0, 0, leader=1, leader_epoch=partition.leader_epoch)
-    assert not partition.isr_answered(change, answer)
-    assert partition.is_leader
-    assert cluster[1].values() == ["a"]
-    assert "damage_over" in [event for event, _ in cluster[1].host.events]

@@ -309,7 +309,7 @@ class PendingFetch(Slot):
             self.connection.crash("cold read")
             return
         for cold, read in zip(self._cold, reads, strict=True):
-            cold.entry.read = cold.judge(read)
+            cold.entry.read = cold.finish(read)
         self._cold.clear()
         self._answer()
 
@@ -326,6 +326,7 @@ class ColdRead:
         "_offset",
         "_partition",
         "_read",
+        "_refused",
         "entry",
     )
 
@@ -336,6 +337,7 @@ class ColdRead:
         self.entry = entry
         self._read = read
         self._disk_error: OSError | None = None
+        self._refused: KafkaError | None = None
         self._partition = entry.partition
         self._leader_epoch = entry.partition.leader_epoch
         self._offset = entry.offset
@@ -350,22 +352,24 @@ class ColdRead:
                 self._offset, self._limit, end_offset=self._end_offset, min_one=self._min_one, cached=False
             )
         except KafkaError as error:
+            self._refused = error
             return PartitionRead(error.code, -1, -1, -1, b"")
         except OSError as error:
             self._disk_error = error
             return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
         return self._read._replace(records=records)
 
-    def judge(self, read: PartitionRead) -> PartitionRead:
-        """Back on the loop: what was read counts only if the replica led all the while.
+    def finish(self, read: PartitionRead) -> PartitionRead:
+        """Back on the loop: what the read came to, if the replica led all the while.
 
         A follower cuts and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention took
         away meanwhile is no such thing.
         """
+        if self._refused is not None:
+            return read._replace(error_code=self._partition.refusal(self._refused).code)
         partition, error = self._partition, self._disk_error
         if error is not None and error.errno == EIO:
             partition.storage_failed(error)
-        partition.heed_damage()
         if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
             return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
         return read

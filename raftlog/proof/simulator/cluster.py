@@ -46,6 +46,7 @@ class SimNode:
         self.config = load_config(settings)
         self.node: Node | None = None
         self.running = False
+        self.started = False
         self.leaving = False
 
     @property
@@ -100,9 +101,12 @@ class SimCluster:
         node.metadata.subscribe_each(lambda image: self._compare_image(place, image))
         try:
             await node.start()
-        except NodeFailed as error:
-            self.failures.append(f"node {place.node_id} did not start: {error}")
-            return
+        except Exception as error:
+            self.failures.append(f"node {place.node_id} did not start: {error!r}")
+            if isinstance(error, NodeFailed):
+                return
+            raise
+        place.started = True
         reason = await node.failed
         self.failures.append(f"node {place.node_id} stopped itself: {reason}")
 
@@ -112,7 +116,8 @@ class SimCluster:
             place = self.nodes[node_id]
             if place.host.process.paused:
                 place.host.resume()
-            place.node, place.running, place.leaving = None, False, False
+            place.node = None
+            place.running = place.started = place.leaving = False
             place.host.crash(power_loss=power_loss, silent=silent)
 
     def restart(self, *node_ids: int, power_loss: bool = True) -> None:
@@ -120,9 +125,9 @@ class SimCluster:
         self.start(*node_ids)
 
     def leave(self, node_id: int, *, power_loss: bool = True) -> None:
-        """Shut down gently (SIGTERM); the process ends when that is done, and what it said is durable must be."""
+        """Shut a started node down gently (SIGTERM); the process ends when that is done, and all must be durable."""
         place = self.nodes[node_id]
-        if place.node is not None and not place.leaving:
+        if place.started and not place.leaving:
             place.leaving = True
             place.host.start(self._leave(place, power_loss))
 
@@ -181,8 +186,9 @@ class SimCluster:
         return node.broker.replicas.partitions.get(TopicPartition(topic, index))
 
     def check(self) -> None:
-        """Nothing has happened that no fault excuses."""
-        assert not self.failures, "; ".join(self.failures)
+        """Nothing has happened that no fault excuses. Raises AssertionError."""
+        failures = [*self.failures, *(f"{each.get('exception')!r}" for each in self.loop.failures)]
+        assert not failures, "; ".join(failures)
 
     async def until(self, condition: Callable[[], Any], seconds: float, what: str) -> None:
         """Wait in virtual time. AssertionError says what did not come."""
