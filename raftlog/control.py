@@ -6,7 +6,7 @@ Wires `quorum` and `controller` together and hands out `submit`; the rules are t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +15,7 @@ import msgspec
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env, ThreadOffload, raise_failure
 from raftlog.base.errors import InvalidRequest, NotController, from_code
+from raftlog.base.log import get_logger
 from raftlog.broker.probe import probe
 from raftlog.controller.controller import Controller
 from raftlog.controller.topics import random_uuid
@@ -39,11 +40,16 @@ from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.wal import DamagedJournal
 
+log = get_logger("quorum")
+
 METADATA_FOLDER: Final = "raftlog-metadata"
 """Below metadata.log.dir: the quorum's own journal and snapshots."""
 
 SUBMIT_S: Final = 10.0
 """How long a request to the controller is retried where its sender names no time, seconds."""
+
+LEADERLESS_S: Final = 5.0
+"""An election takes less than one; who waits for longer waits for other voters, and a person wants to know, seconds."""
 
 QUORUM_THREADS: Final = 2
 """Its journal's syncs, and a snapshot being written meanwhile."""
@@ -99,6 +105,7 @@ class ControlPlane:
                 cluster_id=cluster_id,
                 machine=_Machine(metadata, self._leadership_changed),
             )
+        self._leaderless = _Leaderless(config.voters, self.quorum.linked if self.quorum else None)
         follows = self.quorum or self.observer
         assert follows is not None
         self._follows = follows
@@ -144,6 +151,8 @@ class ControlPlane:
                 raise JournalUnusable(f"the metadata journal is damaged: {error}") from error
         elif self.observer is not None:
             await self.observer.start()
+        if not self._led.is_set():
+            self._leaderless.changed(None)
 
     async def wait_for_leader(self) -> None:
         """Wait until this node knows who leads the quorum."""
@@ -166,6 +175,7 @@ class ControlPlane:
         self._client.close()
         self._heartbeats.close()
         await self._follows.stop()
+        self._leaderless.close()
 
     # -- asking the active controller ----------------------------------------------------
 
@@ -231,6 +241,7 @@ class ControlPlane:
         self.quorum.append(encode_batch(batch))
 
     def _leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
+        self._leaderless.changed(leader_id)
         if leader_id is None:
             self._led.clear()
         else:
@@ -290,6 +301,40 @@ class ControlPlane:
         self._timer = None
         self.controller.tick(self._loop.time())
         self._arm()
+
+
+class _Leaderless:
+    """Says once that no leader was found for a while, and which voters that is about; a new leader begins it anew."""
+
+    def __init__(self, voters: Mapping[int, tuple[str, int]], linked: Callable[[int], bool] | None) -> None:
+        self._voters = voters
+        self._linked = linked
+        self._timer: asyncio.TimerHandle | None = None
+
+    def changed(self, leader_id: int | None) -> None:
+        """Note who leads."""
+        if leader_id is not None:
+            self.close()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LEADERLESS_S, self._say)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _say(self) -> None:
+        addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters.items())}
+        missing = {}
+        if self._linked is not None:
+            missing = {"unreached": [text for each, text in addresses.items() if not self._linked(each)]}
+        log.warning(
+            "quorum_leader_not_found",
+            seconds=LEADERLESS_S,
+            voters=list(addresses.values()),
+            needed=len(addresses) // 2 + 1,
+            **missing,
+        )
 
 
 class _Observers:

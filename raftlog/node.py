@@ -36,6 +36,14 @@ log = get_logger("node")
 CONTROLLED_SHUTDOWN_S: Final = 5.0
 """Longest time that leaderships may take to move, or a controller to be found, before the node stops all the same."""
 
+PROBE_S: Final = 2.0
+"""How long an advertised address may take to answer."""
+
+_UNREACHED: Final = {
+    "refused": "no broker listens there, or the name does not resolve",
+    "silent": f"no answer within {PROBE_S:.0f} s",
+}
+
 
 class NodeFailed(Exception):
     """The node cannot start or go on; the message says why, for an operator."""
@@ -78,6 +86,11 @@ class Node:
         await self.control.start()
         if self.broker is not None:
             await self.broker.start()
+
+    def advertised(self) -> list[str]:
+        """Return where clients are told to connect; nowhere for a node that is no broker."""
+        endpoints = () if self.broker is None else self.broker.endpoints()
+        return [f"{each.listener}://{each.host}:{each.port}" for each in endpoints]
 
     async def wait_ready(self) -> None:
         """Wait until this node takes part: its broker is unfenced, or its quorum knows a leader."""
@@ -267,12 +280,12 @@ class Broker:
     async def _check_advertised(self) -> None:
         """Say the commonest mistake of all: advertising an address at which nobody answers."""
         for each in self.endpoints():
-            result = await probe(each.host, each.port, patience_s=2.0)
+            result = await probe(each.host, each.port, patience_s=PROBE_S)
             if result != "alive":
                 log.warning(
                     "advertised_listener_unreachable",
                     listener=each.listener,
-                    address=f"{each.host}:{each.port}",
-                    result=result,
+                    advertised=f"{each.host}:{each.port}",
+                    reason=_UNREACHED[result],
                     advice="clients are told to connect there: set advertised.listeners to what they can reach",
                 )

@@ -106,7 +106,7 @@ def _locked(folder: str) -> Iterator[None]:
 
 async def _announce(node: Node, ready: Callable[[Node], None] | None) -> None:
     await node.wait_ready()
-    log.info("node_ready")
+    log.info("node_ready", advertised=node.advertised(), log_dirs=list(node.config.log_dirs))
     if ready is not None:
         ready(node)
 

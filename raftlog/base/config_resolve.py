@@ -265,7 +265,9 @@ def _resolve_secret(draft: Draft) -> None:
     text = f"raftlog cluster secret of {format_voters(draft.get('voters'))}"
     draft.values["cluster_secret"] = hashlib.sha256(text.encode()).digest()
     draft.warn(
-        "cluster_secret_missing", consequence="whoever knows the voters can pass for a node of the cluster"
+        "cluster_secret_missing",
+        consequence="whoever knows the voters can pass for a node of the cluster",
+        advice="set raftlog.cluster.secret where strangers reach the ports",
     )
 
 

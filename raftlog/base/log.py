@@ -47,9 +47,12 @@ def configure_log(
 
 
 def get_logger(name: str = "", **bound: object) -> FilteringBoundLogger:
-    """Return a logger whose events carry `room=name` and what is bound; fine to call before `configure_log`."""
-    structlog = _structlog()
-    return cast("FilteringBoundLogger", structlog.get_logger(**({"room": name} if name else {}), **bound))
+    """Return a logger whose events carry `room=name` and what is bound; fine to call before `configure_log`.
+
+    A module's `__name__` is a fine name: the package's own is left out.
+    """
+    structlog, room = _structlog(), name.removeprefix("raftlog.")
+    return cast("FilteringBoundLogger", structlog.get_logger(**({"room": room} if room else {}), **bound))
 
 
 def _shared_processors(node_id: int | None) -> list[Processor]:

@@ -112,7 +112,9 @@ class Logs:
         jobs = [open_one(volume, name) for volume in self.online for name in volume.directory.partitions()]
         found = [each for each in await asyncio.gather(*jobs) if each is not None]
         log.info(
-            "logs_recovered", logs=len(found), clean=all(each.directory.was_clean for each in self.volumes)
+            "logs_recovered",
+            logs=len(found),
+            clean=not found or all(each.directory.was_clean for each in self.volumes),
         )
         return found
 

@@ -1,6 +1,7 @@
 """Is a broker that went quiet gone? One connection, one ApiVersions request, one word.
 
 A dead process refuses at once; a stopped one accepts (its kernel does) and stays silent; a live one answers.
+What answers in another protocol is somebody else at what is no longer the broker's address.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ ProbeResult = Literal["alive", "refused", "silent"]
 
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 """A whole frame: length, api key 18, version 0, correlation id 0, null client id."""
+
+_CORRELATION_ID = bytes(4)
+"""What follows the length of a response."""
 
 
 async def probe(host: str, port: int, *, patience_s: float = 0.3) -> ProbeResult:
@@ -33,13 +37,13 @@ async def probe(host: str, port: int, *, patience_s: float = 0.3) -> ProbeResult
 
 
 class _FirstBytes(asyncio.Protocol):
-    """Resolves `answered`: True at the first byte, False when the peer closes before it."""
+    """Resolves `answered`: True at the first bytes of a response, False for other bytes and for none."""
 
     def __init__(self) -> None:
         self.answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
-        self._settle(True)
+        self._settle(_CORRELATION_ID.startswith(data[4:8]))
 
     def connection_lost(self, error: Exception | None) -> None:
         self._settle(False)

@@ -121,7 +121,7 @@ class BrokerServer:
             raise ListenerUnavailable(f"cannot listen on {listener}: {reason}") from error
         self._servers.append(server)
         port = _bound_port(server) or listener.port
-        log.info("listener_started", listener=listener.name, host=listener.host, port=port)
+        log.info("listener_started", listener=listener.name, host=listener.host or "*", port=port)
         return Endpoint(listener.name, listener.host, port, listener.security_protocol)
 
     # Called by connections.

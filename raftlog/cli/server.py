@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from raftlog import __version__
 from raftlog.base.config import ConfigFaults, NodeConfig, load_config, parse_file, parse_override
 from raftlog.base.log import configure_log, get_logger
 from raftlog.cli import exits
@@ -48,6 +49,7 @@ def main(argv: Sequence[str]) -> None:
     config = read_config(arguments.config, arguments.override)
     configure_log(level=config.log_level, format=config.log_format, node_id=config.node_id)
     log = get_logger("server")
+    log.info("server_started", version=__version__, config=str(arguments.config or "none"))
     for warning in config.warnings:
         log.warning(warning.event, **warning.fields)
     if arguments.exit_with_stdin:

@@ -145,7 +145,11 @@ class Quorum:
         """Whether that is this node, or linked: a dead leader's link breaks long before it is replaced."""
         if leader_id != self.leader_id or self._links is None:
             return False
-        return leader_id == self.node_id or self._links.is_up(leader_id)
+        return self.linked(leader_id)
+
+    def linked(self, voter: int) -> bool:
+        """Whether that voter is this node, or one that it can talk to now."""
+        return voter == self.node_id or (self._links is not None and self._links.is_up(voter))
 
     @property
     def term(self) -> int:

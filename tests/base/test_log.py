@@ -31,6 +31,14 @@ def test_a_pipe_gets_one_json_object_per_event_with_the_node_bound():
     }  # fmt: skip
 
 
+def test_a_module_is_a_room_without_the_packages_name():
+    """Every event of a raftlog node is raftlog's."""
+    stream = io.StringIO()
+    configure_log(stream=stream)
+    get_logger("raftlog.broker.logs").info("logs_recovered")
+    assert json.loads(stream.getvalue())["room"] == "broker.logs"
+
+
 def test_events_below_the_level_are_not_written():
     """debug is for one who asks for it."""
     stream = io.StringIO()

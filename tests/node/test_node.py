@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from raftlog.base.errors import KafkaError
+from raftlog.control import LEADERLESS_S
 from raftlog.metadata.requests import (
     PREFERRED,
     AllocateProducerIds,
@@ -224,3 +226,31 @@ async def _refusal(node: Node, request: Request) -> str:
     except KafkaError as error:
         return type(error).__name__
     return "answered"
+
+
+def test_a_node_that_finds_no_majority_says_whom_it_misses() -> None:
+    """The first of three that is started waits for others: once said, with addresses, and not when all is well."""
+
+    async def script(cluster: SimCluster) -> list[list[Any]]:
+        def complaints() -> list[Any]:
+            return [each for each in logs if each["event"] == "quorum_leader_not_found"]
+
+        found = []
+        with capture_logs() as logs:
+            cluster.start(1)
+            await asyncio.sleep(3 * LEADERLESS_S)
+            found.append(complaints())
+            cluster.start(2)
+            await asyncio.sleep(3 * LEADERLESS_S)
+            found.append(complaints())
+            cluster.crash(2)
+            await asyncio.sleep(3 * LEADERLESS_S)
+            found.append(complaints())
+        return found
+
+    alone, together, alone_again = play(script)
+    assert len(alone) == 1 and together == alone and len(alone_again) == 2
+    for each in (alone[0], alone_again[1]):
+        assert (each["log_level"], each["needed"]) == ("warning", 2)
+        assert each["voters"] == ["1@node1:9093", "2@node2:9093", "3@node3:9093"]
+        assert each["unreached"] == ["2@node2:9093", "3@node3:9093"]
