@@ -214,7 +214,13 @@ def _show(report: Report, options: DemoOptions) -> None:
 
 
 def _wait_for_interrupt(cluster: Cluster) -> None:
-    print(f"the cluster keeps running at {cluster.bootstrap_servers}; Ctrl-C takes it down", file=sys.stderr)
+    lines = [f"the cluster keeps running at {cluster.bootstrap_servers}; Ctrl-C takes it down and deletes it"]
+    lines += [
+        f"  node {each.node_id}  {each.address}  process {each.pid}  log {each.log_path}"
+        for each in cluster.nodes.values()
+    ]
+    lines.append(f"  raftlog consume -b {cluster.nodes[1].address} -t {TOPIC} -c 3 --json")
+    print(*lines, sep="\n", file=sys.stderr)
     try:
         threading.Event().wait()
     except KeyboardInterrupt:
