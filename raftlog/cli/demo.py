@@ -96,7 +96,7 @@ class Report:
         verdict = self.verdict
         yield ""
         yield f"{self.records:,} records, {self.bytes / 1e6:.1f} MB of {self.text}"
-        yield f"ready        {self.nodes} nodes in {self.ready_s:.2f} s"
+        yield f"ready        {_nodes(self.nodes)} in {self.ready_s:.2f} s"
         yield f"throughput   {self.records_per_s:,.0f} records/s, {self.mb_per_s:.1f} MB/s (one Python client)"
         for outage in self.outages:
             yield f"longest gap  {outage.gap_s * 1000:5.0f} ms  {outage.event}"
@@ -155,7 +155,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
 def _run(cluster: Cluster, text: Text, options: DemoOptions) -> Report:
     with Screen(quiet=options.json) as screen:
         ready_s = cluster.start()
-        screen.say(f"{options.nodes} nodes ready in {ready_s:.2f} s at {cluster.bootstrap_servers}")
+        screen.say(f"{_nodes(options.nodes)} ready in {ready_s:.2f} s at {cluster.bootstrap_servers}")
         _create_topic(cluster, options.nodes)
         stream = Stream(cluster.bootstrap_servers, TOPIC, text=text, partitions=PARTITIONS, acks=options.acks)
         bulk = max(1, int(options.records * BULK_SHARE))
@@ -182,6 +182,10 @@ def _run(cluster: Cluster, text: Text, options: DemoOptions) -> Report:
         )
 
 
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
 def _create_topic(cluster: Cluster, nodes: int) -> None:
     client = confluent_kafka()
     topic = client.admin.NewTopic(
@@ -190,7 +194,7 @@ def _create_topic(cluster: Cluster, nodes: int) -> None:
         replication_factor=min(3, nodes),
         config={"min.insync.replicas": "2" if nodes >= 3 else "1"},
     )
-    admin = client.admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin = client.admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
     for future in admin.create_topics([topic], operation_timeout=CREATE_TIMEOUT_S).values():
         future.result(CREATE_TIMEOUT_S)
 
