@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlog.base.env import Env
+from raftlog.base.log import get_logger
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -34,6 +35,8 @@ OFF_LOOP_LEAST = 0.25
 OFF_LOOP_MOST = 8.0
 THREADS = 4
 """Threads that share one round's syncs."""
+
+log = get_logger(__name__)
 
 
 class Flusher:
@@ -194,6 +197,9 @@ def _run(tickets: list[FlushTicket], now: Callable[[], float]) -> Outcome:
             ticket.run()
     except OSError as error:
         return now() - started_at, error
+    except Exception as error:  # our own fault: nobody may be left to wait for a round that never ends
+        log.exception("sync_crashed")
+        return now() - started_at, OSError(f"the sync failed: {error!r}")
     return now() - started_at, None
 
 
