@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
     KafkaError,
     KafkaStorageError,
@@ -190,7 +191,7 @@ class Leading(Role):
         high_watermark = partition.high_watermark
         stable = partition.last_stable_offset
         end = stable if read_committed else high_watermark
-        records: bytes | None = b""
+        records: Buffer | None = b""
         aborted: tuple[tuple[int, int], ...] | None = None
         if offset < end:
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
@@ -215,7 +216,7 @@ class Leading(Role):
             return refused
         end = log.log_end_offset
         self._note_fetch(progress, offset, replica.broker_epoch)
-        records: bytes | None = b""
+        records: Buffer | None = b""
         if offset < end:
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
         # the last stable offset is only for consumers

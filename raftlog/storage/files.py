@@ -59,7 +59,7 @@ class PooledFile:
         lease.used = True
         return lease.file.pread(size, position)
 
-    def pread_cached(self, size: int, position: int) -> bytes | None:
+    def pread_cached(self, size: int, position: int) -> Buffer | None:
         lease = self._lease
         if lease is None:
             lease = self._opened()

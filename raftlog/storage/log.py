@@ -300,7 +300,7 @@ class Log:
 
     def read(
         self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True, cached: bool = True
-    ) -> bytes | None:
+    ) -> Buffer | None:
         """Return whole batches from the one that holds `offset` on, below `end_offset`, from one segment.
 
         At most `max_bytes`, but `min_one` lets a first batch be larger; b"" if there is nothing. None if `cached` and

@@ -248,10 +248,10 @@ class Segment:
             stop, following = found
         return start, stop, following
 
-    def _look(self, position: int, size: int, *, cached: bool) -> bytes | None:
+    def _look(self, position: int, size: int, *, cached: bool) -> Buffer | None:
         wanted = min(SCAN_BYTES, size - position)
         if not cached:
-            chunk: bytes | None = self.file.pread(wanted, position)
+            chunk: Buffer | None = self.file.pread(wanted, position)
         else:
             chunk = self.file.pread_cached(wanted, position)
         if chunk is not None and len(chunk) < min(HEADER_BYTES, wanted):
@@ -380,7 +380,7 @@ class Segment:
         try:
             size = file.size()
             file_bytes = file.pread_cached(size, 0) if cached else file.pread(size, 0)
-            return None if file_bytes is None or len(file_bytes) < size else file_bytes
+            return None if file_bytes is None or len(file_bytes) < size else bytes(file_bytes)
         finally:
             file.close()
 
