@@ -188,7 +188,7 @@ def _paced(producer: Any, send: Callable[[], None], *, rate: int, seconds: float
 
 
 def end_to_end_latency(config: dict[str, str], topic: str, *, rate: int, seconds: float) -> Quantiles:
-    """Time from produce() to the record's arrival at a consumer that waits for it, both stock clients of one process."""
+    """Time from produce() to the record's arrival at a waiting consumer, both stock clients of one process."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     consumer = Consumer(

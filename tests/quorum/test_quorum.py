@@ -274,7 +274,7 @@ def test_an_old_leader_with_proposals_of_its_own_takes_a_snapshot() -> None:
 
 def test_a_slow_disk_slows_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Syncs of 20 to 60 ms run beside the loop; messages queue meanwhile."""
-    monkeypatch.setattr(env, "OFFLOAD_S", (0.02, 0.06))
+    monkeypatch.setattr(hosts, "OFFLOAD_S", (0.02, 0.06))
 
     async def script(world: World) -> None:
         leader = await world.leader()
