@@ -72,6 +72,14 @@ class FakeLog:
             size += len(data)
         return b"".join(found)
 
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        if self.partition.disk_error is not None:
+            raise self.partition.disk_error
+        return (timestamp_ms, timestamp_ms, 0) if timestamp_ms < self.partition.log_end_offset else None
+
+    def max_timestamp(self) -> tuple[int, int, int] | None:
+        return (1, 77, 0)
+
 
 class FakePartition:
     """A leader whose high watermark moves by `commit`, or at once if `auto_commit`."""
@@ -175,9 +183,13 @@ class FakePartition:
         self.parked.pop(waiter, None)
         self.parked_replicas.pop(waiter, None)
 
-    def offset_for_timestamp(self, timestamp_ms: int, **_: Any) -> tuple[int, int, int] | None:
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, search: Any = None, **_: Any
+    ) -> tuple[int, int, int] | None:
         if self.error is not None:
             raise self.error
+        if search is not None:
+            return search()  # type: ignore[no-any-return]
         special = {-1: (self.high_watermark, -1, 3), -2: (self.log_start_offset, -1, 0)}
         return special.get(timestamp_ms)
 

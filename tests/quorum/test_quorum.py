@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
-from raftlog.proof.simulator import SimLoop, env, simulate
+from raftlog.proof.simulator import SimLoop, hosts, simulate
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
 from raftlog.quorum.wal import MAX_COMMAND_BYTES

@@ -360,16 +360,16 @@ class ColdRead:
         return self._read._replace(records=records)
 
     def finish(self, read: PartitionRead) -> PartitionRead:
-        """Back on the loop: what was read counts only if the replica led all the while.
+        """Back on the loop: what the read came to, if the replica led all the while.
 
         A follower cuts and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention took
         away meanwhile is no such thing.
         """
-        if not self._partition.is_leader or self._partition.leader_epoch != self._leader_epoch:
-            return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
         if self._refused is not None:
             return read._replace(error_code=self._partition.refusal(self._refused).code)
-        error = self._disk_error
+        partition, error = self._partition, self._disk_error
         if error is not None and error.errno == EIO:
-            self._partition.storage_failed(error)
+            partition.storage_failed(error)
+        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
         return read
