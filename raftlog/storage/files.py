@@ -6,6 +6,7 @@ one when next used. Descriptors close when the last call that uses them ends, ne
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Sequence
 
@@ -26,7 +27,11 @@ class _Lease:
 
 
 class PooledFile:
-    """A `File` that opens itself when used. After `close` only `sync` is allowed, and does nothing."""
+    """A `File` that opens itself when used.
+
+    After `close` only two calls may come, from another thread: a late `sync`, which does nothing, and a late read,
+    which raises OSError (EBADF).
+    """
 
     __slots__ = ("_closed", "_disk", "_lease", "path")
 
@@ -47,6 +52,8 @@ class PooledFile:
     # Each call keeps its lease in a variable: a temporary would let go of the descriptor before the call is over.
 
     def pread(self, size: int, position: int) -> bytes:
+        if self._closed:
+            raise OSError(errno.EBADF, "closed by a truncation, retention or stop meanwhile", self.path)
         lease = self._opened()
         return lease.file.pread(size, position)
 

@@ -53,12 +53,14 @@ def test_descriptors_are_closed(tmp_path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_a_closed_file_ignores_a_late_sync_and_nothing_else() -> None:
-    """A sync that a flusher still holds for a dropped segment is moot; any other use is a bug."""
+def test_a_closed_file_ignores_a_late_sync_and_refuses_a_late_read() -> None:
+    """Other threads may still hold a dropped segment: a sync is moot, a read is told so; any other use is a bug."""
     disk = PooledDisk(SimDisk(0), limit=2)
     file = disk.open("/data/a", create=True)
     file.close()
     file.sync()
+    with pytest.raises(OSError, match="meanwhile"):
+        file.pread(1, 0)
     with pytest.raises(AssertionError):
         file.size()
 
