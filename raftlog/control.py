@@ -6,23 +6,28 @@ Wires `quorum` and `controller` together and hands out `submit`; the rules are t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.env import Env
+from raftlog.base.env import Env, ThreadOffload, raise_failure
 from raftlog.base.errors import InvalidRequest, NotController, from_code
 from raftlog.broker.probe import probe
 from raftlog.controller.controller import Controller
+from raftlog.controller.topics import random_uuid
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.published import PublishedMetadata
 from raftlog.metadata.records import Batch, encode_batch
+from raftlog.metadata.repeats import as_if_once, repeatable
 from raftlog.metadata.requests import (
     DescribeQuorum,
     ErrorReply,
     Heartbeat,
+    QuorumDescription,
+    QuorumReplica,
     Reply,
     Request,
     decode_reply,
@@ -31,7 +36,8 @@ from raftlog.metadata.requests import (
 )
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.observer import Observer
-from raftlog.quorum.quorum import Quorum
+from raftlog.quorum.quorum import CannotListen, Quorum
+from raftlog.quorum.wal import DamagedJournal
 
 METADATA_FOLDER: Final = "raftlog-metadata"
 """Below metadata.log.dir: the quorum's own journal and snapshots."""
@@ -39,7 +45,12 @@ METADATA_FOLDER: Final = "raftlog-metadata"
 SUBMIT_S: Final = 10.0
 """How long a request to the controller is retried where its sender names no time, seconds."""
 
-LEADER_POLL_S: Final = 0.01
+QUORUM_THREADS: Final = 2
+"""Its journal's syncs, and a snapshot being written meanwhile."""
+
+
+class JournalUnusable(Exception):
+    """The metadata journal on this node's disk cannot be trusted; the message says which file and why."""
 
 
 class ControlPlane:
@@ -60,16 +71,23 @@ class ControlPlane:
         self._metadata = metadata
         self._failed = failed
         self._loop = asyncio.get_running_loop()
+        self._observers = _Observers(env)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._probes: set[asyncio.Task[None]] = set()
+        self._led = asyncio.Event()
         self.quorum: Quorum | None = None
         self.observer: Observer | None = None
         self.controller: Controller | None = None
         if "controller" in config.roles:
             self.quorum = self._make_quorum(cluster_id)
             self.controller = Controller(
-                config.node_id, config, env.random, append=self._append, probe=self._start_probe
+                config.node_id,
+                config,
+                env.random,
+                append=self._append,
+                probe=self._start_probe,
+                cluster_id=cluster_id,
             )
             metadata.subscribe_each(self._committed)
         else:
@@ -89,9 +107,13 @@ class ControlPlane:
         self._heartbeats = ControllerClient(env, follows, kind="heartbeat", local=self._local)
 
     def _make_quorum(self, cluster_id: Callable[[], str | None]) -> Quorum:
-        config = self._config
+        config, env = self._config, self._env
+        if (
+            env.threads
+        ):  # its syncs must not wait behind those of partitions: a voter that is late loses its leader
+            env = replace(env, offload=ThreadOffload(QUORUM_THREADS))
         quorum = Quorum(
-            self._env,
+            env,
             node_id=config.node_id,
             voters=config.voters,
             directory=f"{config.metadata_log_dir}/{METADATA_FOLDER}",
@@ -107,17 +129,29 @@ class ControlPlane:
     # -- life ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the quorum's journal and listen for the other voters, or begin to follow them. Raises OSError."""
+        """Open the quorum's journal and listen for the other voters, or begin to follow them.
+
+        Raises JournalUnusable, OSError.
+        """
         if self.quorum is not None:
             name = self._config.controller_listener_names[0]
             listener = next(each for each in self._config.listeners if each.name == name)
-            await self.quorum.start((listener.host, listener.port))
+            try:
+                await self.quorum.start((listener.host, listener.port))
+            except CannotListen as error:
+                raise CannotListen(f"cannot listen on {listener}: {error.strerror}") from error
+            except DamagedJournal as error:
+                raise JournalUnusable(f"the metadata journal is damaged: {error}") from error
         elif self.observer is not None:
             await self.observer.start()
 
     async def wait_for_leader(self) -> None:
-        while self._follows.leader_id is None:
-            await asyncio.sleep(LEADER_POLL_S)
+        """Wait until this node knows who leads the quorum."""
+        await self._led.wait()
+
+    def in_touch(self, controller_id: int) -> bool:
+        """Whether that node is the active controller and within reach, as far as this one can tell."""
+        return self._follows.in_touch(controller_id)
 
     async def hand_over(self) -> None:
         """Give the quorum's lead to another voter, if this node has it."""
@@ -138,7 +172,12 @@ class ControlPlane:
     async def submit(self, request: Request, *, timeout: float | None = None) -> Reply:  # noqa: ASYNC109
         """Ask the active controller, wherever it is (see broker.context.Submit)."""
         client = self._heartbeats if isinstance(request, Heartbeat) else self._client
-        reply = decode_reply(await client.submit(encode(request), timeout or SUBMIT_S))
+        before, repeated = self._metadata.published, asyncio.Event()
+        request = repeatable(request, lambda: random_uuid(self._env.random))
+        payload = await client.submit(encode(request), timeout or SUBMIT_S, on_repeat=repeated.set)
+        reply = decode_reply(payload)
+        if repeated.is_set():
+            reply = as_if_once(request, reply, before)
         if isinstance(reply, ErrorReply):
             raise from_code(reply.error_code, reply.message)
         return reply
@@ -165,11 +204,25 @@ class ControlPlane:
             return answered
         assert self.controller is not None and self.quorum is not None
         if isinstance(request, DescribeQuorum):
-            answer(self.quorum.describe() if self.quorum.leading else ErrorReply(NotController.code))
+            answer(self._describe(self.quorum) if self.quorum.leading else ErrorReply(NotController.code))
         else:
+            if isinstance(request, Heartbeat):
+                self._observers.heard(request, self._metadata.image.offset, self.quorum.commit_index)
             self.controller.submit(request, answer, self._loop.time(), peer=peer)
             self._arm()
         return answered
+
+    def _describe(self, quorum: Quorum) -> QuorumDescription:
+        described = quorum.describe()
+        voters = quorum.voters
+        others = [
+            each
+            for each, state in self._metadata.image.brokers.items()
+            if not state.fenced and each not in voters
+        ]
+        return msgspec.structs.replace(
+            described, observers=self._observers.among(others, described.observers)
+        )
 
     # -- the controller's events ---------------------------------------------------------
 
@@ -177,7 +230,11 @@ class ControlPlane:
         assert self.quorum is not None
         self.quorum.append(encode_batch(batch))
 
-    def _leadership_changed(self, leading: bool, term: int) -> None:
+    def _leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
+        if leader_id is None:
+            self._led.clear()
+        else:
+            self._led.set()
         if self.controller is not None:
             if leading:
                 self.controller.lead(term, self._metadata.image, self._loop.time())
@@ -205,6 +262,7 @@ class ControlPlane:
         task = self._loop.create_task(self._probe(broker_id))
         self._probes.add(task)
         task.add_done_callback(self._probes.discard)
+        task.add_done_callback(raise_failure)
 
     async def _probe(self, broker_id: int) -> None:
         assert self.controller is not None
@@ -234,14 +292,36 @@ class ControlPlane:
         self._arm()
 
 
+class _Observers:
+    """How far brokers without a vote are in the log: they follow any voter, the leader has only their heartbeats."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._heard: dict[int, QuorumReplica] = {}
+
+    def heard(self, heartbeat: Heartbeat, metadata_offset: int, commit_index: int) -> None:
+        """Note a broker that has published all that is committed here; what lies behind has no index of its own."""
+        now_ms = self._env.wall_clock_ms()
+        broker_id = heartbeat.broker_id
+        known = self._heard.get(broker_id, QuorumReplica(broker_id, -1))
+        if heartbeat.metadata_offset >= metadata_offset:
+            known = QuorumReplica(broker_id, commit_index, now_ms, now_ms)
+        self._heard[broker_id] = msgspec.structs.replace(known, last_fetch_ms=now_ms)
+
+    def among(self, broker_ids: Iterable[int], fed: Iterable[QuorumReplica]) -> tuple[QuorumReplica, ...]:
+        """Return these brokers, those that the leader feeds itself with the position it knows."""
+        positions = {each: self._heard.get(each, QuorumReplica(each, -1)) for each in broker_ids}
+        positions |= {each.replica_id: each for each in fed}
+        return tuple(positions[each] for each in sorted(positions))
+
+
 class _Machine:
     """What the quorum replicates into: the published metadata, and news of who leads."""
 
-    def __init__(self, metadata: PublishedMetadata, leadership_changed: Callable[[bool, int], None]) -> None:
+    def __init__(
+        self, metadata: PublishedMetadata, leadership_changed: Callable[[int | None, int, bool], None]
+    ) -> None:
         self.apply = metadata.apply
         self.snapshot = metadata.snapshot
         self.restore = metadata.restore
-        self._leadership_changed = leadership_changed
-
-    def leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
-        self._leadership_changed(leading, term)
+        self.leadership_changed = leadership_changed

@@ -1,9 +1,9 @@
 """Who is gone as far as this broker can tell, a little before the metadata says so and a little after: for clients.
 
 A client that loses a leader asks at once who leads now, often before anyone has decided it, and may not ask again for a
-second. So a leader whose connection to us dropped is not named: the client asks again in moments. And a broker that has
-just been fenced stays in the list of brokers for a while: librdkafka forgets one that is missing together with the
-partitions that the same answer moves away from it.
+second. So a leader whose connection to us dropped is not named, and an answer about its partitions waits a while. And a
+broker that has just been fenced stays in the list of brokers for a while: librdkafka forgets one that is missing
+together with the partitions that the same answer moves away from it.
 
 Soft, and it decides nothing: a leader that was lost for long, or is back, is named again. Times are loop seconds.
 """

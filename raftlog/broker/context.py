@@ -35,6 +35,8 @@ class BrokerContext:
     replicas: Replicas
     groups: Any = None
     broker_epoch: Callable[[], int] = lambda: -1
+    in_touch: Callable[[int], bool] = lambda _controller_id: True
+    """Whether the controller that the image names is still the active one, and within reach."""
     producer_ids: ProducerIds | None = None
     """Set by the broker server."""
     absences: Absences | None = None

@@ -16,6 +16,8 @@ from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InconsistentClusterId,
     KafkaError,
+    NotController,
+    RequestTimedOut,
     StaleBrokerEpoch,
 )
 from raftlog.base.log import get_logger
@@ -58,6 +60,7 @@ class Lifecycle:
         image: Callable[[], MetadataImage],
         timing: Timing,
         failed_directories: Callable[[], tuple[UUID, ...]] = tuple,
+        damaged: Callable[[], tuple[tuple[UUID, int], ...]] = tuple,
     ) -> None:
         self.broker_epoch = NO_EPOCH
         self.unfenced = asyncio.Event()
@@ -67,9 +70,11 @@ class Lifecycle:
         self._image = image
         self._timing = timing
         self._failed_directories = failed_directories
+        self._damaged = damaged
         self._nudged = asyncio.Event()
         self._want_shutdown = False
         self._may_leave = asyncio.Event()
+        self._refused_because = ""
 
     def on_metadata(self) -> None:
         """A newer image was published: a broker that waits for its unfencing beats at once."""
@@ -94,11 +99,20 @@ class Lifecycle:
             except InconsistentClusterId as error:
                 self.fatal = error
             except KafkaError as error:
-                log.debug("controller_unavailable", error=str(error))
+                self._complain(error)
                 await asyncio.sleep(RETRY_S)
 
+    def _complain(self, error: KafkaError) -> None:
+        """Say once why the controller refuses; that there is none at the moment passes by itself."""
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, NotController | RequestTimedOut):
+            log.debug("controller_unavailable", reason=reason)
+        elif reason != self._refused_because:
+            self._refused_because = reason
+            log.warning("broker_refused", reason=reason, advice="it is asked again until it agrees")
+
     async def controlled_shutdown(self) -> bool:
-        """Ask the controller to move this broker's leaderships; True once it let the broker go, False when time ran out."""
+        """Ask for this broker's leaderships to be moved; True once the controller let it go, False if time ran out."""
         if self.broker_epoch == NO_EPOCH:
             return False
         self._want_shutdown = True
@@ -114,6 +128,7 @@ class Lifecycle:
         reply = await self._submit(request)
         assert isinstance(reply, BrokerRegistration)
         self.broker_epoch = reply.broker_epoch
+        self._refused_because = ""
         log.info("broker_registered", broker_epoch=reply.broker_epoch)
 
     async def _beat(self) -> None:
@@ -125,6 +140,7 @@ class Lifecycle:
                 self._image().offset,
                 want_shutdown=self._want_shutdown,
                 failed_directory_ids=self._failed_directories(),
+                damaged=self._damaged(),
             ),
             timeout=self._timing.heartbeat_s * 4,
         )

@@ -165,19 +165,20 @@ class Logs:
             return
         self._env.offload(lambda: self._env.disk.rmtree(path)).add_done_callback(_note_removal)
 
-    def set_aside(self, name: TopicPartition, volume: Volume) -> None:
-        """Rename the folder of a log of which nobody can say whose it is to `<name>.<id>-stray`, as Kafka does.
+    def set_aside(self, name: TopicPartition, volume: Volume) -> str:
+        """Take a log out of service and rename its folder to `<name>.<id>-stray`, as Kafka does; returns the folder.
 
-        It was never flushed, since the first flush makes its topic id durable, or that file was lost by other means.
+        For logs that are nobody's as far as this node can tell. They are left to a person, who may know better.
         """
         removed = volume.logs.pop(name)
-        removed.close(clean=False)
         target = f"{removed.directory}.{self._env.random.getrandbits(128):032x}-stray"
-        try:
-            self._env.disk.rename(removed.directory, target)
-        except OSError as error:
-            self.report(volume, error)
-        log.error("log_without_topic_id_set_aside", directory=target, log_end_offset=removed.log_end_offset)
+        if volume.error is None:
+            try:
+                removed.close(clean=False)
+                self._env.disk.rename(removed.directory, target)
+            except OSError as error:
+                self.report(volume, error)
+        return target
 
     def report(self, volume: Volume, error: OSError) -> None:
         """Judge an error of a volume: a full disk is only said, anything else takes the volume offline."""

@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 EVENT_LEVELS = {
     "committed_records_truncated": "error",
     "log_truncated": "warning",
+    "damaged_log_accepted": "error",
     "damaged_log_cut": "error",
+    "damaged_replica_leads": "error",
+    "log_damaged": "error",
 }
 """Events of partitions that are more than news (`info`)."""
 ROLES_SAID_ONE_BY_ONE = 20
@@ -89,10 +92,13 @@ class Replicas:
         self._creating: asyncio.Handle | None = None
         self._strays_removed = False
         self._closed = False
+        self._damaged: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.peers = Peers(env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop)
         self.on_directory_failed: Callable[[], None] = _nothing
         """Called when a log directory failed, so that the next heartbeat leaves at once."""
+        self.on_log_damaged: Callable[[], None] = _nothing
+        """Called when a log was found damaged, likewise."""
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -102,7 +108,13 @@ class Replicas:
         for name, opened, high_watermark in await self.logs.recover(self._config_of):
             volume = self.logs.volume_of(opened)
             if opened.topic_id is None:
-                self.logs.set_aside(name, volume)
+                # Its first flush would have made its topic id durable, or that file was lost by other means.
+                directory = self.logs.set_aside(name, volume)
+                log.error(
+                    "log_without_topic_id_set_aside",
+                    directory=directory,
+                    log_end_offset=opened.log_end_offset,
+                )
                 continue
             partition = Partition(name, opened.topic_id, log=opened, host=self, high_watermark=high_watermark)
             self._add(partition, volume)
@@ -127,6 +139,28 @@ class Replicas:
         """For heartbeats: the controller takes the leaderships on them away."""
         return self.logs.failed_directory_ids
 
+    @property
+    def damaged(self) -> tuple[tuple[UUID, int], ...]:
+        """For heartbeats: (topic id, partition) of damaged replicas that the metadata still counts on."""
+        if not self._damaged:
+            return ()
+        self._damaged = {partition: None for partition in self._damaged if partition.log.damage is not None}
+        return tuple(
+            (partition.topic_id, partition.index)
+            for partition in self._damaged
+            if self._is_counted(partition)
+        )
+
+    def _is_counted(self, partition: Partition) -> bool:
+        image = self._image()
+        topic = image.topics.get(partition.topic)
+        if topic is None or topic.topic_id != partition.topic_id:
+            return False
+        state = image.partition(partition.topic, partition.index)
+        if state is None or self.broker_id not in state.isr:
+            return False
+        return not (state.isr_lost and state.leader == self.broker_id)
+
     # -- finding them -------------------------------------------------------------------------------------------
 
     def get(self, topic: str, index: int) -> Partition:
@@ -145,6 +179,8 @@ class Replicas:
         self.partitions[partition.name] = partition
         self.by_id[partition.topic_id, partition.index] = partition
         self._volumes[partition] = volume
+        if partition.log.damage is not None:
+            self._note_damage(partition)
 
     # -- reconciling --------------------------------------------------------------------------------------------
 
@@ -228,32 +264,40 @@ class Replicas:
         self._add(Partition(name, topic_id, log=created, host=self), volume)
         return True
 
-    def _remove(self, name: TopicPartition) -> None:
+    def _remove(self, name: TopicPartition, *, set_aside: bool = False) -> None:
         partition = self.partitions.pop(name, None)
         if partition is None:
             return
         del self.by_id[partition.topic_id, partition.index]
         volume = self._volumes.pop(partition)
+        self._damaged.pop(partition, None)
         partition.retire()
         self.peers.follow(partition, None)
         self._removing.add(name)
-        volume.flusher.release(partition, lambda: self._removed(name, volume))
+        volume.flusher.release(partition, lambda: self._removed(name, volume, set_aside=set_aside))
 
-    def _removed(self, name: TopicPartition, volume: Volume) -> None:
-        self.logs.remove(name, volume)
+    def _removed(self, name: TopicPartition, volume: Volume, *, set_aside: bool) -> None:
+        if set_aside:
+            directory = self.logs.set_aside(name, volume)
+            log.warning("stray_replica_set_aside", directory=directory)
+        else:
+            self.logs.remove(name, volume)
         self._removing.discard(name)
         if name in self._missing and self._creating is None:
             self._creating = self._loop.call_soon(self._create_missing)
 
     def _remove_strays(self, image: MetadataImage) -> None:
-        """We are unfenced in this image, so it is whole: what it does not place here is left over."""
+        """We are unfenced in this image, so it is whole: what it does not place here is left over.
+
+        Most likely its topic was deleted meanwhile. But it may as well be that the metadata was lost, or that the
+        folder is another cluster's, Apache Kafka's say: so nothing is deleted.
+        """
         for name, partition in tuple(self.partitions.items()):
             topic = image.topics.get(name.topic)
             state = image.partition(name.topic, name.partition)
             known = topic is not None and topic.topic_id == partition.topic_id
             if not known or state is None or self.broker_id not in state.replicas:
-                log.warning("stray_replica_removed", topic=name.topic, partition=name.partition)
-                self._remove(name)
+                self._remove(name, set_aside=True)
 
     def _say(self, moved: list[Partition]) -> None:
         if not moved:
@@ -327,6 +371,18 @@ class Replicas:
         volume = self._volumes.get(partition)
         if volume is not None:
             self._loop.call_soon(self.logs.report, volume, error)
+
+    def log_damaged(self, partition: Partition) -> None:
+        self._loop.call_soon_threadsafe(self._note_damage, partition)
+
+    def _note_damage(self, partition: Partition) -> None:
+        if partition in self._damaged or partition not in self._volumes:
+            return
+        self._damaged[partition] = None
+        damage = partition.log.damage
+        if damage is not None:
+            self.happened("log_damaged", partition, offset=damage.offset, until_offset=damage.until_offset)
+            self.on_log_damaged()
 
     def happened(self, event: str, partition: Partition, **facts: object) -> None:
         say = getattr(log, EVENT_LEVELS.get(event, "info"))

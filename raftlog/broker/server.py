@@ -17,7 +17,6 @@ from raftlog.broker.asking import ask
 from raftlog.broker.connection import Connection
 from raftlog.broker.counters import ConnectionCounters
 from raftlog.broker.deadlines import Deadlines
-from raftlog.broker.handlers import warm_up
 from raftlog.broker.producer_ids import ProducerIds
 from raftlog.broker.sessions import FetchSessions
 from raftlog.metadata.image import Endpoint
@@ -72,7 +71,6 @@ class BrokerServer:
         self._servers: list[asyncio.Server] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Event = asyncio.Event()
-        self._warming_up: asyncio.Future[None] | None = None
         broker.producer_ids = ProducerIds(self._allocate_producer_ids)
 
     async def start(self, listeners: Iterable[Listener] | None = None) -> tuple[Endpoint, ...]:
@@ -86,8 +84,6 @@ class BrokerServer:
             await self.stop(grace_s=0)
             raise
         self._schedule_sweep()
-        if self.broker.env.threads:
-            self._warming_up = self.broker.env.offload(warm_up)
         return self.endpoints
 
     async def stop(self, *, grace_s: float = 1.0) -> None:

@@ -117,6 +117,11 @@ class Tenure:
             log.error("group_records_unreadable", partition=self.index, reason=str(error))
             self.end(NotCoordinator())
             return
+        except Exception:
+            # A bug of ours: clients must not be told for ever that the groups are being loaded.
+            log.exception("group_records_unreadable", partition=self.index)
+            self.end(NotCoordinator())
+            return
         groups = replay.groups()
         coordinator = GroupCoordinator(self._config, self._append, new_uuid=self._new_uuid)
         coordinator.load(groups, now=loop.time())
@@ -168,7 +173,7 @@ class Tenure:
             raise from_code(read.error_code)
         if not read.records:
             raise KafkaStorageError(f"nothing to read at offset {offset}")
-        return read.records
+        return bytes(read.records)
 
     def _append(self, records: tuple[KeyValue, ...]) -> int:
         partition = self._partition

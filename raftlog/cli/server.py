@@ -51,14 +51,14 @@ def main(argv: Sequence[str]) -> None:
         log.warning(warning.event, **warning.fields)
     if arguments.exit_with_stdin:
         exit_with_stdin()
-    from raftlog import node  # after the log is set up, and only for a config that can be used
+    from raftlog import process  # after the log is set up, and only for a config that can be used
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory(config.event_loop)) as runner:
-            runner.run(node.run(config))
+            runner.run(process.run(config))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
-    except (node.NodeFailed, OSError) as error:
+    except (process.NodeFailed, OSError) as error:
         log.error("node_failed", reason=str(error))
         sys.exit(exits.FAILED)
     except Exception:

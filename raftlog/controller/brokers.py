@@ -7,6 +7,7 @@ bounded: a decision that needs more replies MORE, and is decided again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from uuid import UUID
 
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
@@ -17,9 +18,8 @@ from raftlog.base.errors import (
     StaleBrokerEpoch,
 )
 from raftlog.base.machine import Decision
-from raftlog.base.types import NO_BROKER
 from raftlog.controller.decisions import MORE, SWEEP, Event
-from raftlog.controller.settling import Settlement, UncleanRule, settle_all
+from raftlog.controller.settling import NOBODY, Lacking, Settlement, UncleanRule, settle_all
 from raftlog.controller.standing import Standing
 from raftlog.metadata.image import BrokerState, MetadataImage
 from raftlog.metadata.records import BrokerChanged, BrokerRegistered, BrokerUnregistered, Record
@@ -56,7 +56,7 @@ def decide_register(
         image,
         standing.without({request.broker_id}),
         unclean,
-        wiped=request.broker_id if disk_lost else NO_BROKER,
+        lacking=Lacking(request.broker_id) if disk_lost else NOBODY,
     )
     if not settlement.complete:
         return Decision(settlement.records, MORE, settlement.events)
@@ -109,7 +109,8 @@ def decide_heartbeat(
 ) -> Decision:
     """Keep, fence or unfence a broker, or begin its controlled shutdown.
 
-    A broker with a failed log directory is fenced: which partitions lay there only the broker knows.
+    A broker with a failed log directory is fenced: which partitions lay there only the broker knows. Where it reports
+    its log as damaged it leaves the ISR, before it is unfenced.
     """
     broker = current_broker(image, request.broker_id, request.broker_epoch)
     caught_up = request.metadata_offset > broker.broker_epoch
@@ -119,7 +120,7 @@ def decide_heartbeat(
             return Decision(reply=HeartbeatReply(caught_up, True, True))
         if want_fence or not caught_up:
             return Decision(reply=HeartbeatReply(caught_up, True, False))
-        return _unfence(image, broker, standing, unclean)
+        return _unfence(image, broker, standing, unclean, damaged=frozenset(request.damaged))
     if want_fence:
         decision = decide_fence(image, {broker.broker_id: "it asked"}, standing, unclean)
         return decision._replace(
@@ -127,13 +128,27 @@ def decide_heartbeat(
         )
     if request.want_shutdown:
         return _shut_down(image, broker, standing, unclean, caught_up=caught_up)
-    return Decision(reply=HeartbeatReply(caught_up, False, False))
+    reply = HeartbeatReply(caught_up, False, False)
+    if not request.damaged:
+        return Decision(reply=reply)
+    lacking = Lacking(broker.broker_id, frozenset(request.damaged))
+    settlement = settle_all(image, standing, unclean, lacking=lacking)
+    return Decision(settlement.records, reply, settlement.events)  # what is left, the next heartbeat reports
 
 
-def _unfence(image: MetadataImage, broker: BrokerState, standing: Standing, unclean: UncleanRule) -> Decision:
+def _unfence(
+    image: MetadataImage,
+    broker: BrokerState,
+    standing: Standing,
+    unclean: UncleanRule,
+    *,
+    damaged: frozenset[tuple[UUID, int]],
+) -> Decision:
     broker_id = broker.broker_id
     record = BrokerChanged(broker_id, broker.broker_epoch, fenced=False, in_controlled_shutdown=False)
-    settlement = settle_all(image, standing.with_alive(broker_id), unclean)
+    settlement = settle_all(
+        image, standing.with_alive(broker_id), unclean, lacking=Lacking(broker_id, damaged)
+    )
     event = Event(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
     )
@@ -209,7 +224,7 @@ def decide_unregister(
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
     if not broker.fenced:
         raise PolicyViolation(f"broker {request.broker_id} is running; stop it first")
-    settlement: Settlement = settle_all(image, standing, unclean, wiped=broker.broker_id)
+    settlement: Settlement = settle_all(image, standing, unclean, lacking=Lacking(broker.broker_id))
     if not settlement.complete:
         return Decision(settlement.records, MORE, settlement.events)
     record = BrokerUnregistered(broker.broker_id, broker.broker_epoch)

@@ -53,7 +53,8 @@ Answer = Callable[[Reply], None]
 
 class Controller:
     """One node's controller. `append` hands a batch to the quorum, or raises KafkaError and has appended nothing;
-    `probe` has the node find out whether a broker's port answers, and tell `probed`.
+    `probe` has the node find out whether a broker's port answers, and tell `probed`; `cluster_id` is what this node
+    already calls its cluster, if anything.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Controller:
         *,
         append: Callable[[Batch], None],
         probe: Callable[[int], None],
+        cluster_id: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._node_id = node_id
         self._config = config
         self._random = random
         self._append_batch = append
         self._probe = probe
+        self._cluster_id = cluster_id
         self._log = get_logger("controller", node_id=node_id)
         self._term = -1
         self._predecessor = NO_BROKER
@@ -150,7 +153,7 @@ class Controller:
 
     def _name_cluster(self, image: MetadataImage) -> Decision:
         random_id = topics.random_uuid(self._random).bytes
-        cluster_id = self._config.cluster_id or base64.urlsafe_b64encode(random_id).decode().rstrip("=")
+        cluster_id = self._cluster_id() or base64.urlsafe_b64encode(random_id).decode().rstrip("=")
         return Decision(
             (ClusterNamed(cluster_id),), effects=(Event("info", "cluster_named", {"cluster_id": cluster_id}),)
         )

@@ -89,7 +89,7 @@ def _preferred_can_lead(state: PartitionState, standing: Standing) -> bool:
 def _elected_uncleanly(
     topic: TopicState, partition: int, state: PartitionState, standing: Standing
 ) -> PartitionChanged:
-    if state.leader != NO_BROKER:
+    if state.leader != NO_BROKER and not state.isr_lost:
         raise ElectionNotNeeded()
     change = settle(topic.topic_id, partition, state, standing=standing, unclean=True)
     if change is None or change.leader < 0:

@@ -6,7 +6,8 @@ then every partition is settled anew. Settling is idempotent: a settled partitio
 The rule: while any ISR member is alive, members that are fenced or leaving are out of the ISR, and a leader that is
 gone is replaced, in the order of the replicas. While none is alive the ISR stands still: all of its members hold all
 that was committed, so the first to come back may lead. A member that came back with another disk (`wiped`) leaves the
-ISR at once; if it was the only one, the ISR is lost and only an unclean election helps.
+ISR at once; if it was the only one, the ISR is lost and only an unclean election helps. So does a member that has its
+disk but reports one log as damaged; if it was the only one, it leads for reading only until that election.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from raftlog.controller.decisions import MAX_PARTITION_RECORDS, Event
 from raftlog.controller.standing import Standing
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.metadata.records import UNCHANGED_LEADER, PartitionChanged
+from raftlog.metadata.replay import changed
 
 UNCLEAN_KEY: Final = "unclean.leader.election.enable"
 MAX_NAMED: Final = 10
@@ -28,6 +30,20 @@ MAX_NAMED: Final = 10
 
 UncleanRule = Callable[[str], bool]
 """Says whether a topic allows unclean leader election."""
+
+
+class Lacking(NamedTuple):
+    """A broker whose replicas lack what they had: all of them (another disk), or those that it reports as `damaged`."""
+
+    broker_id: int = NO_BROKER
+    damaged: frozenset[tuple[UUID, int]] | None = None
+
+    def concerns(self, topic_id: UUID, index: int, isr: tuple[int, ...]) -> bool:
+        """Say whether this broker is in the isr of a partition whose records it lacks."""
+        return self.broker_id in isr and (self.damaged is None or (topic_id, index) in self.damaged)
+
+
+NOBODY: Final = Lacking()
 
 
 class Settlement(NamedTuple):
@@ -54,31 +70,40 @@ def settle_all(
     standing: Standing,
     unclean: UncleanRule,
     *,
-    wiped: int = NO_BROKER,
+    lacking: Lacking = NOBODY,
 ) -> Settlement:
     """Settle every partition of the image, MAX_PARTITION_RECORDS at most; what is left, the next call settles."""
     changes = _Changes()
     for topic in image.topics.values():
-        for change in _unsettled(topic, standing, unclean, wiped):
+        for state, change in _unsettled(topic, standing, unclean, lacking):
             if len(changes.records) == MAX_PARTITION_RECORDS:
                 return Settlement(tuple(changes.records), changes.events(), False)
-            changes.add(topic.name, topic.partitions[change.partition], change)
+            changes.add(topic.name, state, change)
     return Settlement(tuple(changes.records), changes.events(), True)
 
 
 def _unsettled(
-    topic: TopicState, standing: Standing, unclean: UncleanRule, wiped: int
-) -> Iterator[PartitionChanged]:
+    topic: TopicState, standing: Standing, unclean: UncleanRule, lacking: Lacking
+) -> Iterator[tuple[PartitionState, PartitionChanged]]:
+    """Yield each partition that needs a change, and the change; twice where an ISR is lost and elected anew."""
+    topic_id = topic.topic_id
     present = standing.alive | standing.doubtful
     allowed: bool | None = None
     for index, state in enumerate(topic.partitions):
-        if state.leader in present and present.issuperset(state.isr):
+        lacks = lacking.damaged is not None and lacking.concerns(topic_id, index, state.isr)
+        if state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost):
             continue
         if allowed is None:
             allowed = unclean(topic.name)
-        change = settle(topic.topic_id, index, state, standing=standing, unclean=allowed, wiped=wiped)
-        if change is not None:
-            yield change
+        change = settle(topic_id, index, state, standing=standing, unclean=allowed, lacking=lacking)
+        if change is None:
+            continue
+        yield state, change
+        if lacks and change.isr_lost and allowed:
+            state = changed(state, change)  # noqa: PLW2901 - the same partition, a record later
+            change = settle(topic_id, index, state, standing=standing, unclean=True)
+            if change is not None:
+                yield state, change
 
 
 def settle(
@@ -88,13 +113,20 @@ def settle(
     *,
     standing: Standing,
     unclean: bool,
-    wiped: int = NO_BROKER,
+    lacking: Lacking = NOBODY,
 ) -> PartitionChanged | None:
-    """Return the record that settles one partition, or None if it is settled."""
+    """Return the record that settles one partition, or None if it is settled.
+
+    What a damaged log newly loses is not elected uncleanly in the same record: the replica must see that it was known.
+    """
     isr, lost = state.isr, state.isr_lost
-    if wiped in isr:
-        rest = tuple(member for member in isr if member != wiped)
+    reader = state.leader
+    if lacking.concerns(topic_id, index, isr):
+        rest = tuple(member for member in isr if member != lacking.broker_id)
         isr, lost = rest or isr, lost or not rest
+        if lacking.damaged is not None:
+            reader = lacking.broker_id
+            unclean = unclean and (state.isr_lost or not lost)
     if any(member in standing.alive for member in isr) and not lost:
         isr = tuple(member for member in isr if member in standing.alive or member in standing.doubtful)
     leader = NO_BROKER if lost else _leader(state, isr, standing)
@@ -102,6 +134,8 @@ def settle(
         leader = _unclean_leader(state, standing)
         if leader != NO_BROKER:
             isr, lost = (leader,), False
+    if lost and any(reader in group for group in standing):
+        leader = reader
     return _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)
 
 
@@ -132,10 +166,11 @@ def _change(
 ) -> PartitionChanged | None:
     if leader == state.leader and isr == state.isr and lost == state.isr_lost:
         return None
+    reelected = state.isr_lost and not lost  # a leader for reading only becomes one for good: in a new epoch
     return PartitionChanged(
         topic_id=topic_id,
         partition=index,
-        leader=UNCHANGED_LEADER if leader == state.leader else leader,
+        leader=UNCHANGED_LEADER if leader == state.leader and not reelected else leader,
         isr=None if isr == state.isr else isr,
         isr_lost=None if lost == state.isr_lost else lost,
     )
@@ -154,7 +189,7 @@ class _Changes:
             self._note("isr_lost", topic, change)
         elif change.leader == NO_BROKER:
             self._note("partition_went_offline", topic, change)
-        elif change.leader >= 0 and (state.isr_lost or change.leader not in state.isr):
+        elif change.leader >= 0 and (change.isr_lost is False or change.leader not in state.isr):
             self._note("unclean_leader_elected", topic, change)
 
     def _note(self, name: str, topic: str, change: PartitionChanged) -> None:

@@ -50,8 +50,10 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     """One partition: isr ⊆ replicas, leader ∈ isr or NO_BROKER.
 
     `leader_epoch` grows with every leader election, `partition_epoch` with every change. `isr_lost`: the last
-    in-sync replica came back with another disk, so only an unclean election may choose a leader. The isr may hold
-    fenced brokers, but only while none of its members is known to be alive.
+    in-sync replica came back with another disk or lacks records, so only an unclean election may choose a leader; one
+    that has some of its records leads until then, for reading only. `unclean_epoch`: the leader epoch of the last
+    unclean election, whose leader takes its log as it is. The isr may hold fenced brokers, but only while none of its
+    members is known to be alive.
     """
 
     replicas: tuple[int, ...]
@@ -62,6 +64,7 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     adding_replicas: tuple[int, ...] = ()
     removing_replicas: tuple[int, ...] = ()
     isr_lost: bool = False
+    unclean_epoch: int = -1
 
 
 class TopicState(msgspec.Struct, frozen=True, array_like=True):

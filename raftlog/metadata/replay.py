@@ -177,7 +177,7 @@ class _Builder:
 
     def partition_changed(self, record: PartitionChanged) -> None:
         partitions = self.partitions_of(record.topic_id)
-        partitions[record.partition] = _checked(_changed(partitions[record.partition], record))
+        partitions[record.partition] = _checked(changed(partitions[record.partition], record))
 
     def topic_deleted(self, record: TopicDeleted) -> None:
         name = self.topic_names.writable().pop(record.topic_id)
@@ -203,8 +203,12 @@ class _Builder:
         self.next_producer_id = record.next_producer_id
 
 
-def _changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
+def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
+    """Return a partition after one record. An election is unclean if the isr does not vouch for its leader."""
     elected = record.leader != UNCHANGED_LEADER
+    uncleanly = record.leader >= 0 and (
+        record.leader not in state.isr or (state.isr_lost and record.isr_lost is False)
+    )
     return PartitionState(
         replicas=state.replicas if record.replicas is None else record.replicas,
         isr=state.isr if record.isr is None else record.isr,
@@ -216,6 +220,7 @@ def _changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
             state.removing_replicas if record.removing_replicas is None else record.removing_replicas
         ),
         isr_lost=state.isr_lost if record.isr_lost is None else record.isr_lost,
+        unclean_epoch=state.leader_epoch + 1 if uncleanly else state.unclean_epoch,
     )
 
 
@@ -223,7 +228,6 @@ def _checked(state: PartitionState) -> PartitionState:
     assert set(state.isr) <= set(state.replicas), f"isr {state.isr} ⊄ replicas {state.replicas}"
     assert state.isr, "the last in-sync replica is never forgotten"
     assert state.leader == NO_BROKER or state.leader in state.isr, f"leader {state.leader} ∉ isr {state.isr}"
-    assert not (state.isr_lost and state.leader != NO_BROKER), "a lost isr has no leader"
     return state
 
 

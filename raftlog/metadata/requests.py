@@ -28,7 +28,10 @@ class BrokerRegistration(msgspec.Struct, frozen=True, tag="broker_registration")
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Sent every broker.heartbeat.interval.ms. `metadata_offset`: the offset of the sender's published image."""
+    """Sent every broker.heartbeat.interval.ms. `metadata_offset`: the offset of the sender's published image.
+
+    `damaged`: (topic id, partition) of the sender's replicas that are thought in sync but lack records they once had.
+    """
 
     broker_id: int
     broker_epoch: int
@@ -36,6 +39,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     want_fence: bool = False
     want_shutdown: bool = False
     failed_directory_ids: tuple[UUID, ...] = ()
+    damaged: tuple[tuple[UUID, int], ...] = ()
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, tag="heartbeat_reply"):
@@ -80,13 +84,17 @@ class AlterPartitionReply(msgspec.Struct, frozen=True, tag="alter_partition_repl
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """-1 partitions or replication factor: the default. `assignments[p]`: the replicas of p; then both are -1."""
+    """-1 partitions or replication factor: the default. `assignments[p]`: the replicas of p; then both are -1.
+
+    `topic_id` is chosen by who asks, so that a repeated request finds its own topic (metadata.repeats).
+    """
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
     assignments: dict[int, tuple[int, ...]] = {}
     configs: dict[str, str | None] = {}
+    topic_id: UUID | None = None
 
 
 class CreateTopics(msgspec.Struct, frozen=True, tag="create_topics"):

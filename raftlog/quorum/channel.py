@@ -40,6 +40,10 @@ class Refused(Exception):
     """One side turned the other away; the message says why."""
 
 
+class ForeignCluster(Refused):
+    """The peer knows the secret, but belongs to another cluster."""
+
+
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="raftlog hello"):
     protocol: int
     kind: Kind
@@ -300,6 +304,7 @@ class Dialled(Channel):
         self.kind = kind
         self.ready: asyncio.Future[Dialled] = self._loop.create_future()
         self._expect = expect
+        self._foreign = False
 
     def _begin(self) -> None:
         identity = self.identity
@@ -327,6 +332,7 @@ class Dialled(Channel):
             return
         reason = _why_not(self.identity, challenge.node_id, challenge.cluster_id)
         if reason is not None:
+            self._foreign = True
             self._refuse(reason)
             return
         self.peer_id = challenge.node_id
@@ -334,7 +340,7 @@ class Dialled(Channel):
 
     def _failed(self, reason: str) -> None:
         if not self.ready.done():
-            self.ready.set_exception(Refused(reason))
+            self.ready.set_exception(ForeignCluster(reason) if self._foreign else Refused(reason))
 
 
 class Accepted(Channel):

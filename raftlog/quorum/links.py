@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from raftlog.base.env import Env
+from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
 from raftlog.quorum.channel import Accepted, Channel, Identity, Refused, dial
 from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
@@ -107,6 +107,9 @@ class Links:
         """Return the ids of linked peers, ascending."""
         return sorted(self._channels)
 
+    def is_up(self, peer: int) -> bool:
+        return peer in self._channels
+
     def send(self, peer: int, message: Message) -> None:
         """Queue a message; dropped when there is no link."""
         channel = self._channels.get(peer)
@@ -139,6 +142,7 @@ class Links:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(raise_failure)
 
     async def _keep_dialling(self, peer: int, wait: float) -> None:
         """Dial until linked; `_drop` starts anew."""

@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
-from raftlog.base.env import Env
+from raftlog.base.env import Env, raise_failure
+from raftlog.base.errors import InconsistentClusterId
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import Channel, Identity, Refused, dial
+from raftlog.quorum.channel import Channel, ForeignCluster, Identity, Refused, dial
 from raftlog.quorum.feed import Committed, Follow, Reached, SnapshotPart, Status, decode_to_observer
 from raftlog.quorum.install import IncomingSnapshot
 from raftlog.quorum.machine import StateMachine
@@ -57,6 +58,7 @@ class Observer:
         self._channel: Channel | None = None
         self._leader_known_at = 0.0
         self._complaints: dict[int, str] = {}
+        self._foreign: set[int] = set()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -64,9 +66,14 @@ class Observer:
         """Never."""
         return False
 
+    def in_touch(self, leader_id: int) -> bool:
+        """Whether the voter that it follows knows that node to lead."""
+        return self._channel is not None and leader_id == self.leader_id
+
     async def start(self) -> None:
         """Begin to follow; returns at once."""
         self._task = asyncio.get_running_loop().create_task(self._follow_somebody())
+        self._task.add_done_callback(raise_failure)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -94,13 +101,12 @@ class Observer:
         try:
             channel = await dial(self.identity, "observe", self.voters[voter], expect=voter)
         except Refused as error:
-            if self._complaints.get(voter) != str(error):
-                self._complaints[voter] = str(error)
-                log.warning("observer_refused", node_id=self.node_id, peer=voter, reason=str(error))
+            self._complain(voter, error)
             return False
         except OSError:
             return False
         self._complaints.pop(voter, None)
+        self._foreign.discard(voter)
         loop = asyncio.get_running_loop()
         lost: asyncio.Future[str] = loop.create_future()
         self._channel, self._incoming, self._leader_known_at = channel, IncomingSnapshot(), loop.time()
@@ -118,6 +124,16 @@ class Observer:
                 channel.close("it knows no leader")
         log.info("observer_lost_voter", node_id=self.node_id, peer=voter, reason=lost.result())
         return True
+
+    def _complain(self, voter: int, error: Refused) -> None:
+        """Say it once; where most voters are of another cluster it is this node that does not belong."""
+        if self._complaints.get(voter) != str(error):
+            self._complaints[voter] = str(error)
+            log.warning("observer_refused", node_id=self.node_id, peer=voter, reason=str(error))
+        if isinstance(error, ForeignCluster):
+            self._foreign.add(voter)
+            if len(self._foreign) > len(self.voters) // 2:
+                self.on_failure(InconsistentClusterId(str(error)))
 
     def _guarded(self, channel: Channel, payload: bytes) -> None:
         try:

@@ -31,6 +31,10 @@ async def _no_controller(_payload: bytes, _peer: int) -> bytes:
     raise NotController()
 
 
+class CannotListen(OSError):
+    """The address of the controller listener cannot be bound."""
+
+
 class Quorum:
     """A voter. Set `on_request`, `on_peer_connected`, `on_peer_lost` and `on_failure` before `start`.
 
@@ -61,7 +65,8 @@ class Quorum:
         self._directory = directory
         self._machine = machine
         self._timing = timing
-        self._compaction = compaction
+        self.compaction = compaction
+        """When to take snapshots; heeded by `start`."""
         self._heartbeats: dict[int, Accepted] = {}
         self.identity = Identity(node_id, secret, cluster_id, None if env.threads else env.random)
         self._driver: Driver | None = None
@@ -72,7 +77,7 @@ class Quorum:
     # -- life ----------------------------------------------------------------------------
 
     async def start(self, where: socket.socket | tuple[str, int]) -> None:
-        """Open the log, listen, and join. Raises DamagedJournal, OSError."""
+        """Open the log, listen, and join. Raises DamagedJournal, CannotListen, OSError."""
         if len(self.voters) % 2 == 0 or len(self.voters) > MAX_VOTERS:
             log.warning("quorum_size_unwise", voters=len(self.voters), advice="use 1, 3, 5 or 7")
         peers = {peer: address for peer, address in self.voters.items() if peer != self.node_id}
@@ -83,7 +88,7 @@ class Quorum:
             directory=self._directory,
             machine=self._machine,
             timing=self._timing,
-            compaction=self._compaction,
+            compaction=self.compaction,
         )
         links = Links(
             self._env,
@@ -107,9 +112,9 @@ class Quorum:
         self._driver, self._links, self._feed = driver, links, feed
         try:
             await self._listener.start(where)
-        except OSError:
+        except OSError as error:
             await self.stop()
-            raise
+            raise CannotListen(error.errno, error.strerror or str(error)) from error
         links.start()
         driver.start()
 
@@ -136,6 +141,12 @@ class Quorum:
         """Who leads, as far as this node knows."""
         return self._driver.leader_id if self._driver else None
 
+    def in_touch(self, leader_id: int) -> bool:
+        """Whether that is this node, or linked: a dead leader's link breaks long before it is replaced."""
+        if leader_id != self.leader_id or self._links is None:
+            return False
+        return leader_id == self.node_id or self._links.is_up(leader_id)
+
     @property
     def term(self) -> int:
         return self._driver.term if self._driver else 0
@@ -160,6 +171,11 @@ class Quorum:
             self.driver.transfer()
             await asyncio.sleep(0.02)
         return not self.driver.core.is_leader
+
+    @property
+    def commit_index(self) -> int:
+        """Index of the last entry known to be committed."""
+        return self.driver.core.commit_index
 
     def describe(self) -> QuorumDescription:
         """Describe the quorum as this node sees it; only the leader knows the other voters' positions."""

@@ -62,8 +62,13 @@ class Following(Role):
         partition = self.partition
         log = partition.log
         if records:
+            damage = log.damage
             log.append_as_follower(up_to_epoch(records, leader_epoch))
             partition.host.log_appended(partition)
+            if damage is not None and log.damage is None:
+                partition.host.happened(
+                    "damaged_log_repaired", partition, offset=damage.offset, log_end_offset=log.log_end_offset
+                )
         known = min(high_watermark, log.log_end_offset)
         if known > partition.high_watermark:
             partition.high_watermark = known

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import EpochEnd
 from raftlog.metadata.image import BrokerState
@@ -47,6 +48,12 @@ class Host(Protocol):
 
     def storage_failed(self, partition: Partition, error: OSError) -> None:
         """The disk refused a write or a read: take its log directory offline."""
+
+    def log_damaged(self, partition: Partition) -> None:
+        """The log lacks records that it once had: report that to the controller until it is repaired.
+
+        May be repeated, and come from another thread (a cold read's).
+        """
 
     def happened(self, event: str, partition: Partition, **facts: object) -> None:
         """Put one event on the operator's timeline."""
@@ -96,6 +103,6 @@ class PartitionRead(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    records: bytes | None
+    records: Buffer | None
     diverging: EpochEnd | None = None
     aborted: tuple[tuple[int, int], ...] | None = None

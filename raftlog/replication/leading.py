@@ -5,7 +5,9 @@ Laws, in order of weight:
   back, and it stands still while the committed ISR is smaller than min.insync.replicas (KIP-966);
 - a follower counts only with fetches of this leader epoch; it joins the ISR only at or past the high watermark and the
   start of this epoch, unfenced, with the broker epoch that it fetched with (KIP-497, KIP-841, KIP-903);
-- one ISR change is under way at a time; until its answer is known the ISR counts as the union (see `isr`).
+- one ISR change is under way at a time; until its answer is known the ISR counts as the union (see `isr`);
+- with a damaged log it serves what lies before the damage and nothing else: no follower is taken into the ISR or cut
+  back to it, nobody is put out, and nothing is appended.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
     KafkaError,
+    KafkaStorageError,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
@@ -28,7 +32,7 @@ from raftlog.records.header import validate_produced
 from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.progress import NEVER, Progress
-from raftlog.replication.role import Role
+from raftlog.replication.role import Role, Search
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -82,6 +86,9 @@ class Leading(Role):
 
     def begin(self) -> None:
         """Take over: what this replica has flushed counts from now on."""
+        damage = self.log.damage
+        if damage is not None:
+            self.host.happened("damaged_replica_leads", self.partition, readable_until=damage.offset)
         if self.flushed_end_offset < self.log.log_end_offset:
             self.host.log_appended(self.partition)
         self.advance()
@@ -158,7 +165,11 @@ class Leading(Role):
     def _is_about_to_join(self, progress: Progress) -> bool:
         """A follower that keeps up a fetch behind would never reach a high watermark that runs ahead of it."""
         host = self.host
-        return host.now() - progress.caught_up_at <= host.replica_lag_time_max and self._is_eligible(progress)
+        return (
+            progress.keeps_up
+            and host.now() - progress.caught_up_at <= host.replica_lag_time_max
+            and self._is_eligible(progress)
+        )
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -180,7 +191,7 @@ class Leading(Role):
         high_watermark = partition.high_watermark
         stable = partition.last_stable_offset
         end = stable if read_committed else high_watermark
-        records: bytes | None = b""
+        records: Buffer | None = b""
         aborted: tuple[tuple[int, int], ...] | None = None
         if offset < end:
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
@@ -205,7 +216,7 @@ class Leading(Role):
             return refused
         end = log.log_end_offset
         self._note_fetch(progress, offset, replica.broker_epoch)
-        records: bytes | None = b""
+        records: Buffer | None = b""
         if offset < end:
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
         # the last stable offset is only for consumers
@@ -215,6 +226,8 @@ class Leading(Role):
     def _refuse_position(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
         """OFFSET_OUT_OF_RANGE, or the point where the reader's log left this one (KIP-320, KIP-595), or None: go on."""
         log = self.log
+        if log.damage is not None and offset >= log.damage.offset:
+            raise KafkaStorageError("the log is damaged here")
         start, end = log.log_start_offset, log.log_end_offset
         in_range = start <= offset <= end
         if in_range and (last_fetched_epoch < 0 or last_fetched_epoch == self.leader_epoch):
@@ -231,13 +244,13 @@ class Leading(Role):
         )
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        end = self.epoch_end(last_fetched_epoch)
+        end = self._epoch_end(last_fetched_epoch)
         if end.epoch < 0:
             return None
         return end if end.epoch < last_fetched_epoch or end.end_offset < offset else None
 
     def offset_for_timestamp(
-        self, timestamp_ms: int, *, read_committed: bool, replica: bool
+        self, timestamp_ms: int, *, read_committed: bool, replica: bool, search: Search | None
     ) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch); OffsetNotAvailable while the high watermark is before this epoch."""
         log = self.log
@@ -256,16 +269,27 @@ class Leading(Role):
             if not settled:
                 raise OffsetNotAvailable()
             return end, NO_TIMESTAMP, self.leader_epoch
-        found = (
-            log.max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
-        )
-        if found is not None and found.offset < end:
+        if search is not None:
+            found = search()
+        elif timestamp_ms == MAX_TIMESTAMP:
+            found = log.max_timestamp()
+        else:
+            found = log.offset_for_timestamp(timestamp_ms)
+        if found is not None and found[0] < end:
             return found
         if not settled:
             raise OffsetNotAvailable()
         return None
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
+        """Where the largest epoch ≤ `leader_epoch` ends. KafkaStorageError where a damaged log cannot know."""
+        end = self._epoch_end(leader_epoch)
+        damage = self.log.damage
+        if damage is not None and end.end_offset >= damage.offset:
+            raise KafkaStorageError("the log is damaged there")
+        return end
+
+    def _epoch_end(self, leader_epoch: int) -> EpochEnd:
         """The log learns of an epoch with its first batch; until then this leader's own is empty, at the log end."""
         log = self.log
         latest = log.latest_epoch
@@ -307,6 +331,8 @@ class Leading(Role):
     def _consider_joining(self, progress: Progress) -> None:
         if type(self.isr) is not CommittedIsr or progress.broker_id in self.isr.committed:
             return
+        if self.log.damage is not None:
+            return
         if (
             progress.end_offset < self.partition.high_watermark
             or progress.end_offset < self.epoch_start_offset
@@ -336,6 +362,8 @@ class Leading(Role):
             self.reconsider()  # who is about to join may have stalled
         if type(self.isr) is not CommittedIsr or len(self.isr.committed) == 1:
             return
+        if self.log.damage is not None:
+            return  # the others are all that is left of the records
         end = self.log.log_end_offset
         oldest = self.host.now() - self.host.replica_lag_time_max
         leaving = frozenset(

@@ -3,6 +3,9 @@
 It must not know connections, tasks or clocks: it is driven by plain calls on one thread and speaks to its `Host`.
 Ordering law: a role change ends the old role first (whoever waits is told), then the new one begins, and fetches that
 are parked are woken so that they read their error.
+
+A damaged log is trusted again in three cases only: it holds all it once held; the leader took it into the ISR, which it
+had left; an unclean election chose it in this very epoch. Until then it counts for nothing and takes no records.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from uuid import UUID
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import (
+    CorruptMessage,
     FencedLeaderEpoch,
     IneligibleReplica,
     InvalidRequest,
@@ -37,7 +41,7 @@ from raftlog.replication.host import (
     ReplicaId,
 )
 from raftlog.replication.leading import Leading
-from raftlog.replication.role import Offline, Role
+from raftlog.replication.role import Offline, Role, Search
 from raftlog.storage.log import Appended, Log
 
 GIVEN_UP = frozenset({IneligibleReplica.code, OperationNotAttempted.code})
@@ -62,6 +66,7 @@ class Partition:
 
     __slots__ = (
         "_consumers",
+        "_left_isr",
         "_progress_told",
         "_replicas",
         "high_watermark",
@@ -88,6 +93,8 @@ class Partition:
         self._consumers: dict[FetchWaiter, None] = {}
         self._replicas: dict[ReplicaFetchWaiter, None] = {}
         self._progress_told = False
+        self._left_isr = False
+        """With a damaged log: the metadata was seen to count without this replica."""
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
@@ -138,11 +145,37 @@ class Partition:
         role = self.role
         if type(role) is Offline:
             return
+        if (state.leader_epoch, state.partition_epoch) > (self.leader_epoch, self.partition_epoch):
+            self._weigh_damage(state)
         if state.leader_epoch > self.leader_epoch:
             self._change_role(state)
         elif state.leader_epoch == self.leader_epoch and state.partition_epoch > self.partition_epoch:
             self.partition_epoch = state.partition_epoch
             role.update(state)
+
+    def _weigh_damage(self, state: PartitionState) -> None:
+        """Whether the metadata trusts this replica in spite of what its log lacks."""
+        if self.log.damage is None:
+            self._left_isr = False
+            return
+        me = self.host.broker_id
+        chosen = state.leader == me and state.unclean_epoch == state.leader_epoch > self.leader_epoch
+        if me not in state.isr or state.isr_lost:
+            self._left_isr = True
+        elif self._left_isr or chosen:
+            self._accept_damage(chosen=chosen)
+
+    def _accept_damage(self, *, chosen: bool) -> None:
+        damage = self.log.damage
+        assert damage is not None
+        try:
+            self.log.accept_damage()
+        except OSError as error:
+            self.storage_failed(error)
+            return
+        self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        event = "damaged_log_accepted" if chosen else "damaged_log_repaired"
+        self.host.happened(event, self, offset=damage.offset, log_end_offset=self.log.log_end_offset)
 
     def _change_role(self, state: PartitionState) -> None:
         self.role.resign(NotLeaderOrFollower)
@@ -241,9 +274,16 @@ class Partition:
                 cached=cached,
             )
         except KafkaError as error:
-            return PartitionRead(error.code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
+            return PartitionRead(self.refusal(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
         except OSError as error:
             return PartitionRead(self.storage_failed(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
+
+    def refusal(self, error: KafkaError) -> KafkaError:
+        """What to tell a reader whose read failed: that the log is damaged is no fault of what was asked."""
+        if not isinstance(error, CorruptMessage) or self.log.damage is None:
+            return error
+        self.host.log_damaged(self)
+        return KafkaStorageError()
 
     def offset_for_timestamp(
         self,
@@ -252,15 +292,18 @@ class Partition:
         current_leader_epoch: int = NO_EPOCH,
         read_committed: bool = False,
         replica: bool = False,
+        search: Search | None = None,
     ) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) for ListOffsets, specials -1 … -6 included; None: there is no such record.
+
+        `search` gives what the log's own search found, where that happened elsewhere already.
 
         OffsetNotAvailable until this leader has committed up to the start of its epoch (KIP-207).
         """
         self._check_leader_epoch(current_leader_epoch)
         try:
             return self.role.offset_for_timestamp(
-                timestamp_ms, read_committed=read_committed, replica=replica
+                timestamp_ms, read_committed=read_committed, replica=replica, search=search
             )
         except OSError as error:
             raise self.storage_failed(error) from error

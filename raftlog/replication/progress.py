@@ -14,7 +14,15 @@ class Progress:
     starts at what was the log end when it fetched before.
     """
 
-    __slots__ = ("broker_epoch", "broker_id", "caught_up_at", "end_offset", "fetched_at", "leader_end_offset")
+    __slots__ = (
+        "broker_epoch",
+        "broker_id",
+        "caught_up_at",
+        "end_offset",
+        "fetched_at",
+        "keeps_up",
+        "leader_end_offset",
+    )
 
     def __init__(self, broker_id: int, caught_up_at: float) -> None:
         self.broker_id = broker_id
@@ -22,13 +30,21 @@ class Progress:
         self.end_offset = NO_OFFSET
         self.caught_up_at = caught_up_at
         self.fetched_at = NEVER
+        self.keeps_up = False
+        """Whether its newest fetch found it caught up."""
         self.leader_end_offset = NO_OFFSET
 
     def note_fetch(self, fetch_offset: int, broker_epoch: int, *, leader_end_offset: int, now: float) -> None:
+        if broker_epoch != self.broker_epoch:
+            self.leader_end_offset = NO_OFFSET  # another life: what the one before had reached says nothing
         if fetch_offset >= leader_end_offset:
             self.caught_up_at = now
-        elif 0 <= self.leader_end_offset <= fetch_offset and self.fetched_at > self.caught_up_at:
-            self.caught_up_at = self.fetched_at
+            self.keeps_up = True
+        elif 0 <= self.leader_end_offset <= fetch_offset:
+            self.caught_up_at = max(self.caught_up_at, self.fetched_at)
+            self.keeps_up = True
+        else:
+            self.keeps_up = False
         self.broker_epoch = broker_epoch
         self.end_offset = fetch_offset
         self.fetched_at = now

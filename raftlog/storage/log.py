@@ -33,7 +33,7 @@ from raftlog.storage.layout import EPOCH_CHECKPOINT, PARTITION_METADATA, TRUNCAT
 from raftlog.storage.recovery import Contents
 from raftlog.storage.replicated import sound_batches
 from raftlog.storage.retention import Condemned
-from raftlog.storage.segment import Segment
+from raftlog.storage.segment import Segment, segment_of
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
@@ -300,7 +300,7 @@ class Log:
 
     def read(
         self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True, cached: bool = True
-    ) -> bytes | None:
+    ) -> Buffer | None:
         """Return whole batches from the one that holds `offset` on, below `end_offset`, from one segment.
 
         At most `max_bytes`, but `min_one` lets a first batch be larger; b"" if there is nothing. None if `cached` and
@@ -317,8 +317,7 @@ class Log:
             return b""
         segment = self._active
         if offset < segment.base_offset:
-            segments = self._segments
-            segment = segments[bisect_right(segments, offset, key=_BASE_OFFSET) - 1]
+            segment = segment_of(self._segments, offset)
         try:
             bounds = segment.bounds(offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached)
             if bounds is None:
@@ -364,11 +363,11 @@ class Log:
     def truncate_to(self, offset: int) -> int:
         """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset."""
         self.cut_damage()
-        if offset >= self.log_end_offset:
-            return self.log_end_offset
         if offset <= self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return offset
+        if offset >= self.log_end_offset:
+            return self.log_end_offset
         keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
         if self._segments[keep - 1].base_offset == offset:
             keep -= 1
@@ -383,7 +382,14 @@ class Log:
         return self.log_end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline."""
+        """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline.
+
+        The leader epochs go too, and before the records: what comes next may be of an older one.
+        """
+        self._epochs.clear()
+        if self._disk.exists(f"{self.directory}/{EPOCH_CHECKPOINT}"):
+            self._disk.remove(f"{self.directory}/{EPOCH_CHECKPOINT}")
+            self._disk.sync_dir(self.directory)
         self._drop_segments(0, len(self._segments))
         segment = Segment(self._disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
         self._disk.sync_dir(self.directory)

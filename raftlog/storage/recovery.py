@@ -244,8 +244,8 @@ class _Recovery:
             self._contents.damage = merge(self._contents.damage, Damage(offset, until))
             mark(self._disk, self._directory, self._contents.damage)
             set_aside(self._disk, segment, position, offset)
-        event = "log_damage_set_aside" if damaged else "log_tail_cut"
-        _log.warning(event, directory=self._directory, offset=offset, cut_bytes=cut_bytes)
+        say, event = (_log.error, "log_damage_set_aside") if damaged else (_log.warning, "log_tail_cut")
+        say(event, directory=self._directory, offset=offset, cut_bytes=cut_bytes)
         for each in reversed(later):
             each.close()
             paths = each.rename_away(".damaged" if damaged else ".deleted")

@@ -64,12 +64,14 @@ LANDMARKS: Final = {
     "fenced": ("controller_fenced_broker", "controlled_shutdown_began"),
     "led": ("roles_changed",),
 }
-"""Moments of a failover, and the log events that mark them."""
+"""Moments of a failover, and the log events that mark them. A round adds when its longest gap began and ended:
+
+`stalled` (before the strike, if something else stood still), `acknowledged`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One strike. `gaps_s` are by partition; `back_gaps_s` those around the victim's return; `moments` seconds after it."""
+    """One strike. `gaps_s` are by partition; `back_gaps_s` those around the victim's return; `moments` seconds on."""
 
     node_id: int
     gaps_s: Sequence[float]
@@ -144,18 +146,20 @@ class FailoverRun:
         self._wait(lambda: self._is_out(victim), f"node {victim} leaves every ISR")
         self._flow(meter)
         ended = time.monotonic()
-        gaps = meter.longest_gap(began, ended)
+        gaps = meter.longest_gaps(began, ended)
+        longest = max(gaps)
         self._bring_back(scenario.strike, victim)
         self._wait(self._all_in_sync, f"node {victim} is back in every ISR")
         self._flow(meter)
         return Round(
             node_id=victim,
-            gaps_s=gaps,
-            back_gaps_s=meter.longest_gap(ended, time.monotonic()),
+            gaps_s=[gap.seconds for gap in gaps],
+            back_gaps_s=[gap.seconds for gap in meter.longest_gaps(ended, time.monotonic())],
             errors=meter.errors[errors_before:],
             moments={
                 **self._moments(wall_began, victim),
-                "acknowledged": max(meter.first_ack_after_gap(began, ended)),
+                "stalled": longest.ended_at - longest.seconds - began,
+                "acknowledged": longest.ended_at - began,
             },
         )
 

@@ -72,13 +72,9 @@ class UnavailabilityMeter:
             time.sleep(0.005)
         return False
 
-    def longest_gap(self, started: float, ended: float) -> list[float]:
-        """Seconds, per partition: the longest time between two acknowledgements that overlaps [started, ended]."""
-        return [longest_gap(times, started, ended).seconds for times in self._acked_at]
-
-    def first_ack_after_gap(self, started: float, ended: float) -> list[float]:
-        """Seconds after `started`, per partition: when the longest gap of [started, ended] was over."""
-        return [longest_gap(times, started, ended).ended_at - started for times in self._acked_at]
+    def longest_gaps(self, started: float, ended: float) -> list[Gap]:
+        """Return, per partition, the longest time between two acknowledgements that overlaps [started, ended]."""
+        return [longest_gap(times, started, ended) for times in self._acked_at]
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from raftlog.base.config import NodeConfig
+from raftlog.base.env import Env
 from raftlog.base.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -15,6 +18,7 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.broker.tenure import Tenure
 from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
 from raftlog.metadata.image import PartitionState, TopicState
@@ -233,3 +237,15 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
         assert list((await world.groups.read("g")).offsets) == [("u", 0)]
 
     run(story)
+
+
+async def test_a_tenure_that_fails_is_over_rather_than_loading_for_ever() -> None:
+    """Whatever goes wrong while groups are read back: NOT_COORDINATOR, which clients act upon."""
+
+    def broken(_index: int) -> Any:
+        raise ZeroDivisionError
+
+    tenure = Tenure(0, 0, env=Env(), config=NodeConfig(), find=broken)
+    tenure.start()
+    await asyncio.sleep(0)
+    assert tenure.is_over

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from raftlog.records.header import BatchHeader, iter_headers
 from raftlog.testing.cluster import Cluster
+from tests.clients.wire import Closed, PartitionView, view_topic
 
 
 @contextmanager
@@ -68,3 +69,59 @@ def bytes_on_disk(cluster: Cluster, node_id: int, topic: str, partition: int = 0
 
 def folder(cluster: Cluster, node_id: int, topic: str, partition: int = 0) -> Path:
     return cluster.nodes[node_id].directory / "data" / f"{topic}-{partition}"
+
+
+def view(cluster: Cluster, topic: str, partition: int = 0) -> PartitionView | None:
+    """Return a partition as the first running node knows it, None if none does."""
+    for node_id in sorted(cluster.running_ids()):
+        try:
+            partitions = view_topic(cluster.nodes[node_id].address, topic)
+        except (OSError, Closed):
+            continue
+        if partitions is not None:
+            return partitions[partition]
+    return None
+
+
+def leader_of(cluster: Cluster, topic: str, partition: int = 0) -> int:
+    """Return the leader of a partition, as soon as there is one that runs."""
+    found: list[int] = []
+
+    def known() -> bool:
+        seen = view(cluster, topic, partition)
+        if seen is None or seen.leader not in cluster.running_ids():
+            return False
+        found.append(seen.leader)
+        return True
+
+    cluster.wait_until(known, f"{topic}-{partition} has a leader")
+    return found[-1]
+
+
+def wait_isr(cluster: Cluster, topic: str, isr: Iterable[int], partition: int = 0) -> None:
+    """Wait until a partition's in-sync replicas are exactly these, as every running node knows them."""
+
+    def reached() -> bool:
+        try:
+            views = [view_topic(cluster.nodes[node_id].address, topic) for node_id in cluster.running_ids()]
+        except (OSError, Closed):
+            return False  # one that has just been started
+        return all(each is not None and each[partition].isr == frozenset(isr) for each in views)
+
+    cluster.wait_until(reached, f"the ISR of {topic}-{partition} is {sorted(isr)}")
+
+
+def mend(cluster: Cluster, *topics: str) -> None:
+    """Start what does not run, resume what is paused, and wait until every replica of these topics is in sync."""
+    for node_id, node in cluster.nodes.items():
+        if node.paused:
+            cluster.resume(node_id)
+        if not node.running:
+            node.start()
+    cluster.wait_ready()
+    for topic in topics:
+        cluster.wait_until(lambda topic=topic: view(cluster, topic) is not None, f"{topic} is known")  # type: ignore[misc]
+        partitions = view_topic(cluster.nodes[1].address, topic)
+        assert partitions is not None
+        for index, partition in enumerate(partitions):
+            wait_isr(cluster, topic, partition.replicas, index)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.clients.wire import view_topic
@@ -58,6 +58,10 @@ class Config(NamedTuple):
 
     value: str
     set_on_topic: bool
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 class Stock(ABC):
@@ -123,14 +127,18 @@ class Stock(ABC):
     def produce(
         self,
         topic: str,
-        values: Sequence[bytes],
+        values: Iterable[bytes],
         *,
         key: bytes | None = None,
         partition: int | None = None,
         compression: str | None = None,
         acks: int | str = "all",
+        acked: Callable[[], None] = nothing,
     ) -> list[Place]:
-        """Produce, idempotently where acks is all, wait for every acknowledgement; places in the order of values."""
+        """Produce, idempotently where acks is all, wait for every acknowledgement; places in the order of values.
+
+        `acked` is called for each record that is acknowledged, in the library's own thread. Raises Refused.
+        """
 
     @abstractmethod
     def read_legs(self, topic: str, partition: int, legs: Sequence[Leg]) -> list[list[Record]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -43,12 +44,14 @@ class Wire:
         self._socket.close()
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self._socket.sendall(data)
+        """Send bytes as they are; whether the node has closed meanwhile is seen when reading."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._socket.sendall(data)
 
     def finish(self) -> None:
         """Send nothing more, as a client that died in the middle."""
-        self._socket.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # closed by the node already
+            self._socket.shutdown(socket.SHUT_WR)
 
     def receive(self) -> bytes:
         """Return the next frame without its length. Raises Closed."""

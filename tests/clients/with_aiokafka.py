@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import BrokerResponseError, KafkaError
 
-from tests.clients.stock import PATIENCE_S, Config, Described, Leg, Place, Record, Refused, Stock
+from tests.clients.stock import PATIENCE_S, Config, Described, Leg, Place, Record, Refused, Stock, nothing
 
 POLL_MS = 100
 SET_ON_TOPIC = 1
@@ -54,7 +54,7 @@ class Aiokafka(Stock):
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         async def bounded() -> T:
-            return await asyncio.wait_for(work, PATIENCE_S)
+            return await asyncio.wait_for(work, 2 * PATIENCE_S)
 
         with refusals():
             return self._runner.run(bounded())
@@ -135,12 +135,13 @@ class Aiokafka(Stock):
     def produce(
         self,
         topic: str,
-        values: Sequence[bytes],
+        values: Iterable[bytes],
         *,
         key: bytes | None = None,
         partition: int | None = None,
         compression: str | None = None,
         acks: int | str = "all",
+        acked: Callable[[], None] = nothing,
     ) -> list[Place]:
         async def send() -> list[Place]:
             producer = AIOKafkaProducer(
@@ -152,7 +153,11 @@ class Aiokafka(Stock):
             )
             await producer.start()
             try:
-                sent = [await producer.send(topic, value, key=key, partition=partition) for value in values]
+                sent = []
+                for value in values:
+                    sent.append(await producer.send(topic, value, key=key, partition=partition))
+                    sent[-1].add_done_callback(lambda done: done.exception() or acked())
+                    await asyncio.sleep(0)  # send alone does not let the sender run
                 places = [await each for each in sent]
             finally:
                 await producer.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from tests.clients.stock import (
     Record,
     Refused,
     Stock,
+    nothing,
     until,
 )
 
@@ -100,12 +101,13 @@ class KafkaPython(Stock):
     def produce(
         self,
         topic: str,
-        values: Sequence[bytes],
+        values: Iterable[bytes],
         *,
         key: bytes | None = None,
         partition: int | None = None,
         compression: str | None = None,
         acks: int | str = "all",
+        acked: Callable[[], None] = nothing,
     ) -> list[Place]:
         producer = KafkaProducer(
             **self.settings,
@@ -117,7 +119,10 @@ class KafkaPython(Stock):
             request_timeout_ms=PATIENCE_MS - 100,
         )
         with closing(producer), refusals():
-            futures = [producer.send(topic, value, key=key, partition=partition) for value in values]
+            futures = []
+            for value in values:
+                futures.append(producer.send(topic, value, key=key, partition=partition))
+                futures[-1].add_callback(lambda _sent: acked())
             producer.flush(PATIENCE_S)
             sent = [future.get(PATIENCE_S) for future in futures]
         return [Place(each.partition, each.offset) for each in sent]

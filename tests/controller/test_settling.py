@@ -6,10 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from raftlog.controller.settling import settle
+from raftlog.controller.settling import Lacking, settle
 from raftlog.controller.standing import Standing
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.records import UNCHANGED_LEADER
+from raftlog.metadata.requests import UNCLEAN, ElectLeaders
 from tests.controller.world import World
 
 Outcome = tuple[int, tuple[int, ...], bool]
@@ -29,7 +30,7 @@ def settled(
     """(leader, isr, isr_lost) of a partition on 1, 2, 3 after settling; None if no record was needed."""
     state = PartitionState((1, 2, 3), isr, leader, isr_lost=lost)
     standing = Standing(*(frozenset(map(int, group)) for group in (alive, doubtful, leaving)))
-    change = settle(UUID(int=1), 0, state, standing=standing, unclean=unclean, wiped=wiped)
+    change = settle(UUID(int=1), 0, state, standing=standing, unclean=unclean, lacking=Lacking(wiped))
     if change is None:
         return None
     return (
@@ -155,3 +156,87 @@ def test_leader_election_bumps_the_leader_epoch_and_isr_changes_do_not() -> None
     world.die(2)
     assert (world.partition("t", 0).leader_epoch, world.partition("t", 0).partition_epoch) == (0, 1)
     assert (world.partition("t", 1).leader_epoch, world.partition("t", 1).partition_epoch) == (1, 1)
+
+
+# -- damaged logs ---------------------------------------------------------------------------------------------------
+
+
+def report(world: World, broker_id: int, topic: str, partition: int = 0) -> None:
+    """Have a broker say in its heartbeat that one of its logs is damaged."""
+    world.heartbeat(broker_id, damaged=((world.image.topics[topic].topic_id, partition),))
+
+
+def test_damaged_leader_hands_over_and_leaves_the_isr() -> None:
+    """A replica that lacks acknowledged records must not count for them: mid-log damage is no torn tail."""
+    world = World()
+    world.start(1, 2, 3)
+    world.assign("t", (1, 2, 3), (1, 2, 3))
+    report(world, 1, "t")
+    assert (world.partition("t").leader, world.partition("t").isr) == (2, (2, 3))
+    assert (world.partition("t", 1).leader, world.partition("t", 1).isr) == (1, (1, 2, 3))
+
+
+def test_damaged_follower_leaves_the_isr() -> None:
+    """It would be elected otherwise."""
+    world = World()
+    world.start(1, 2, 3)
+    world.assign("t", (1, 2, 3))
+    report(world, 3, "t")
+    assert (world.partition("t").leader, world.partition("t").isr) == (1, (1, 2))
+
+
+def test_first_to_come_back_does_not_lead_if_its_log_is_damaged() -> None:
+    """While none was alive the ISR stood still; the other member, still dead, has everything and is waited for."""
+    world = World(broker_session_timeout_ms=1_000)
+    world.start(1, 2, 3)
+    world.assign("t", (1, 2))
+    for broker_id in (1, 2):
+        world.active.peer_lost(broker_id, world.now)
+    world.advance(2.0, heartbeats=(3,))
+    assert (world.partition("t").leader, world.partition("t").isr) == (-1, (1, 2))
+    world.register(1)
+    report(world, 1, "t")
+    assert (world.partition("t").leader, world.partition("t").isr) == (-1, (2,))
+    world.come_back(2)
+    assert (world.partition("t").leader, world.partition("t").isr_lost) == (2, False)
+
+
+def test_damaged_last_isr_member_leads_for_reading_until_an_unclean_election() -> None:
+    """Nobody else has the records: what is sound of them stays readable, and somebody must decide (KIP-460)."""
+    world = World()
+    world.start(1, 2, 3)
+    world.assign("t", (1, 2))
+    world.alter("t", (1,))
+    report(world, 1, "t")
+    lost = world.partition("t")
+    assert (lost.leader, lost.isr, lost.isr_lost, lost.leader_epoch) == (1, (1,), True, 0)
+    world.die(1)
+    world.come_back(1)
+    assert world.partition("t").leader == -1
+    report(world, 1, "t")
+    assert (world.partition("t").leader, world.partition("t").isr_lost) == (1, True)
+    world.die(2)
+    world.ask(ElectLeaders(UNCLEAN, (("t", 0),)))
+    chosen = world.partition("t")
+    assert (chosen.leader, chosen.isr, chosen.isr_lost) == (1, (1,), False)
+    assert chosen.unclean_epoch == chosen.leader_epoch == 3
+
+
+def test_damaged_last_isr_member_is_elected_anew_where_unclean_elections_are_allowed() -> None:
+    """unclean.leader.election.enable: availability over records, in an epoch of its own that says so."""
+    world = World()
+    world.start(1)
+    world.create("t", unclean_leader_election_enable="true")
+    report(world, 1, "t")
+    state = world.partition("t")
+    assert (state.leader, state.isr, state.isr_lost) == (1, (1,), False)
+    assert state.unclean_epoch == state.leader_epoch == 1
+
+
+def test_clean_election_is_not_marked_as_unclean() -> None:
+    """A replica takes a damaged log as it is only where the mark names its own epoch."""
+    world = World()
+    world.start(1, 2)
+    world.assign("t", (1, 2))
+    world.die(1)
+    assert (world.partition("t").leader, world.partition("t").unclean_epoch) == (2, -1)

@@ -51,6 +51,7 @@ class World:
                 Random(node_id),
                 append=lambda batch, node_id=node_id: self._append(node_id, batch),
                 probe=self.probes.append,
+                cluster_id=lambda: config.get("cluster_id"),
             )
             for node_id in self.images
         }

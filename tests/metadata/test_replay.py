@@ -145,7 +145,6 @@ def test_producer_ids_only_grow() -> None:
         PartitionChanged(TOPIC, 0, leader=3),
         PartitionChanged(TOPIC, 0, isr=(2,)),
         PartitionChanged(TOPIC, 0, isr=(), leader=-1),
-        PartitionChanged(TOPIC, 0, isr_lost=True),
         PartitionCreated(TOPIC, 3, (1,), (1,), 1),
         TopicCreated("a", UUID(int=9)),
         TopicCreated("c", TOPIC),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.quorum import channel as channels
-from raftlog.quorum.channel import Accepted, Dialled, Identity, Refused, dial
+from raftlog.quorum.channel import Accepted, Dialled, ForeignCluster, Identity, Refused, dial
 from tests.quorum.cluster import bound_socket, until
 
 
@@ -111,6 +111,8 @@ async def test_a_foreign_cluster_is_refused_on_either_side() -> None:
     async with serving(who(1, cluster_id="ours")) as server:
         here, there = await refused(server, who(2, cluster_id="theirs"))
         assert "belongs to cluster" in here and "belongs to cluster" in there
+        with pytest.raises(ForeignCluster):
+            await dial(who(2, cluster_id="theirs"), "rpc", server.address, expect=1)
 
 
 @pytest.mark.parametrize("ids", [(None, None), ("ours", None), (None, "ours"), ("ours", "ours")])

@@ -176,9 +176,30 @@ def test_a_stranger_observes_nothing(wrong: str) -> None:
         for quorum in world.nodes.values():
             object.__setattr__(quorum.identity, "cluster_id", lambda: "ours")
         options: dict[str, Any] = {"secret": b"wrong"} if wrong == "secret" else {"cluster_id": "theirs"}
+        world.may_fail = wrong == "cluster"
         watcher = Watcher(world, **options)
         await asyncio.sleep(5)
         assert watcher.machine.data == [] and watcher.heard == []
+
+    play(script)
+
+
+@pytest.mark.parametrize(("foreign", "gives_up"), [(1, False), (3, True)])
+def test_an_observer_gives_up_where_most_voters_are_of_another_cluster(foreign: int, gives_up: bool) -> None:
+    """It is told to start nowhere else by more than one impostor; the error names both clusters."""
+
+    async def script(world: World) -> None:
+        await world.commit(b"theirs")
+        for node in range(1, foreign + 1):
+            object.__setattr__(world.nodes[node].identity, "cluster_id", lambda: "theirs")
+        world.may_fail = gives_up
+        watcher = Watcher(world, cluster_id="ours")
+        await asyncio.sleep(5)
+        assert bool(world.oracle.failures) == gives_up
+        assert all(
+            "cluster theirs" in str(error) and "cluster ours" in str(error) for error in world.oracle.failures
+        )
+        assert watcher.has(b"theirs") == (not gives_up)
 
     play(script)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
-from raftlog.proof.simulator import SimLoop, env, simulate
+from raftlog.proof.simulator import SimLoop, hosts, simulate
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
 from raftlog.quorum.wal import MAX_COMMAND_BYTES
@@ -82,6 +82,22 @@ def test_a_dead_leader_is_replaced_in_moments() -> None:
 
     gaps = play(script)
     assert sorted(gaps)[5] < 0.25 and max(gaps) < 1.0, gaps
+
+
+def test_voters_are_in_touch_with_the_leader_and_with_a_dead_one_no_more() -> None:
+    """The link breaks with its process, long before anybody else leads: clients are not sent there meanwhile."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        await world.settle(b"linked")
+        others = [node for node in world.nodes if node != leader]
+        assert all(quorum.in_touch(leader) for quorum in world.nodes.values())
+        assert not any(world.nodes[node].in_touch(node) for node in others)
+        world.crash(leader)
+        await world.until(lambda: not any(world.nodes[node].in_touch(leader) for node in others), 0.01)
+        assert await world.leader(among=others) in others
+
+    play(script)
 
 
 def test_a_leader_that_vanishes_without_a_word_is_replaced() -> None:
@@ -258,7 +274,7 @@ def test_an_old_leader_with_proposals_of_its_own_takes_a_snapshot() -> None:
 
 def test_a_slow_disk_slows_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Syncs of 20 to 60 ms run beside the loop; messages queue meanwhile."""
-    monkeypatch.setattr(env, "OFFLOAD_S", (0.02, 0.06))
+    monkeypatch.setattr(hosts, "OFFLOAD_S", (0.02, 0.06))
 
     async def script(world: World) -> None:
         leader = await world.leader()

@@ -53,6 +53,7 @@ class FakeHost:
         self.dirty: dict[Partition, None] = {}
         self.told: list[Partition] = []
         self.due: list[Partition] = []
+        self.damaged: list[Partition] = []
         self.events: list[tuple[str, dict[str, object]]] = []
         self.errors: list[OSError] = []
 
@@ -76,6 +77,9 @@ class FakeHost:
 
     def storage_failed(self, partition: Partition, error: OSError) -> None:
         self.errors.append(error)
+
+    def log_damaged(self, partition: Partition) -> None:
+        self.damaged.append(partition)
 
     def happened(self, event: str, partition: Partition, **facts: object) -> None:
         self.events.append((event, facts))
@@ -137,14 +141,14 @@ def registration(
     )
 
 
-def open_log(disk: SimDisk, *, min_isr: int = 1, recovery_point: int = 0) -> Log:
+def open_log(disk: SimDisk, *, min_isr: int = 1, recovery_point: int = 0, clean: bool = False) -> Log:
     config = TopicConfig(min_insync_replicas=min_isr)
     return Log.open(
         disk,
         "/data/events-0",
         config=config,
         recovery_point=recovery_point,
-        clean=False,
+        clean=clean,
         topic_id=TOPIC_ID,
         now_ms=NOW_MS,
     )
@@ -163,10 +167,10 @@ class Node:
         self.checkpointed = 0
         self.boot()
 
-    def boot(self) -> None:
+    def boot(self, *, clean: bool = False) -> None:
         """Start on what the disk has."""
         self.host = FakeHost(self.broker_id, self.registered)
-        log = open_log(self.disk, min_isr=self.min_isr)
+        log = open_log(self.disk, min_isr=self.min_isr, clean=clean)
         self.partition = Partition(NAME, TOPIC_ID, log=log, host=self.host, high_watermark=self.checkpointed)
 
     def crash(self) -> None:
@@ -182,6 +186,22 @@ class Node:
     @property
     def replica(self) -> ReplicaId:
         return ReplicaId(self.broker_id, self.registered[self.broker_id].broker_epoch)
+
+    def rot(self, offset: int) -> None:
+        """Flip a bit in the last byte of the batch that holds `offset`, on the disk."""
+        path = f"{self.partition.log.directory}/{0:020d}.log"
+        file = self.disk.open(path)
+        for position, header in iter_headers(file.pread(file.size(), 0)):
+            if header.base_offset <= offset < header.end_offset:
+                last = position + header.length - 1
+                file.pwritev([bytes([file.pread(1, last)[0] ^ 1])], last)
+                file.sync()
+        file.close()
+
+    def reboot(self, *, clean: bool = False) -> None:
+        """Stop and start: after a clean stop the log is checked only where it is read."""
+        self.partition.log.close(clean=True)
+        self.boot(clean=clean)
 
     def produce(self, *values: str, acks: int = -1, producer: tuple[int, int, int] | None = None) -> Waiting:
         """Append one batch; the answer says what became of it."""
@@ -258,16 +278,24 @@ class Cluster:
         self.change(leader=leader, isr=isr, tell=tell)
 
     def change(
-        self, *, leader: int | None = None, isr: tuple[int, ...] | None = None, tell: tuple[int, ...] = ()
+        self,
+        *,
+        leader: int | None = None,
+        isr: tuple[int, ...] | None = None,
+        lost: bool = False,
+        tell: tuple[int, ...] = (),
     ) -> None:
         """A record of the controller: another leader (a new leader epoch), another ISR, or both."""
         old = self.state
+        uncleanly = leader is not None and (leader not in old.isr or (old.isr_lost and not lost))
         self.state = PartitionState(
             replicas=old.replicas,
             isr=old.isr if isr is None else isr,
             leader=old.leader if leader is None else leader,
             leader_epoch=old.leader_epoch + (leader is not None),
             partition_epoch=old.partition_epoch + 1,
+            isr_lost=lost,
+            unclean_epoch=old.leader_epoch + 1 if uncleanly else old.unclean_epoch,
         )
         self.tell(*tell)
 

@@ -194,6 +194,45 @@ def test_a_new_leader_may_answer_for_an_epoch_older_than_all_it_knows() -> None:
     assert "committed_records_truncated" in [event for event, _ in cluster[1].host.events]
 
 
+def test_a_log_that_began_anew_has_left_its_old_epochs_behind() -> None:
+    """Kafka's truncateFullyAndStartAt clears the epoch cache: an old epoch would make the leader diverge for ever."""
+    cluster = Cluster(size=2, isr=(1,))
+    cluster[1].produce("a")
+    cluster.settle(1, 2)
+    for value in ("b", "c", "d"):
+        cluster[1].produce(value)  # epoch 0, only on node 1
+    cluster.elect(2, isr=(2,), tell=(2,))
+    cluster[2].produce("lost")  # epoch 1, only on node 2
+    cluster[2].host.flush()
+    cluster.elect(1, isr=(1,), tell=(1,))
+    cluster[1].produce("e")  # epoch 2
+    cluster[1].host.flush()
+    cluster[1].partition.delete_records(3)
+    cluster.tell(2)
+    for _ in range(4):
+        cluster[2].fetch_from(cluster[1])
+    assert cluster[2].values() == cluster[1].values() == ["d", "e"]
+
+
+def test_an_empty_log_that_diverges_begins_anew() -> None:
+    """All of its records expired: nothing is left to cut but the epoch that it claims."""
+    cluster = Cluster(size=2, isr=(1,))
+    cluster[1].produce("a")
+    cluster.settle(1, 2)
+    cluster.elect(2, isr=(2,), tell=(2,))
+    cluster[2].produce("lost")
+    cluster[2].host.flush()
+    cluster[2].partition.delete_records(-1)
+    cluster.elect(1, isr=(1,), tell=(1,))
+    for value in ("b", "c"):
+        cluster[1].produce(value)
+    cluster[1].host.flush()
+    cluster.tell(2)
+    for _ in range(4):
+        cluster[2].fetch_from(cluster[1])
+    assert cluster[2].values() == ["c"]
+
+
 def test_a_zombie_leader_acknowledges_nothing_with_acks_all() -> None:
     """H5: its followers fetch in the new epoch from the new leader; its suffix is neither committed nor consumed."""
     cluster = Cluster(min_isr=2)

@@ -329,6 +329,22 @@ def test_a_chasing_follower_outside_the_isr_holds_the_high_watermark_until_it_jo
     assert cluster[1].leading.isr == PendingExpand((1,), 2)
 
 
+def test_a_follower_that_comes_back_far_behind_does_not_hold_the_high_watermark() -> None:
+    """Killed, restarted within the lag time, and a gap to catch up: commits go on meanwhile."""
+    cluster = Cluster(size=2)
+    cluster.settle(1, 2)
+    cluster.registered[2] = registration(2, epoch=11)
+    cluster.change(isr=(1,), tell=(1,))
+    for _ in range(3):
+        cluster[1].produce("a")
+    cluster[1].host.flush()
+    assert cluster[1].partition.high_watermark == 3
+    cluster[2].fetch_from(cluster[1], max_bytes=1)
+    producer = cluster[1].produce("b")
+    cluster[1].host.flush()
+    assert producer.outcome == "committed"
+
+
 def test_a_stalled_joiner_holds_the_high_watermark_only_for_the_lag_time() -> None:
     """A follower outside the ISR may slow commits down for replica.lag.time.max.ms at most."""
     cluster = Cluster(size=2, isr=(1,))

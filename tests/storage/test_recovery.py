@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.config import TopicConfig
@@ -85,6 +85,7 @@ def test_bytes_after_the_last_batch_are_cut(tail: bytes) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batch=st.integers(0, 10), share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+@example(batch=3, share=11.5 / 122, bit=0)  # a length that grew, in the last batch of a segment
 def test_a_flipped_bit_in_the_middle_is_damage_not_a_torn_tail(batch: int, share: float, bit: int) -> None:
     """One flipped bit before sound batches: nothing of it or after it is served, and the replica is marked.
 
@@ -210,6 +211,23 @@ def test_a_truncation_is_not_taken_for_lost_records() -> None:
     log.checkpoint()
     log.checkpoint()
     assert not any(name.startswith("raftlog-") for name in disk.listdir(FOLDER))
+
+
+def test_a_log_that_began_anew_is_not_held_to_its_old_epochs() -> None:
+    """A crash before the next checkpoint: the old epochs on disk would condemn the leader's older ones as damage."""
+    disk, _ = filled_disk()
+    log = sim_log(disk, recovery_point=24)
+    log.checkpoint()
+    assert log.latest_epoch == 2
+    log.truncate_fully_and_start_at(100)
+    assert log.latest_epoch == -1
+    append(log, b"x", leader_epoch=1)
+    append(log, b"y", leader_epoch=1)
+    log.flush()
+    for _ in range(2):
+        disk.crash()
+        log = sim_log(disk, recovery_point=24)
+        assert (log.log_start_offset, log.log_end_offset, log.latest_epoch, log.damage) == (100, 102, 1, None)
 
 
 SIDE_FILES = ["index", "timeindex", "snapshot", "leader-epoch-checkpoint"]

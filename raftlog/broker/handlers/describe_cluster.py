@@ -38,7 +38,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
         error_message=None,
         endpoint_type=endpoint_type,
         cluster_id=image.cluster_id,
-        controller_id=view.controller_id(image, broker.config.node_id),
+        controller_id=view.controller_id(broker, image),
         brokers=tuple(
             _brokers(
                 image, request, view, make, with_fenced=getattr(message, "include_fenced_brokers", False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.broker.absences import NOBODY
+from raftlog.broker.absences import NOBODY, Gone
 from raftlog.broker.auto_create import create_missing, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.metadata_view import (
@@ -35,6 +35,8 @@ _TOPIC_IDS_FROM: Final = 12
 
 NEWS_S: Final = 0.01
 """So long the news that a leader died may take to reach us: its sockets close one after the other."""
+LEADERS_AWAITED: Final = 50
+"""So many times NEWS_S at most, an answer waits for the successors of leaders that were lost."""
 
 Asked = str | UUID
 
@@ -81,8 +83,15 @@ def _to_create(broker: BrokerContext, message: Any, asked: list[Asked | None] | 
 async def _answer_soon(
     broker: BrokerContext, request: RequestContext, message: Any, *, asked: list[Asked | None]
 ) -> Any:
-    """A client that lost a leader asks within a millisecond, when nobody here can know of it yet."""
-    await asyncio.sleep(NEWS_S)
+    """A client that lost a leader asks within a millisecond, when nobody can know of it yet.
+
+    Told the old leader, or none, librdkafka asks again a second later: a late answer is the faster one.
+    """
+    for _ in range(LEADERS_AWAITED):
+        await asyncio.sleep(NEWS_S)
+        unnamed = _gone(broker).unnamed
+        if not unnamed or unnamed.isdisjoint(_leaders(broker.image(), asked)):
+            break
     return _answer(broker, request, message, asked=asked, codes={})
 
 
@@ -109,7 +118,7 @@ def _answer(
     image, version = broker.image(), request.api_version
     view = _views(broker).of(
         image,
-        broker.absences.gone() if broker.absences is not None else NOBODY,
+        _gone(broker),
         version=version,
         listener=request.listener,
         topic_operations=getattr(message, "include_topic_authorized_operations", False),
@@ -124,11 +133,22 @@ def _answer(
         throttle_time=0,
         brokers=view.broker_entries,
         cluster_id=image.cluster_id,
-        controller_id=view.brokers.controller_id(image, broker.config.node_id),
+        controller_id=view.brokers.controller_id(broker, image),
         topics=tuple(topics),
         cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NO_OPERATIONS,
         error_code=NONE,
     )
+
+
+def _gone(broker: BrokerContext) -> Gone:
+    return NOBODY if broker.absences is None else broker.absences.gone()
+
+
+def _leaders(image: MetadataImage, asked: list[Asked | None]) -> Iterator[int]:
+    for each in asked:
+        topic = image.topics.get(each) if isinstance(each, str) else image.topic_by_id(each) if each else None
+        if topic is not None:
+            yield from (state.leader for state in topic.partitions)
 
 
 def _views(broker: BrokerContext) -> MetadataViews:

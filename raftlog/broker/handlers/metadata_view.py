@@ -17,6 +17,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
 from raftlog.broker.absences import NOBODY, Gone
+from raftlog.broker.context import BrokerContext
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
@@ -77,12 +78,19 @@ class BrokersView:
             return Seen(ListenerNotFound.code, NO_BROKER, offline)
         return Seen(LeaderNotAvailable.code, NO_BROKER, offline)
 
-    def controller_id(self, image: MetadataImage, own_id: int) -> int:
-        """Return whom to send admin requests to: the active controller, else this broker, who forwards them."""
-        for candidate in (image.controller_id, own_id):
-            if candidate in self.reachable and candidate not in self.gone.unnamed:
-                return candidate
-        return NO_BROKER
+    def controller_id(self, broker: BrokerContext, image: MetadataImage) -> int:
+        """Return whom to send admin requests to: the active controller, else this broker, who forwards them.
+
+        A client that was sent to a dead one waits for it: librdkafka does not ask again before its request times out.
+        """
+        controller = image.controller_id
+        if (
+            controller in self.reachable
+            and controller not in self.gone.unnamed
+            and broker.in_touch(controller)
+        ):
+            return controller
+        return broker.config.node_id if broker.config.node_id in self.reachable else NO_BROKER
 
 
 class MetadataView:

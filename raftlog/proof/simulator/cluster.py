@@ -97,7 +97,7 @@ class SimCluster:
     async def _run(self, place: SimNode) -> None:
         node = place.node = Node(place.config, SimEnv(place.host))
         if self.compaction is not None and node.control.quorum is not None:
-            node.control.quorum._compaction = self.compaction
+            node.control.quorum.compaction = self.compaction
         node.metadata.subscribe_each(lambda image: self._compare_image(place, image))
         try:
             await node.start()

@@ -15,7 +15,8 @@ from raftlog.base.errors import (
     TopicAlreadyExists,
 )
 from raftlog.broker.absences import Absences
-from raftlog.broker.handlers import metadata_view
+from raftlog.broker.handlers import metadata, metadata_view
+from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, ErrorReply, TopicCreation
 from raftlog.protocol.shapes import request_shapes
 from tests.broker.handlers.one_broker import (
@@ -71,17 +72,42 @@ async def test_every_version_tells_brokers_topics_and_leaders(version: int) -> N
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_leader_that_was_lost_is_not_named(version: int) -> None:
-    """LEADER_NOT_AVAILABLE has a client ask again in moments; an old leader's name only after a second (librdkafka)."""
+    """A client must not go on trusting a leader that is probably dead: LEADER_NOT_AVAILABLE is retriable."""
     cluster = Cluster()
     absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
     absences.lost(2)
-    response = await cluster.call(API_KEY, version, topics=names(version, "b"))
-    led, _, half = response.topics[0].partitions
+    everything = None if version else ()
+    response = await cluster.call(API_KEY, version, topics=everything)
+    led, _, half = by_name(response)["b"].partitions
     assert (led.error_code, led.leader_id) == (5, -1)
     assert half.leader_id == 1
     absences.found(2)
-    response = await cluster.call(API_KEY, version, topics=names(version, "b"))
-    assert response.topics[0].partitions[0].leader_id == 2
+    response = await cluster.call(API_KEY, version, topics=everything)
+    assert by_name(response)["b"].partitions[0].leader_id == 2
+
+
+async def test_an_answer_waits_for_the_successor_of_a_lost_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And for no other: told that there is no leader, librdkafka asks again only after a second."""
+    turns: list[float] = []
+    cluster = Cluster()
+    absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
+    absences.lost(2)
+    before = cluster.image
+    fenced = msgspec.structs.replace(before, brokers={**before.brokers, 2: broker_state(2, fenced=True)})
+    after = with_topics(fenced, topic_state("b", 2, PartitionState((1, 2), (1,), 1, 2)))
+
+    async def sleep(seconds: float) -> None:
+        turns.append(seconds)
+        if len(turns) == 5:
+            cluster.image = after
+            absences.on_metadata(before, after)
+
+    monkeypatch.setattr(metadata.asyncio, "sleep", sleep)
+    await cluster.call(API_KEY, 9, topics=names(9, "a"))
+    assert len(turns) == 1
+    response = await cluster.call(API_KEY, 9, topics=names(9, "b"))
+    assert response.topics[0].partitions[0].leader_id == 1
+    assert len(turns) == 5
 
 
 async def test_a_broker_fenced_moments_ago_is_listed_still() -> None:
@@ -116,6 +142,14 @@ async def test_empty_and_null_lists_of_topics(version: int) -> None:
         everything = await cluster.call(API_KEY, version, topics=None)
         assert set(by_name(everything)) == {"a", "b"}
     assert cluster.asked == []
+
+
+async def test_a_controller_out_of_reach_is_named_to_nobody() -> None:
+    """Clients are sent to this broker, who forwards: one that was sent to a dead broker waits for it in vain."""
+    cluster = Cluster()
+    assert (await cluster.call(API_KEY, 9, topics=[])).controller_id == 2
+    cluster.broker.in_touch = lambda controller_id: controller_id != 2
+    assert (await cluster.call(API_KEY, 9, topics=[])).controller_id == 1
 
 
 async def test_clients_hear_the_listener_they_came_by() -> None:
@@ -236,7 +270,7 @@ async def test_without_a_majority_creation_is_retriable(failure: Any) -> None:
 
 
 async def test_the_offsets_topic_is_created_with_its_own_settings() -> None:
-    """offsets.topic.num.partitions, compacted, and a replica on every one of three nodes though one is down (KIP-115)."""
+    """offsets.topic.num.partitions, compacted, a replica on every one of three nodes though one is down (KIP-115)."""
     cluster = Cluster()
     creating(cluster, {})
     response = await cluster.call(

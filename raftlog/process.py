@@ -1,0 +1,126 @@
+"""One node as a process: data folders locked, signals heeded, limits raised; it runs until it is told to stop.
+
+What nobody caught in a callback or a task that must not fail is a broken invariant of ours: the process ends, and the
+cluster carries on without it. What a connection raised costs only that connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import gc
+import os
+import resource
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.env import Env
+from raftlog.base.log import get_logger
+from raftlog.node import Node, NodeFailed
+
+log = get_logger("node")
+
+STOP_S: Final = 60.0
+"""A stop that takes longer hangs on a disk: the process ends without it."""
+
+GARBAGE_THRESHOLD: Final = 20_000
+"""Allocations between two looks for garbage cycles: requests make none, so looking often only costs latency."""
+
+
+async def run(
+    config: NodeConfig, *, env: Env | None = None, ready: Callable[[Node], None] | None = None
+) -> None:
+    """Run one node until SIGTERM or SIGINT, then shut it down; a second signal waits for nobody. Raises NodeFailed."""
+    loop = asyncio.get_running_loop()
+    signals: asyncio.Queue[int] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    _raise_open_files()
+    with ExitStack() as locks:
+        for folder in sorted({*config.log_dirs, config.metadata_log_dir}):
+            locks.enter_context(_locked(folder))
+        node = Node(config, env or Env())
+        loop.set_exception_handler(lambda _loop, context: _uncaught(node, context))
+        why = await _first(node.failed, node.start(), signals.get())
+        if why is None:
+            announcing = asyncio.ensure_future(_announce(node, ready))
+            _calm_garbage_collection()
+            why = await _first(node.failed, signals.get())
+            announcing.cancel()
+        try:
+            if isinstance(why, int):
+                log.info("node_stopping", signal=signal.Signals(why).name)
+                await _first(node.failed, node.leave(), signals.get())
+        finally:
+            await _stop(node)
+        if isinstance(why, str):
+            raise NodeFailed(why)
+        log.info("node_stopped")
+
+
+async def _first(failed: asyncio.Future[str], *works: Coroutine[Any, Any, Any]) -> Any:
+    """Return the reason of a failure, else the result of whichever work ends first; the others are cancelled."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    done, _ = await asyncio.wait([failed, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    if failed.done():
+        return failed.result()
+    result = next(result for task, result in zip(tasks, results, strict=True) if task in done)
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+async def _stop(node: Node) -> None:
+    try:
+        await asyncio.wait_for(node.stop(), STOP_S)
+    except TimeoutError:
+        log.error("node_did_not_stop", seconds=STOP_S)
+        os._exit(1)  # threads that hang on a disk would keep the process alive
+
+
+def _uncaught(node: Node, context: dict[str, Any]) -> None:
+    """What nobody caught: a callback of ours ends the node; a connection's failure has closed the connection."""
+    error = context.get("exception")
+    log.error("uncaught_failure", where=context.get("message"), exc_info=error)
+    if "handle" in context:
+        node.fail(f"{context.get('message')}: {error!r}")
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Keep other processes out of a data folder, which two writers would ruin. Raises NodeFailed, OSError."""
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{folder}/.lock", "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NodeFailed(f"{folder} is in use by another process") from None
+        yield
+
+
+async def _announce(node: Node, ready: Callable[[Node], None] | None) -> None:
+    await node.wait_ready()
+    log.info("node_ready")
+    if ready is not None:
+        ready(node)
+
+
+def _calm_garbage_collection() -> None:
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+
+
+def _raise_open_files() -> None:
+    """Thousands of partitions need more descriptors than a shell's usual 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+__all__ = ["NodeFailed", "run"]

@@ -1,0 +1,174 @@
+"""Claims about a broker's life in the cluster, in virtual time, against a controller that answers as told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+from structlog.testing import capture_logs
+
+from raftlog.base.errors import (
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    KafkaError,
+    NotController,
+    RequestTimedOut,
+    StaleBrokerEpoch,
+)
+from raftlog.broker.lifecycle import Lifecycle, Timing
+from raftlog.metadata.image import EMPTY_IMAGE
+from raftlog.metadata.requests import (
+    BrokerRegistration,
+    Heartbeat,
+    HeartbeatReply,
+    RegisterBroker,
+    Reply,
+    Request,
+)
+from raftlog.proof.simulator import SimLoop, simulate
+
+
+class Desk:
+    """A controller: `register` and `beat` answer, `asked` remembers."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.epochs = 0
+        self.register: Callable[[], Reply] = self.next_epoch
+        self.beat: Callable[[Heartbeat], Reply] = lambda _: HeartbeatReply(True, False, False)
+        self.lifecycle = Lifecycle(
+            registration=lambda: RegisterBroker(1, UUID(int=1), "", ()),
+            submit=self._submit,
+            image=lambda: EMPTY_IMAGE,
+            timing=Timing(heartbeat_s=0.5, shutdown_s=5.0),
+        )
+
+    def next_epoch(self) -> Reply:
+        self.epochs += 1
+        return BrokerRegistration(self.epochs)
+
+    async def _submit(self, request: Request, *, timeout: float | None = None) -> Reply:
+        self.asked.append(request)
+        return self.beat(request) if isinstance(request, Heartbeat) else self.register()
+
+    def beats(self) -> list[Heartbeat]:
+        return [each for each in self.asked if isinstance(each, Heartbeat)]
+
+
+def refuse(error: KafkaError) -> Callable[..., Reply]:
+    def answer(*_: Any) -> Reply:
+        raise error
+
+    return answer
+
+
+def play(story: Callable[[Desk, asyncio.Task[None]], Awaitable[Any]]) -> Any:
+    async def program(loop: SimLoop) -> Any:
+        desk = Desk()
+        task = loop.create_task(desk.lifecycle.run())
+        result = await story(desk, task)
+        task.cancel()
+        return result
+
+    return simulate(program).result
+
+
+def test_heartbeats_carry_the_epoch_of_this_registration() -> None:
+    """KIP-631; one every broker.heartbeat.interval.ms."""
+
+    async def story(desk: Desk, _task: asyncio.Task[None]) -> None:
+        await desk.lifecycle.unfenced.wait()
+        await asyncio.sleep(5)
+        assert {each.broker_epoch for each in desk.beats()} == {1}
+        assert 9 <= len(desk.beats()) <= 11
+
+    play(story)
+
+
+def test_a_broker_of_a_stale_epoch_registers_anew_and_takes_no_part_meanwhile() -> None:
+    """Another incarnation, or an unregistration, ended this one's epoch."""
+
+    async def story(desk: Desk, _task: asyncio.Task[None]) -> None:
+        await desk.lifecycle.unfenced.wait()
+        desk.register = refuse(NotController())
+        desk.beat = refuse(StaleBrokerEpoch())
+        await asyncio.sleep(1)
+        assert not desk.lifecycle.unfenced.is_set() and desk.lifecycle.broker_epoch == -1
+        desk.register, desk.beat = desk.next_epoch, lambda _: HeartbeatReply(True, False, False)
+        await desk.lifecycle.unfenced.wait()
+        assert desk.lifecycle.broker_epoch == 2
+
+    play(story)
+
+
+def test_a_refusal_is_said_once_and_tried_until_it_ends() -> None:
+    """A second process with this node.id, say: an operator must read it, but not twenty times a second."""
+
+    async def story(desk: Desk, _task: asyncio.Task[None]) -> None:
+        desk.register = refuse(DuplicateBrokerRegistration("broker 1 runs already, as another process"))
+        with capture_logs() as logs:
+            await asyncio.sleep(3)
+        told = [each for each in logs if each["event"] == "broker_refused"]
+        assert len(told) == 1 and "runs already" in told[0]["reason"] and told[0]["log_level"] == "warning"
+        desk.register = desk.next_epoch
+        await asyncio.wait_for(desk.lifecycle.unfenced.wait(), 1)
+
+    play(story)
+
+
+def test_that_there_is_no_controller_at_the_moment_is_no_warning() -> None:
+    """It passes by itself, at every failover."""
+
+    async def story(desk: Desk, _task: asyncio.Task[None]) -> None:
+        desk.register = refuse(RequestTimedOut())
+        with capture_logs() as logs:
+            await asyncio.sleep(3)
+        assert not [each for each in logs if each["log_level"] == "warning"]
+
+    play(story)
+
+
+def test_a_foreign_cluster_ends_the_broker() -> None:
+    """Nothing that it holds belongs there."""
+
+    async def story(desk: Desk, task: asyncio.Task[None]) -> None:
+        desk.register = refuse(InconsistentClusterId("broker 1 belongs to cluster x, this is y"))
+        await asyncio.wait_for(task, 1)
+        assert isinstance(desk.lifecycle.fatal, InconsistentClusterId)
+
+    play(story)
+
+
+def test_a_broker_asks_for_leave_until_it_may_go() -> None:
+    """KIP-631: want_shut_down, until the controller says should_shut_down."""
+
+    async def story(desk: Desk, _task: asyncio.Task[None]) -> None:
+        await desk.lifecycle.unfenced.wait()
+
+        def answer(asked: Heartbeat) -> Reply:
+            return HeartbeatReply(True, False, sum(each.want_shutdown for each in desk.beats()) >= 3)
+
+        desk.beat = answer
+        assert await desk.lifecycle.controlled_shutdown()
+        assert sum(each.want_shutdown for each in desk.beats()) == 3
+
+    play(story)
+
+
+def test_leave_is_waited_for_only_so_long_and_only_by_who_is_registered() -> None:
+    """Without a controller a node stops all the same."""
+
+    async def story(desk: Desk, _task: asyncio.Task[None]) -> None:
+        time = asyncio.get_running_loop().time
+        began_at = time()
+        desk.register = desk.beat = refuse(NotController())
+        assert not await desk.lifecycle.controlled_shutdown()
+        assert time() == began_at
+        desk.register = desk.next_epoch
+        await asyncio.sleep(1)
+        assert not await desk.lifecycle.controlled_shutdown()
+        assert 5 <= time() - began_at - 1 < 5.1
+
+    play(story)

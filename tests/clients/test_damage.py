@@ -1,0 +1,184 @@
+"""Bit rot in a replica's log: nobody reads it, another replica leads, and it is repaired from that one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from raftlog.records.header import iter_headers
+from raftlog.testing.cluster import Cluster
+from tests.clients.nodes import (
+    batches_on_disk,
+    bytes_on_disk,
+    events,
+    folder,
+    leader_of,
+    mend,
+    wait_isr,
+    watched,
+)
+from tests.clients.stock import Record, Stock, until
+from tests.clients.with_aiokafka import Aiokafka
+from tests.clients.with_confluent import Confluent
+from tests.clients.with_kafka_python import KafkaPython
+
+LIBRARIES = [Confluent, KafkaPython, Aiokafka]
+DAMAGE = {"log_damaged", "log_damage_set_aside", "damaged_log_cut", "damaged_replica_leads", "isr_lost"}
+ACCEPTED = {"damaged_log_accepted", "unclean_leader_election_asked_for", "unclean_leader_elected"}
+VALUES = [b"%06d" % number * 100 for number in range(2_000)]
+SEGMENTED = {"segment_bytes": "262144", "min_insync_replicas": "2"}
+
+
+def is_told_of(event: dict[str, Any]) -> bool:
+    """Damage is an error that an operator must hear of."""
+    return event["event"] in DAMAGE | ACCEPTED
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three nodes; each test leaves all of them running."""
+    with watched(3, errors=is_told_of) as running:
+        yield running
+
+
+def rot(cluster: Cluster, node_id: int, topic: str, *, segment: int) -> int:
+    """Flip a bit in the middle of a segment of a stopped node; returns the base offset of the batch it hit."""
+    path = sorted(folder(cluster, node_id, topic).glob("*.log"))[segment]
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    hit = next(
+        header for position, header in iter_headers(bytes(content)) if position + header.length > middle
+    )
+    content[middle] ^= 4
+    path.write_bytes(content)
+    return hit.base_offset
+
+
+def filled(cluster: Cluster, topic: str, replicas: int = 3, **configs: str) -> list[Record]:
+    """Make a topic of several segments and read it back."""
+    client = Confluent(cluster.bootstrap_servers)
+    client.create_topic(topic, 1, replicas, **configs)
+    for start in range(0, len(VALUES), 100):
+        client.produce(topic, VALUES[start : start + 100])
+    records = client.read(topic, 0, 0, len(VALUES))
+    client.close()
+    return records
+
+
+def lead(cluster: Cluster, topic: str, kind: ElectionType = ElectionType.PREFERRED) -> None:
+    """Have a leader elected, once that is possible."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+
+    def elected() -> bool:
+        results = admin.elect_leaders(kind, [TopicPartition(topic, 0)]).result(20)
+        return all(error is None for error in results.values())
+
+    until(elected, f"{topic} has another leader")
+
+
+def said(cluster: Cluster, node_id: int, topic: str) -> list[str]:
+    """The events of a node that name a topic."""
+    return [each["event"] for each in events(cluster, node_id) if each.get("topic") == topic]
+
+
+def repaired(cluster: Cluster, topic: str) -> None:
+    """All replicas are in sync, and are the same files again."""
+    wait_isr(cluster, topic, cluster.nodes)
+    logs = [bytes_on_disk(cluster, node_id, topic) for node_id in cluster.nodes]
+    assert logs[0] == logs[1] == logs[2]
+    names = [
+        sorted(path.name for path in folder(cluster, node_id, topic).glob("*.log"))
+        for node_id in cluster.nodes
+    ]
+    assert names[0] == names[1] == names[2]
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.name)
+def test_leader_that_reads_rotten_bytes_hands_over_and_is_repaired(
+    cluster: Cluster, topic: str, library: type[Stock]
+) -> None:
+    """A clean start trusts its files until they are read: then whoever reads gets the right bytes, from another."""
+    records = filled(cluster, topic, **SEGMENTED)
+    victim = leader_of(cluster, topic)
+    assert cluster.stop(victim) == 0
+    rot(cluster, victim, topic, segment=1)
+    mend(cluster, topic)
+    lead(cluster, topic)
+    assert leader_of(cluster, topic) == victim
+    client = library(cluster.bootstrap_servers)
+    assert client.read(topic, 0, 0, len(VALUES)) == records
+    client.close()
+    until(lambda: "damaged_log_repaired" in said(cluster, victim, topic), f"node {victim} is whole")
+    repaired(cluster, topic)
+    assert said(cluster, victim, topic).count("log_damaged") == 1
+    after = Confluent(cluster.bootstrap_servers)
+    assert after.produce(topic, [b"next"]) == [(0, len(VALUES))]
+    after.close()
+
+
+@pytest.mark.parametrize("segment", [0, -1])
+def test_killed_node_whose_log_rotted_refetches_before_it_counts(
+    cluster: Cluster, topic: str, segment: int
+) -> None:
+    """After kill -9 all is checked: it leaves the ISR, or stays out of it, until it has everything again."""
+    records = filled(cluster, topic, **SEGMENTED)
+    victim = leader_of(cluster, topic)
+    cluster.kill(victim)
+    wait_isr(cluster, topic, set(cluster.nodes) - {victim})
+    rot(cluster, victim, topic, segment=segment)
+    mend(cluster, topic)
+    repaired(cluster, topic)
+    assert "damaged_log_repaired" in said(cluster, victim, topic)
+    lead(cluster, topic)
+    for library in LIBRARIES:
+        client = library(cluster.bootstrap_servers)
+        assert client.read(topic, 0, 0, len(VALUES)) == records
+        client.close()
+
+
+def test_damaged_node_that_comes_back_first_waits_for_the_other(cluster: Cluster, topic: str) -> None:
+    """All die at once: only the damaged one returns at first; it must not lead, for the others have everything."""
+    records = filled(cluster, topic, **SEGMENTED)
+    victim = leader_of(cluster, topic)
+    for node_id in cluster.nodes:
+        cluster.pause(node_id)  # so that none sees another die, and the ISR stays whole
+    for node in cluster.nodes.values():
+        node.kill()
+    rot(cluster, victim, topic, segment=0)
+    other = next(node_id for node_id in cluster.nodes if node_id != victim)
+    led_before = said(cluster, victim, topic).count("partition_became_leader")
+    for node_id in (victim, other):
+        cluster.nodes[node_id].start()
+    cluster.wait_until(lambda: leader_of(cluster, topic) == other, "the sound replica leads")
+    mend(cluster, topic)
+    client = Confluent(cluster.bootstrap_servers)
+    assert client.read(topic, 0, 0, len(VALUES)) == records
+    client.close()
+    repaired(cluster, topic)
+    assert said(cluster, victim, topic).count("partition_became_leader") == led_before
+
+
+def test_only_replica_that_is_damaged_serves_what_is_sound_until_an_unclean_election(
+    cluster: Cluster, topic: str
+) -> None:
+    """Nobody else has the records: readable up to the damage, closed for producers, until somebody decides."""
+    records = filled(cluster, topic, replicas=1, segment_bytes="262144")
+    victim = leader_of(cluster, topic)
+    cluster.kill(victim)
+    sound = rot(cluster, victim, topic, segment=0)
+    cluster.restart(victim)
+    client = Confluent(cluster.bootstrap_servers)
+    until(lambda: "damaged_replica_leads" in said(cluster, victim, topic), "it leads for reading")
+    assert client.read(topic, 0, 0, sound) == records[:sound]
+    batches = len(batches_on_disk(cluster, victim, topic))
+    producer = Confluent(cluster.bootstrap_servers)
+    lead(cluster, topic, ElectionType.UNCLEAN)
+    assert producer.produce(topic, [b"next"]) == [(0, sound)]
+    assert len(batches_on_disk(cluster, victim, topic)) == batches + 1
+    assert "damaged_log_accepted" in said(cluster, victim, topic)
+    for each in (client, producer):
+        each.close()

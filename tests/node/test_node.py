@@ -1,0 +1,226 @@
+"""Claims about whole nodes, in virtual time: what a failure, a stop and a name of the cluster mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import KafkaError
+from raftlog.metadata.requests import (
+    PREFERRED,
+    AllocateProducerIds,
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigOp,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    NewPartitions,
+    NewTopic,
+    Request,
+    TopicRef,
+)
+from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
+from raftlog.proof.simulator import SimLoop, simulate
+from raftlog.proof.simulator.cluster import SimCluster, SimNode
+
+
+def play(script: Callable[[SimCluster], Awaitable[Any]], nodes: int = 3, **settings: str) -> Any:
+    async def program(loop: SimLoop) -> Any:
+        cluster = SimCluster(loop, nodes, settings={"min.insync.replicas": "1", **settings})
+        return await script(cluster)
+
+    return simulate(program, seed=nodes).result
+
+
+def _format(place: SimNode, cluster_id: str) -> None:
+    disk = place.host.disk
+    disk.mkdir("/data")
+    disk.write_file(
+        "/data/meta.properties", f"version=1\nnode.id={place.node_id}\ncluster.id={cluster_id}\n".encode()
+    )
+
+
+async def _ask(node: Node, request: Request) -> None:
+    try:
+        await node.control.submit(request, timeout=5)
+    except KafkaError:
+        return
+
+
+def test_a_formatted_folder_names_the_cluster() -> None:
+    """`raftlog format --cluster-id` before the first start: the nodes agree on that name, and all join."""
+
+    async def script(cluster: SimCluster) -> None:
+        for place in cluster.nodes.values():
+            _format(place, "chosen-beforehand")
+        cluster.start()
+        await cluster.until_ready()
+        image = cluster.newest_image()
+        assert image is not None and image.cluster_id == "chosen-beforehand"
+        cluster.check()
+
+    play(script, 1)
+    play(script, 3)
+
+
+def test_a_node_of_another_cluster_never_joins() -> None:
+    """Its folder says so; the others go on without it."""
+
+    async def script(cluster: SimCluster) -> None:
+        _format(cluster.nodes[1], "ours")
+        _format(cluster.nodes[2], "ours")
+        _format(cluster.nodes[3], "theirs")
+        cluster.start()
+        await cluster.until_ready([1, 2])
+        await asyncio.sleep(5)
+        assert not cluster.nodes[3].ready
+        image = cluster.newest_image()
+        assert image is not None and set(image.brokers) == {1, 2} and image.cluster_id == "ours"
+
+    play(script)
+
+
+def test_a_voter_whose_journal_fails_ends_its_node() -> None:
+    """EIO under the quorum: the node says why it cannot go on, and the others elect."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        leader = cluster.leader_id()
+        assert leader is not None
+        place = cluster.nodes[leader]
+        assert place.node is not None and place.node.broker is not None
+        place.host.disk.fail("any", under="/data/raftlog-metadata")
+        request = AllocateProducerIds(leader, place.node.broker.lifecycle.broker_epoch)
+        place.host.start(_ask(place.node, request))
+        while cluster.leader_id() in (None, leader):
+            await asyncio.sleep(0.1)
+        assert len(cluster.failures) == 1 and "metadata quorum failed" in cluster.failures[0]
+
+    play(script)
+
+
+def test_a_node_without_a_majority_leaves_in_bounded_time() -> None:
+    """Nobody can be asked for leave, so it waits for CONTROLLED_SHUTDOWN_S at most, then for its files."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        cluster.crash(1, 2)
+        began_at = cluster.loop.time()
+        cluster.leave(3)
+        await cluster.until(lambda: not cluster.nodes[3].running, 30, "node 3 stopped")
+        assert cluster.loop.time() - began_at < CONTROLLED_SHUTDOWN_S + 2.5
+        assert cluster.nodes[3].host.disk.exists("/data/.kafka_cleanshutdown")
+
+    play(script)
+
+
+def test_the_active_controller_leaves_at_once() -> None:
+    """It lets its own broker go and hands the quorum's lead on: no election by timeout (KIP-631)."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        leader = cluster.leader_id()
+        assert leader is not None
+        began_at = cluster.loop.time()
+        cluster.leave(leader)
+        await cluster.until(lambda: cluster.leader_id() not in (None, leader), 5, "another leads")
+        await cluster.until(lambda: not cluster.nodes[leader].running, 5, "the node stopped")
+        assert cluster.loop.time() - began_at < 0.5
+
+    play(script)
+
+
+def test_one_node_alone_leaves_at_once() -> None:
+    """There is nobody to take its leaderships."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        began_at = cluster.loop.time()
+        cluster.leave(1)
+        await cluster.until(lambda: not cluster.nodes[1].running, 5, "the node stopped")
+        assert cluster.loop.time() - began_at < 0.2
+
+    play(script, 1)
+
+
+@pytest.mark.parametrize("crash_after_ms", [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
+def test_a_controller_that_dies_under_a_request_causes_no_false_error(crash_after_ms: float) -> None:
+    """At whatever moment: the topic is created, or deleted, once, and that is what the client hears."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        for request in (CreateTopics((NewTopic("t", 1, 3),)), DeleteTopics((TopicRef("t"),))):
+            leader = cluster.leader_id()
+            assert leader is not None
+            asker = next(each for each in cluster.nodes.values() if each.node_id != leader)
+            assert asker.node is not None
+            asked = asker.host.start(_answer(asker.node, request))
+            await asyncio.sleep(crash_after_ms / 1000)
+            cluster.crash(leader)
+            reply = await asked
+            assert [(each.name, each.error_code) for each in reply.results] == [("t", 0)]
+            cluster.start(leader)
+            await cluster.until_ready()
+
+    play(script)
+
+
+async def _answer(node: Node, request: Request) -> Any:
+    return await node.control.submit(request, timeout=20)
+
+
+def test_without_a_majority_every_change_is_refused_in_time_and_nothing_is_half_done() -> None:
+    """A retriable error each; once the majority is back, what was refused is wholly there or not at all."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        survivor = cluster.leader_id()
+        assert survivor is not None
+        others = [each for each in cluster.nodes if each != survivor]
+        place = cluster.nodes[survivor]
+        node = place.node
+        assert node is not None and node.broker is not None
+        epoch = node.broker.lifecycle.broker_epoch
+        await place.host.start(_answer(node, CreateTopics((NewTopic("there", 2, 3),))))
+        cluster.crash(*others)
+        changes: list[Request] = [
+            CreateTopics((NewTopic("new", 3, 1),)),
+            DeleteTopics((TopicRef("there"),)),
+            CreatePartitions((NewPartitions("there", 5),)),
+            AlterConfigs((ConfigAlteration("topic", "there", (ConfigOp("retention.ms", "1"),)),)),
+            AllocateProducerIds(survivor, epoch),
+            ElectLeaders(PREFERRED),
+        ]
+        began_at = cluster.loop.time()
+        outcomes = await asyncio.gather(*(place.host.start(_refusal(node, each)) for each in changes))
+        assert outcomes == ["RequestTimedOut"] * len(changes)
+        assert cluster.loop.time() - began_at < 3.5
+        cluster.start(*others)
+        await cluster.until_ready()
+        image = cluster.newest_image()
+        assert image is not None
+        assert len(image.topics["new"].partitions) == 3 if "new" in image.topics else True
+        assert len(image.topics["there"].partitions) in (2, 5) if "there" in image.topics else True
+        await place.host.start(_answer(node, CreateTopics((NewTopic("after", 1, 3),))))
+        cluster.check()
+
+    play(script)
+
+
+async def _refusal(node: Node, request: Request) -> str:
+    try:
+        await node.control.submit(request, timeout=3)
+    except KafkaError as error:
+        return type(error).__name__
+    return "answered"

@@ -1,0 +1,170 @@
+"""Claims about one node as a process: signals, failures that nobody caught, starts that cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftlog import process
+from raftlog.base.config import load_config
+from raftlog.base.env import raise_failure
+from raftlog.node import Node, NodeFailed
+from raftlog.storage.log_directory import CLEAN_SHUTDOWN
+from raftlog.testing.ports import LOOPBACK, HeldPorts
+
+
+@pytest.fixture
+def ports() -> Iterator[list[int]]:
+    held = HeldPorts(2)
+    yield held.ports
+    held.release()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, ports: list[int]) -> dict[str, str]:
+    return {
+        "node.id": "1",
+        "listeners": f"PLAINTEXT://{LOOPBACK}:{ports[0]},CONTROLLER://{LOOPBACK}:{ports[1]}",
+        "log.dirs": str(tmp_path),
+        "raftlog.cluster.secret": "a secret of the tests",
+    }
+
+
+def _left_running() -> set[str]:
+    return {task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+
+
+def _can_listen(port: int) -> bool:
+    with socket.socket() as taker:
+        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taker.bind((LOOPBACK, port))
+            taker.listen()
+        except OSError:
+            return False
+        return True
+
+
+async def test_a_signal_ends_a_node_cleanly_and_nothing_is_left_running(
+    settings: dict[str, str], tmp_path: Path, ports: list[int]
+) -> None:
+    """SIGTERM: the folders are marked clean, the ports are free, no task goes on."""
+    await process.run(load_config(settings), ready=lambda _node: os.kill(os.getpid(), signal.SIGTERM))
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+    assert all(map(_can_listen, ports))
+    assert not _left_running()
+
+
+async def test_a_signal_before_the_node_is_ready_ends_it_too(settings: dict[str, str]) -> None:
+    """Two of three voters are absent, so it never becomes ready, and nobody need be asked for leave."""
+    voters = f"1@{LOOPBACK}:{settings['listeners'].rpartition(':')[2]},2@{LOOPBACK}:1,3@{LOOPBACK}:2"
+    config = load_config(settings | {"controller.quorum.voters": voters})
+    asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(process.run(config), 5)
+
+
+async def test_what_a_callback_raises_ends_the_process(settings: dict[str, str], tmp_path: Path) -> None:
+    """A broken invariant of ours leaves a node that is half of what it should be: it stops, the cluster carries on."""
+
+    def broken() -> None:
+        raise AssertionError("isr ⊄ replicas")
+
+    def break_it(_node: Node) -> None:
+        asyncio.get_running_loop().call_soon(broken)
+
+    with pytest.raises(NodeFailed, match="isr ⊄ replicas"):
+        await process.run(load_config(settings), ready=break_it)
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+    assert not _left_running()
+
+
+async def test_a_task_that_must_not_fail_ends_the_process_when_it_does(settings: dict[str, str]) -> None:
+    """A broker whose heartbeats died would be a zombie: fenced for ever, and saying nothing."""
+
+    def break_it(node: Node) -> None:
+        assert node.broker is not None
+        lifecycle = node.broker.lifecycle
+        lifecycle._submit = None  # type: ignore[assignment]  # whatever goes wrong in there
+        lifecycle.nudge()
+
+    with pytest.raises(NodeFailed, match="NoneType"):
+        await process.run(load_config(settings), ready=break_it)
+
+
+async def test_the_failure_of_a_task_reaches_the_loops_exception_handler_at_once() -> None:
+    """Not when it is collected, and not for one that was cancelled."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[object] = loop.create_future()
+    loop.set_exception_handler(lambda _loop, context: told.set_result(context))
+
+    async def failing() -> None:
+        raise ZeroDivisionError
+
+    tasks = [loop.create_task(asyncio.Event().wait()), loop.create_task(failing())]
+    for task in tasks:
+        task.add_done_callback(raise_failure)
+    tasks[0].cancel()
+    context = await told
+    assert isinstance(context["exception"], ZeroDivisionError) and "handle" in context  # type: ignore[index]
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+async def test_a_port_in_use_is_one_clear_error_that_leaves_nothing_running(
+    settings: dict[str, str], tmp_path: Path, ports: list[int], taken: int
+) -> None:
+    """Of the clients' listener or the controller's; whichever was bound already is free again."""
+    with socket.socket() as occupant:
+        occupant.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        occupant.bind((LOOPBACK, ports[taken]))
+        occupant.listen()
+        with pytest.raises(NodeFailed, match=rf"{ports[taken]}.*in use"):
+            await process.run(load_config(settings))
+    assert _can_listen(ports[1 - taken])
+    assert not _left_running()
+
+
+async def test_logs_that_were_never_recovered_are_not_marked_clean(
+    settings: dict[str, str], tmp_path: Path, ports: list[int]
+) -> None:
+    """A start that fails before recovery must not have the next one skip it."""
+    with socket.socket() as occupant:
+        occupant.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        occupant.bind((LOOPBACK, ports[1]))
+        occupant.listen()
+        with pytest.raises(NodeFailed):
+            await process.run(load_config(settings))
+    assert (tmp_path / "meta.properties").exists()
+    assert not (tmp_path / CLEAN_SHUTDOWN).exists()
+
+
+async def test_a_damaged_metadata_journal_is_named(settings: dict[str, str], tmp_path: Path) -> None:
+    """One line for an operator: which file, and that it is damage; never a start on half of it."""
+    config = load_config(settings)
+    await process.run(config, ready=lambda _node: os.kill(os.getpid(), signal.SIGTERM))
+    journal = tmp_path / "raftlog-metadata" / "quorum.wal"
+    content = bytearray(journal.read_bytes())
+    content[30] ^= 1
+    journal.write_bytes(content)
+    with pytest.raises(NodeFailed, match=r"journal is damaged: .*quorum\.wal"):
+        await process.run(config)
+    assert not _left_running()
+
+
+async def test_a_folder_of_another_node_or_process_is_refused(
+    settings: dict[str, str], tmp_path: Path
+) -> None:
+    """Two writers would ruin it."""
+    with (tmp_path / ".lock").open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(NodeFailed, match="in use by another process"):
+            await process.run(load_config(settings))
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\n")
+    with pytest.raises(NodeFailed, match=r"node\.id=1, but this node has node\.id=2"):
+        await process.run(load_config(settings | {"node.id": "2"}))
