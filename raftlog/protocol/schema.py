@@ -13,6 +13,7 @@ import types
 from enum import Enum
 from functools import cache
 from importlib import import_module
+from threading import RLock
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from raftlog.protocol.apis import APIS
@@ -65,6 +66,10 @@ class Field(NamedTuple):
     default: Any
 
 
+_importing = RLock()
+"""Python 3.11 gives up (_DeadlockError) where one thread imports a package and another a module of it."""
+
+
 class Schema(NamedTuple):
     """An entity: its kio class, ordinary fields in wire order, and tagged fields by tag."""
 
@@ -86,9 +91,10 @@ def message_type(api_key: int, version: int, direction: Direction) -> KioType:
 
 def module_of(api_key: int, version: int, direction: Direction) -> types.ModuleType:
     """Import kio's module of one message."""
-    if "kio" not in sys.modules:
-        _import_kio_alone()
-    return import_module(f"kio.schema.{APIS[api_key].name}.v{version}.{direction}")
+    with _importing:
+        if "kio" not in sys.modules:
+            _import_kio_alone()
+        return import_module(f"kio.schema.{APIS[api_key].name}.v{version}.{direction}")
 
 
 def _import_kio_alone() -> None:
