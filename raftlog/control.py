@@ -17,9 +17,11 @@ from raftlog.base.env import Env, ThreadOffload, raise_failure
 from raftlog.base.errors import InvalidRequest, NotController, from_code
 from raftlog.broker.probe import probe
 from raftlog.controller.controller import Controller
+from raftlog.controller.topics import random_uuid
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.published import PublishedMetadata
 from raftlog.metadata.records import Batch, encode_batch
+from raftlog.metadata.repeats import as_if_once, repeatable
 from raftlog.metadata.requests import (
     DescribeQuorum,
     ErrorReply,
@@ -170,7 +172,12 @@ class ControlPlane:
     async def submit(self, request: Request, *, timeout: float | None = None) -> Reply:  # noqa: ASYNC109
         """Ask the active controller, wherever it is (see broker.context.Submit)."""
         client = self._heartbeats if isinstance(request, Heartbeat) else self._client
-        reply = decode_reply(await client.submit(encode(request), timeout or SUBMIT_S))
+        before, repeated = self._metadata.published, asyncio.Event()
+        request = repeatable(request, lambda: random_uuid(self._env.random))
+        payload = await client.submit(encode(request), timeout or SUBMIT_S, on_repeat=repeated.set)
+        reply = decode_reply(payload)
+        if repeated.is_set():
+            reply = as_if_once(request, reply, before)
         if isinstance(reply, ErrorReply):
             raise from_code(reply.error_code, reply.message)
         return reply

@@ -62,7 +62,7 @@ class IsrChanges:
         pause = RETRY_AFTER
         try:
             while self._due:
-                again = await self._send(self._take())
+                again = await self._send_surely(self._take())
                 self._due.update(dict.fromkeys(again))
                 if again:
                     await asyncio.sleep(pause)
@@ -79,6 +79,14 @@ class IsrChanges:
             if change is not None:
                 taken[partition] = change
         return taken
+
+    async def _send_surely(self, changes: dict[Partition, IsrChange]) -> list[Partition]:
+        """Whatever goes wrong, no proposal is forgotten: its partition's ISR could never change again."""
+        try:
+            return await self._send(changes)
+        except Exception:
+            log.exception("isr_change_failed", partitions=len(changes))
+            return list(changes)
 
     async def _send(self, changes: dict[Partition, IsrChange]) -> list[Partition]:
         """Send them; returns the partitions to ask for again."""

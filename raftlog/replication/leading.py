@@ -32,7 +32,7 @@ from raftlog.records.header import validate_produced
 from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.progress import NEVER, Progress
-from raftlog.replication.role import Role
+from raftlog.replication.role import Role, Search
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -250,7 +250,7 @@ class Leading(Role):
         return end if end.epoch < last_fetched_epoch or end.end_offset < offset else None
 
     def offset_for_timestamp(
-        self, timestamp_ms: int, *, read_committed: bool, replica: bool
+        self, timestamp_ms: int, *, read_committed: bool, replica: bool, search: Search | None
     ) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch); OffsetNotAvailable while the high watermark is before this epoch."""
         log = self.log
@@ -269,10 +269,13 @@ class Leading(Role):
             if not settled:
                 raise OffsetNotAvailable()
             return end, NO_TIMESTAMP, self.leader_epoch
-        found = (
-            log.max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
-        )
-        if found is not None and found.offset < end:
+        if search is not None:
+            found = search()
+        elif timestamp_ms == MAX_TIMESTAMP:
+            found = log.max_timestamp()
+        else:
+            found = log.offset_for_timestamp(timestamp_ms)
+        if found is not None and found[0] < end:
             return found
         if not settled:
             raise OffsetNotAvailable()

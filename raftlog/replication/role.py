@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
@@ -12,6 +13,8 @@ from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
     from raftlog.storage.log import Appended
+
+Search = Callable[[], tuple[int, int, int] | None]
 
 
 class Role:
@@ -55,7 +58,7 @@ class Role:
         raise self.error()
 
     def offset_for_timestamp(
-        self, timestamp_ms: int, *, read_committed: bool, replica: bool
+        self, timestamp_ms: int, *, read_committed: bool, replica: bool, search: Search | None
     ) -> tuple[int, int, int] | None:
         raise self.error()
 

@@ -33,7 +33,7 @@ from raftlog.storage.layout import EPOCH_CHECKPOINT, PARTITION_METADATA, TRUNCAT
 from raftlog.storage.recovery import Contents
 from raftlog.storage.replicated import sound_batches
 from raftlog.storage.retention import Condemned
-from raftlog.storage.segment import Segment
+from raftlog.storage.segment import Segment, segment_of
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
@@ -317,8 +317,7 @@ class Log:
             return b""
         segment = self._active
         if offset < segment.base_offset:
-            segments = self._segments
-            segment = segments[bisect_right(segments, offset, key=_BASE_OFFSET) - 1]
+            segment = segment_of(self._segments, offset)
         try:
             bounds = segment.bounds(offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached)
             if bounds is None:

@@ -6,12 +6,15 @@ they may run on another thread than the writer's. Indexes reach their files at `
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from copy import copy
+from operator import attrgetter
 from struct import Struct
 from typing import Final
 
 from raftlog.base.disk import Buffer, Disk
-from raftlog.base.errors import CorruptMessage
+from raftlog.base.errors import CorruptMessage, OffsetOutOfRange
 from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
 from raftlog.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
@@ -23,6 +26,8 @@ REMEMBERED_POSITIONS: Final = 16
 """Batch boundaries kept per segment: where each of this many readers will go on."""
 
 NEVER_MS: Final = 2**63 - 1
+
+_BASE_OFFSET: Final = attrgetter("base_offset")
 
 _BOUNDS = Struct(">qi11xi")
 """Of a batch header: base offset, length, last offset delta."""
@@ -355,9 +360,9 @@ class Segment:
             self.rebuild_indexes()
             return
         self.time_index = index
-        self._time_indexed = True
         self._saved = (self._saved[0], len(index))
         self._take_timestamps()
+        self._time_indexed = True  # last: another thread may look
 
     def _take_timestamps(self) -> None:
         last = self.time_index.last()
@@ -380,18 +385,22 @@ class Segment:
             file.close()
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the headers of the whole segment."""
-        index, time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
-        self.index, self.time_index, self._saved = index, time_index, (0, 0)
-        self._indexed = self._time_indexed = True
-        self.max_timestamp = self.first_timestamp = NO_TIMESTAMP
-        self._bytes_since_index = 0
+        """Make both indexes anew from the headers of the whole segment, and show them when they are whole."""
+        anew = copy(self)
+        anew.index, anew.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        anew.max_timestamp = anew.first_timestamp = NO_TIMESTAMP
+        anew._bytes_since_index = 0
         offset = self.base_offset
         for position, header in self.headers(0):
             if not self.follows(header, offset):
                 raise CorruptMessage(f"the batch at offset {header.base_offset} does not follow {offset}")
             offset = header.end_offset
-            self.absorb(position, header)
+            anew.absorb(position, header)
+        self.index, self.time_index, self._saved = anew.index, anew.time_index, (0, 0)
+        self.max_timestamp, self.max_timestamp_offset = anew.max_timestamp, anew.max_timestamp_offset
+        self.first_timestamp, self._bytes_since_index = anew.first_timestamp, anew._bytes_since_index
+        self._index_room, self.full, self.roll_after_ms = anew._index_room, anew.full, anew.roll_after_ms
+        self._indexed = self._time_indexed = True
 
     def absorb(self, position: int, header: BatchHeader) -> None:
         """Count a batch that lies in the file already: timestamps and indexes."""
@@ -500,3 +509,11 @@ class Segment:
 
     def close(self) -> None:
         self.file.close()
+
+
+def segment_of(segments: list[Segment], offset: int) -> Segment:
+    """Return the segment that holds `offset`. OffsetOutOfRange if it was dropped, say under a reader's thread."""
+    found = bisect_right(segments, offset, key=_BASE_OFFSET)
+    if not found:
+        raise OffsetOutOfRange(f"the segment of offset {offset} was dropped")
+    return segments[found - 1]

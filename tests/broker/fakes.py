@@ -72,6 +72,14 @@ class FakeLog:
             size += len(data)
         return b"".join(found)
 
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        if self.partition.disk_error is not None:
+            raise self.partition.disk_error
+        return (timestamp_ms, timestamp_ms, 0) if timestamp_ms < self.partition.log_end_offset else None
+
+    def max_timestamp(self) -> tuple[int, int, int] | None:
+        return (1, 77, 0)
+
 
 class FakePartition:
     """A leader whose high watermark moves by `commit`, or at once if `auto_commit`."""
@@ -85,7 +93,9 @@ class FakePartition:
         self.disk_error: OSError | None = None
         self.reported: list[OSError] = []
         self.is_leader = True
+        self.leader_epoch = 0
         self.error: KafkaError | None = None
+        self.bug: Exception | None = None
         self.diverging: EpochEnd | None = None
         self.log = FakeLog(self)
         self.config = TopicConfig()
@@ -142,6 +152,8 @@ class FakePartition:
         cached: bool = True,
     ) -> PartitionRead:
         self.reads += 1
+        if self.bug is not None:
+            raise self.bug
         if self.error is not None:
             return PartitionRead(self.error.code, -1, -1, -1, b"")
         if not self.log_start_offset <= offset <= self.log_end_offset:
@@ -171,9 +183,13 @@ class FakePartition:
         self.parked.pop(waiter, None)
         self.parked_replicas.pop(waiter, None)
 
-    def offset_for_timestamp(self, timestamp_ms: int, **_: Any) -> tuple[int, int, int] | None:
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, search: Any = None, **_: Any
+    ) -> tuple[int, int, int] | None:
         if self.error is not None:
             raise self.error
+        if search is not None:
+            return search()  # type: ignore[no-any-return]
         special = {-1: (self.high_watermark, -1, 3), -2: (self.log_start_offset, -1, 0)}
         return special.get(timestamp_ms)
 

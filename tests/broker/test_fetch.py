@@ -7,6 +7,7 @@ import errno
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from raftlog.base.errors import NotLeaderOrFollower
 from raftlog.base.types import EpochEnd
@@ -168,6 +169,19 @@ async def test_a_leader_that_resigns_ends_the_wait() -> None:
     assert told(pipe)[0].error_code == 6
 
 
+async def test_a_bug_in_a_waiting_fetch_ends_the_connection() -> None:
+    """A slot that is never answered would hang the client until its own timeout, and all requests behind it."""
+    world = World()
+    pipe = world.connect()
+    pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
+    world.partition.bug = ZeroDivisionError()
+    with capture_logs() as logs:
+        world.partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
+        await settle()
+    assert pipe.transport.closed
+    assert [line["event"] for line in logs] == ["request_crashed"]
+
+
 async def test_a_diverging_reader_is_told_where_to_truncate() -> None:
     """KIP-595: diverging_epoch in version 12 and later, at once."""
     world = World(filled())
@@ -227,6 +241,21 @@ async def test_a_cold_read_that_fails_is_told_and_a_bad_disk_reported(number: in
     await settle()
     assert told(pipe)[0].error_code == 56
     assert len(cold.reported) == reports
+
+
+@pytest.mark.parametrize("change", [{"is_leader": False}, {"leader_epoch": 2}])
+async def test_what_was_read_while_the_leadership_changed_is_not_told(change: dict[str, Any]) -> None:
+    """H24: a replica that followed meanwhile may have cut and overwritten the bytes under the reader."""
+    cold = filled(0)
+    cold.cold = True
+    world = World(cold)
+    pipe = world.connect()
+    pipe.send(fetch(1, (0, 0)))
+    vars(cold).update(change)
+    world.offload.run()
+    await settle()
+    answer = told(pipe)[0]
+    assert (answer.error_code, answer.records) == (6, b"")
 
 
 async def test_a_cold_read_of_a_lost_connection_is_dropped() -> None:
@@ -461,6 +490,19 @@ async def test_a_follower_hears_of_a_new_high_watermark_with_its_next_answer() -
     found = told(pipe, 17)
     assert (found[0].high_watermark, found[0].records or b"") == (1, b"")
     assert len(found[1].records) == 61
+
+
+async def test_a_brokers_session_ends_with_its_connection_even_before_its_first_answer() -> None:
+    """Such sessions are never evicted: one that is forgotten stays."""
+    cold = filled(0)
+    cold.cold = True
+    world = World(cold)
+    pipe = as_broker(world.connect())
+    pipe.send(fetch(1, (0, 0), session=(0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
+    pipe.connection.connection_lost(None)
+    world.offload.run()
+    await settle()
+    assert len(world.server.sessions) == 0
 
 
 async def test_sessions_of_a_broker_end_with_its_connection() -> None:

@@ -88,7 +88,7 @@ async def test_what_became_dirty_in_one_loop_iteration_is_one_round() -> None:
 
 
 async def test_a_leaders_round_lets_its_followers_be_sent_to_first() -> None:
-    """Their fetches are answered in one turn of the loop, and sent at its end; a sync before that would hold them up."""
+    """Their fetches are answered in one turn of the loop and sent at its end; a sync before would hold them up."""
     flusher, partition = new_flusher(), FakePartition()
     dirty(flusher, partition)
     await asyncio.sleep(0)

@@ -13,6 +13,7 @@ from raftlog.base.errors import (
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
 )
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from tests.broker.fakes import TOPIC_ID, FakePartition, Pipe, World, batch, produce
 
 
@@ -112,6 +113,16 @@ async def test_errors_are_told_by_partition_with_their_message() -> None:
     found = [(each.index, each.error_code, each.error_message) for each in results(pipe)]
     assert [each[:2] for each in found] == [(0, 0), (1, 2), (9, 3), (0, 87)]
     assert found[1][2] == "CRC does not hold"
+
+
+async def test_clients_may_not_write_to_internal_topics() -> None:
+    """A record of theirs in __consumer_offsets could move any group's offsets (Kafka answers INVALID_TOPIC)."""
+    offsets = FakePartition(CONSUMER_OFFSETS_TOPIC, 0)
+    world = World(offsets)
+    pipe = world.connect()
+    pipe.send(produce(1, (0, batch()), acks=1, topic=CONSUMER_OFFSETS_TOPIC))
+    assert [each.error_code for each in results(pipe)] == [17]
+    assert offsets.log_end_offset == 0
 
 
 async def test_not_enough_replicas_appends_nothing() -> None:

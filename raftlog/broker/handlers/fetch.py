@@ -7,11 +7,17 @@ and the offset it asks for says what it has flushed. Records that are not in mem
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from errno import EIO
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
-from raftlog.base.errors import KafkaError, KafkaStorageError, TopicAuthorizationFailed
+from raftlog.base.errors import (
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+)
 from raftlog.broker.handlers.fetch_response import encode, encode_error, refuse_all
 from raftlog.broker.locate import locate
 from raftlog.broker.sessions import INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
@@ -43,6 +49,8 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     except KafkaError as error:
         connection.respond(encode_error(header, error.code))
         return
+    if replica is not None and session.session_id:
+        connection.session_ids.add(session.session_id)
     fetch = PendingFetch(connection, header, request, session=session, replica=replica)
     buffers = fetch.start()
     if buffers is None:
@@ -120,10 +128,20 @@ class PendingFetch(Slot):
         """Look again in the next loop iteration, once however many partitions woke the session."""
         if not self._wake_due:
             self._wake_due = True
-            self.connection.server.loop.call_soon(self._look_again)
+            self.connection.server.loop.call_soon(self._attempt, self._look_again)
 
     def expired(self) -> None:
         """The client's max wait is over."""
+        self._attempt(self._finish_waiting)
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        """Nobody above would answer for what is our own fault: better no connection than a wait without end."""
+        try:
+            step()
+        except Exception:
+            self.connection.crash("fetch")
+
+    def _finish_waiting(self) -> None:
         if self.replica is not None:
             self.session.notice_log_starts()
         self._stop_waiting()
@@ -201,11 +219,8 @@ class PendingFetch(Slot):
             return None
         session = self.session
         buffers = encode(self.connection, self.header, session, full=self.full)
-        if session.session_id == NO_SESSION:
-            if session.by_partition:
-                session.close()
-        elif self.replica is not None:
-            self.connection.session_ids.add(session.session_id)
+        if session.session_id == NO_SESSION and session.by_partition:
+            session.close()
         return buffers
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -305,6 +320,7 @@ class ColdRead:
     __slots__ = (
         "_disk_error",
         "_end_offset",
+        "_leader_epoch",
         "_limit",
         "_min_one",
         "_offset",
@@ -323,6 +339,7 @@ class ColdRead:
         self._disk_error: OSError | None = None
         self._refused: KafkaError | None = None
         self._partition = entry.partition
+        self._leader_epoch = entry.partition.leader_epoch
         self._offset = entry.offset
         self._limit = limit
         self._end_offset = fetch.end_of(entry, read)
@@ -343,12 +360,16 @@ class ColdRead:
         return self._read._replace(records=records)
 
     def finish(self, read: PartitionRead) -> PartitionRead:
-        """Back on the loop: what the read came to. A failing disk goes offline; a file that retention took away
-        meanwhile is no such thing.
+        """Back on the loop: what the read came to, if the replica led all the while.
+
+        A follower cuts and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention took
+        away meanwhile is no such thing.
         """
         if self._refused is not None:
             return read._replace(error_code=self._partition.refusal(self._refused).code)
-        error = self._disk_error
+        partition, error = self._partition, self._disk_error
         if error is not None and error.errno == EIO:
-            self._partition.storage_failed(error)
+            partition.storage_failed(error)
+        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
         return read

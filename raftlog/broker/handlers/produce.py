@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final
 from raftlog.base.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
+    InvalidTopic,
     InvalidTxnState,
     KafkaError,
     RequestTimedOut,
     UnsupportedCompressionType,
     UnsupportedVersion,
 )
+from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
 from raftlog.broker.slots import Slot
 from raftlog.protocol.codec import RequestHeader
@@ -123,6 +125,8 @@ class PendingProduce(Slot):
             for index, records in batches:
                 try:
                     partition = locate(broker, topic, index)
+                    if partition.topic in INTERNAL_TOPICS:
+                        raise InvalidTopic(f"clients may not write to {partition.topic}")
                     if records is None or partition in self._open:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
