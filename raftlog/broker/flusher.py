@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlog.base.env import Env
+from raftlog.storage.flush import run_all
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -224,8 +225,7 @@ Outcome = tuple[float, OSError | None]
 def _run(tickets: list[FlushTicket], now: Callable[[], float]) -> Outcome:
     started_at = now()
     try:
-        for ticket in tickets:
-            ticket.run()
+        run_all(tickets)
     except OSError as error:
         return now() - started_at, error
     return now() - started_at, None

@@ -23,6 +23,7 @@ from raftlog.base.types import TopicPartition
 from raftlog.broker.isr_changes import IsrChanges
 from raftlog.broker.logs import Logs, Volume
 from raftlog.broker.peers import Peers
+from raftlog.broker.timeline import Timeline
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
     BrokerState,
@@ -37,18 +38,6 @@ from raftlog.replication.partition import Partition
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
     from raftlog.broker.context import Submit
-
-EVENT_LEVELS = {
-    "committed_records_truncated": "error",
-    "log_truncated": "warning",
-    "damaged_log_accepted": "error",
-    "damaged_log_cut": "error",
-    "damaged_replica_leads": "error",
-    "log_damaged": "error",
-}
-"""Events of partitions that are more than news (`info`)."""
-ROLES_SAID_ONE_BY_ONE = 20
-"""Role changes of one image that get a line each; more are only counted."""
 
 CREATE_TURN = 0.01
 """Seconds of making replicas after which the loop may do other things."""
@@ -90,7 +79,9 @@ class Replicas:
         self._removing: set[TopicPartition] = set()
         self._missing: dict[TopicPartition, None] = {}
         self._creating: asyncio.Handle | None = None
+        self._created: list[Partition] = []
         self._strays_removed = False
+        self._timeline = Timeline(loop)
         self._closed = False
         self._damaged: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
@@ -237,7 +228,6 @@ class Replicas:
             self._creating = None
         image = self._applied
         until = self.stopwatch() + CREATE_TURN
-        moved: list[Partition] = []
         for name in tuple(self._missing):
             if self.stopwatch() > until:
                 self._creating = self._loop.call_soon(self._create_missing)
@@ -249,8 +239,10 @@ class Replicas:
             if state is None or self.broker_id not in state.replicas or name in self.partitions:
                 continue
             if self._create(name, image.topics[name.topic].topic_id):
-                self._reconcile(self.partitions[name], state, moved)
-        self._say(moved)
+                self._reconcile(self.partitions[name], state, self._created)
+        if self._creating is None:
+            created, self._created = self._created, []
+            self._say(created)
 
     def _create(self, name: TopicPartition, topic_id: UUID) -> bool:
         try:
@@ -304,7 +296,7 @@ class Replicas:
             return
         leading = sum(each.is_leader for each in moved)
         log.info("roles_changed", leading=leading, following=len(moved) - leading)
-        for each in moved if len(moved) <= ROLES_SAID_ONE_BY_ONE else ():
+        for each in moved:
             event = "partition_became_leader" if each.is_leader else "partition_became_follower"
             self.happened(event, each, log_end_offset=each.log_end_offset)
 
@@ -385,14 +377,7 @@ class Replicas:
             self.on_log_damaged()
 
     def happened(self, event: str, partition: Partition, **facts: object) -> None:
-        say = getattr(log, EVENT_LEVELS.get(event, "info"))
-        say(
-            event,
-            topic=partition.topic,
-            partition=partition.index,
-            leader_epoch=partition.leader_epoch,
-            **facts,
-        )
+        self._timeline.happened(event, partition, facts)
 
     # -- disks --------------------------------------------------------------------------------------------------
 
