@@ -410,9 +410,7 @@ class LeaderFetcher:
             partition.storage_failed(error)
             self._pause(followed)
         except KafkaError as error:
-            log.info(
-                "fetch_refused", topic=partition.topic, partition=partition.index, reason=type(error).__name__
-            )
+            partition.host.happened("fetch_refused", partition, reason=type(error).__name__)
             self._pause(followed)
 
     def _apply(self, followed: Followed, role: Following, fetched: Fetched) -> None:

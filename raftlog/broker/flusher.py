@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.base.env import Env
 from raftlog.base.log import get_logger
+from raftlog.storage.flush import run_all
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -227,8 +228,7 @@ Outcome = tuple[float, OSError | None]
 def _run(tickets: list[FlushTicket], now: Callable[[], float]) -> Outcome:
     started_at = now()
     try:
-        for ticket in tickets:
-            ticket.run()
+        run_all(tickets)
     except OSError as error:
         return now() - started_at, error
     except Exception as error:  # our own fault: nobody may be left to wait for a round that never ends

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-OPEN_FILES_AT_MOST = 4096
-"""Descriptors that logs keep open between uses."""
+TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 RECOVERIES_AT_ONCE = 8
 """Logs that are being recovered at a time."""
 CLOSES_AT_ONCE = 4
@@ -76,7 +75,7 @@ class Logs:
         self._config = config
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self.disk = PooledDisk(env.disk, limit=OPEN_FILES_AT_MOST)
+        self.disk = PooledDisk(env.disk, limit=env.open_files)
         self.volumes: list[Volume] = []
         self.failed_directory_ids: tuple[UUID, ...] = ()
 
@@ -208,9 +207,11 @@ class Logs:
         return target
 
     def report(self, volume: Volume, error: OSError) -> None:
-        """Judge an error of a volume: a full disk is only said, anything else takes the volume offline."""
+        """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
         if error.errno in DISK_FULL:
             log.warning("disk_full", directory=volume.path)
+        elif error.errno in TOO_MANY_FILES:
+            log.warning("too_many_open_files", directory=volume.path, advice="raise the limit (ulimit -n)")
         else:
             self.fail(volume, error)
 

@@ -24,6 +24,7 @@ from raftlog.base.types import TopicPartition
 from raftlog.broker.isr_changes import IsrChanges
 from raftlog.broker.logs import Logs, NewLog, Volume
 from raftlog.broker.peers import Peers
+from raftlog.broker.timeline import Timeline
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
     BrokerState,
@@ -95,6 +96,7 @@ class Replicas:
         self._missing: dict[TopicPartition, None] = {}
         self._creating: asyncio.Future[list[Log | Exception]] | None = None
         self._strays_removed = False
+        self._timeline = Timeline(loop)
         self._closed = False
         self._damaged: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
@@ -347,7 +349,7 @@ class Replicas:
             return
         leading = sum(each.is_leader for each in moved)
         log.info("roles_changed", leading=leading, following=len(moved) - leading)
-        for each in moved if len(moved) <= ROLES_SAID_ONE_BY_ONE else ():
+        for each in moved:
             event = "partition_became_leader" if each.is_leader else "partition_became_follower"
             self.happened(event, each, log_end_offset=each.log_end_offset)
 
@@ -428,14 +430,7 @@ class Replicas:
             self.on_log_damaged()
 
     def happened(self, event: str, partition: Partition, **facts: object) -> None:
-        say = getattr(log, EVENT_LEVELS.get(event, "info"))
-        say(
-            event,
-            topic=partition.topic,
-            partition=partition.index,
-            leader_epoch=partition.leader_epoch,
-            **facts,
-        )
+        self._timeline.happened(event, partition, facts)
 
     # -- disks --------------------------------------------------------------------------------------------------
 
