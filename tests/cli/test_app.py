@@ -101,6 +101,18 @@ def test_format_names_the_cluster_once_and_refuses_another(tmp_path):
     assert (tmp_path / "a" / "meta.properties").read_text() == first
 
 
+def test_format_marks_the_folder_that_a_controller_reads(tmp_path):
+    """It has no partitions, so its name of the cluster stands in metadata.log.dir."""
+    config = tmp_path / "controller.properties"
+    config.write_text(
+        "process.roles=controller\nnode.id=1\nlisteners=CONTROLLER://:9093\n"
+        f"log.dirs={tmp_path}/a\nmetadata.log.dir={tmp_path}/m\n"
+    )
+    run("format", "--config", str(config), "--cluster-id", "one")
+    assert "cluster.id=one" in (tmp_path / "m" / "meta.properties").read_text()
+    assert not (tmp_path / "a").exists()
+
+
 @pytest.mark.parametrize("command", [["topic", "list"], ["topic", "create", "t"], ["consume", "-t", "t"]])
 def test_no_broker_is_a_clear_error_with_its_own_exit_code(command):
     """6: timeout or unreachable."""
