@@ -202,7 +202,8 @@ async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
 
 
 @pytest.mark.parametrize("off_loop_until", [0.0, float("inf")], ids=["on the loop", "in threads"])
-async def test_a_failed_sync_is_never_repeated(off_loop_until: float) -> None:
+@pytest.mark.parametrize("error", [OSError(5, "EIO"), AssertionError("our own fault")], ids=["disk", "bug"])
+async def test_a_failed_sync_is_never_repeated(error: Exception, off_loop_until: float) -> None:
     """H17: the kernel may have dropped the pages; the directory goes offline and nobody is left waiting."""
     flusher, partition = new_flusher(), FakePartition()
     flusher._off_loop_until = off_loop_until
@@ -210,11 +211,12 @@ async def test_a_failed_sync_is_never_repeated(off_loop_until: float) -> None:
     flusher.failed = failures.append
 
     def fail() -> None:
-        raise OSError(5, "EIO")
+        raise error
 
     partition.log.sync = fail
     dirty(flusher, partition)
-    await flusher.flushed()
+    async with asyncio.timeout(5):
+        await flusher.flushed()
     assert len(failures) == 1
     partition.log.sync = lambda: None
     dirty(flusher, partition)
