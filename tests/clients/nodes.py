@@ -118,6 +118,6 @@ def mend(cluster: Cluster, *topics: str) -> None:
     cluster.wait_ready()
     for topic in topics:
         partitions = view_topic(cluster.nodes[1].address, topic)
-        assert partitions is not None
+        assert partitions is not None, f"node 1 does not know {topic}"
         for index, partition in enumerate(partitions):
             wait_isr(cluster, topic, partition.replicas, index)
