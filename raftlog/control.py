@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.env import Env, raise_failure
+from raftlog.base.env import Env, ThreadOffload, raise_failure
 from raftlog.base.errors import InvalidRequest, NotController, from_code
 from raftlog.broker.probe import probe
 from raftlog.controller.controller import Controller
+from raftlog.controller.topics import random_uuid
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.published import PublishedMetadata
 from raftlog.metadata.records import Batch, encode_batch
+from raftlog.metadata.repeats import as_if_once, repeatable
 from raftlog.metadata.requests import (
     DescribeQuorum,
     ErrorReply,
@@ -41,6 +44,9 @@ METADATA_FOLDER: Final = "raftlog-metadata"
 
 SUBMIT_S: Final = 10.0
 """How long a request to the controller is retried where its sender names no time, seconds."""
+
+QUORUM_THREADS: Final = 2
+"""Its journal's syncs, and a snapshot being written meanwhile."""
 
 
 class JournalUnusable(Exception):
@@ -101,9 +107,13 @@ class ControlPlane:
         self._heartbeats = ControllerClient(env, follows, kind="heartbeat", local=self._local)
 
     def _make_quorum(self, cluster_id: Callable[[], str | None]) -> Quorum:
-        config = self._config
+        config, env = self._config, self._env
+        if (
+            env.threads
+        ):  # its syncs must not wait behind those of partitions: a voter that is late loses its leader
+            env = replace(env, offload=ThreadOffload(QUORUM_THREADS))
         quorum = Quorum(
-            self._env,
+            env,
             node_id=config.node_id,
             voters=config.voters,
             directory=f"{config.metadata_log_dir}/{METADATA_FOLDER}",
@@ -162,7 +172,12 @@ class ControlPlane:
     async def submit(self, request: Request, *, timeout: float | None = None) -> Reply:  # noqa: ASYNC109
         """Ask the active controller, wherever it is (see broker.context.Submit)."""
         client = self._heartbeats if isinstance(request, Heartbeat) else self._client
-        reply = decode_reply(await client.submit(encode(request), timeout or SUBMIT_S))
+        before, repeated = self._metadata.published, asyncio.Event()
+        request = repeatable(request, lambda: random_uuid(self._env.random))
+        payload = await client.submit(encode(request), timeout or SUBMIT_S, on_repeat=repeated.set)
+        reply = decode_reply(payload)
+        if repeated.is_set():
+            reply = as_if_once(request, reply, before)
         if isinstance(reply, ErrorReply):
             raise from_code(reply.error_code, reply.message)
         return reply

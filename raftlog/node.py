@@ -206,6 +206,7 @@ class Broker:
         await self.server.start(serve=False)
         self.housekeeping.start()
         self._spawn(self._live())
+        self._tasks[-1].add_done_callback(raise_failure)  # without heartbeats we are nobody
         self._spawn(self._warm_up())
 
     async def stop(self) -> None:
@@ -250,9 +251,7 @@ class Broker:
         self.lifecycle.on_metadata()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(raise_failure)
-        self._tasks.append(task)
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
 
     async def _open_doors(self) -> None:
         """Let clients and other brokers in."""

@@ -29,7 +29,7 @@ class File(Protocol):
     def pread(self, size: int, position: int) -> bytes:
         """Read up to `size` bytes at `position`; fewer only at the end of the file."""
 
-    def pread_cached(self, size: int, position: int) -> bytes | None:
+    def pread_cached(self, size: int, position: int) -> Buffer | None:
         """Like `pread`, but None when it would have to wait for the device. May return fewer bytes."""
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
@@ -88,7 +88,7 @@ class RealFile:
     def pread(self, size: int, position: int) -> bytes:
         return os.pread(self._fd, size, position)
 
-    def pread_cached(self, size: int, position: int) -> bytes | None:
+    def pread_cached(self, size: int, position: int) -> Buffer | None:
         buffer = bytearray(size)
         try:
             count = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
@@ -98,7 +98,7 @@ class RealFile:
             if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 return self.pread(size, position)
             raise
-        return bytes(buffer) if count == size else bytes(memoryview(buffer)[:count])
+        return buffer if count == size else buffer[:count]
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         total = sum(map(len, buffers))

@@ -10,8 +10,9 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from raftlog.base.disk import Disk, RealDisk
@@ -36,14 +37,55 @@ def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
+
+
 class ThreadOffload:
-    """`Offload` on a few daemon threads."""
+    """`Offload` on a few daemon threads, started when needed.
+
+    Every sync of a busy disk passes here, so it does without an executor, whose futures, locks and their copying to the
+    loop's futures cost as much as the rest of a follower's round.
+    """
 
     def __init__(self, threads: int = 4) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="raftlog-io")
+        self._most = threads
+        self._started = 0
+        self._open = 0
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
 
     def __call__(self, call: Callable[[], T], /) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, call)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._open += 1
+        if self._open > self._started < self._most:
+            self._started += 1
+            Thread(target=self._work, name=f"raftlog-io_{self._started}", daemon=True).start()
+        self._jobs.put((call, future, loop))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            call, future, loop = self._jobs.get()
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = call()
+            except BaseException as raised:
+                error = raised
+            try:
+                loop.call_soon_threadsafe(self._finish, future, result, error)
+            except RuntimeError:
+                pass  # the loop was closed: nobody waits any more
+            del call, future, result, error
+
+    def _finish(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        self._open -= 1
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
 
 
 @dataclass(slots=True)

@@ -425,6 +425,7 @@ class LeaderFetcher:
             role.truncate_to(fetched.diverging_epoch, leader_epoch=epoch)
         else:
             records = fetched.records or b""
+            log_start_before = followed.partition.log_start_offset
             role.append_fetched(
                 memoryview(records),
                 leader_epoch=epoch,
@@ -432,9 +433,9 @@ class LeaderFetcher:
                 log_start_offset=fetched.log_start_offset,
             )
             followed.backoff = BACKOFF_LEAST
-            if not records:
+            if not records and followed.partition.log_start_offset == log_start_before:
                 return
-            if followed.partition.log_end_offset == followed.asked_offset:
+            if records and followed.partition.log_end_offset == followed.asked_offset:
                 raise CorruptMessage("the leader sent less than a batch")
         self._changed[followed] = None
 

@@ -173,7 +173,7 @@ class Tenure:
             raise from_code(read.error_code)
         if not read.records:
             raise KafkaStorageError(f"nothing to read at offset {offset}")
-        return read.records
+        return bytes(read.records)
 
     def _append(self, records: tuple[KeyValue, ...]) -> int:
         partition = self._partition

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from raftlog.cli import exits
-from raftlog.cli.clients import confluent_kafka
+from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing import measure
 from raftlog.testing.cluster import Cluster, ClusterError
 from raftlog.testing.failover import (
@@ -217,7 +217,13 @@ def _partitions(_options: BenchOptions) -> Iterator[Figure]:
         _create_topic(cluster, TOPIC, MANY_PARTITIONS)
         cluster.wait_until(lambda: _all_led(cluster), "every partition has a leader and all its replicas")
         name = f"{MANY_PARTITIONS:,} partitions"
-        yield Figure("partitions", f"{name} created", time.monotonic() - began, "s", 10.0)
+        yield Figure(
+            "partitions", f"{name} created", time.monotonic() - began, "s", 10.0, note="as clients see it"
+        )
+        errors = measure.write_to_each(cluster.bootstrap_servers, TOPIC, MANY_PARTITIONS)
+        took_s = time.monotonic() - began
+        note = f"from the same start; {errors} errors"
+        yield Figure("partitions", "each has acknowledged a record", took_s, "s", 10.0, note=note)
         yield from _idle(cluster, "partitions", cpu_aim=10.0, rss_aim=None)
         victim = next(each for each in cluster.nodes if each != cluster.controller_id())
         witness = next(each for each in cluster.nodes if each != victim)
@@ -230,6 +236,10 @@ def _partitions(_options: BenchOptions) -> Iterator[Figure]:
         note = f"kill -9 of a node; {changes} change{'s' if changes != 1 else ''} of roles on node {witness}"
         yield Figure("partitions", f"{name} changed hands", took_s, "s", note=note)
         yield Figure("partitions", "changes of roles", changes, "", 1)
+        errors = measure.write_to_each(cluster.bootstrap_servers, TOPIC, MANY_PARTITIONS)
+        took_s = time.monotonic() - began
+        note = f"from the kill, by a new client; {errors} errors"
+        yield Figure("partitions", "each has acknowledged again", took_s, "s", note=note)
 
 
 PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {

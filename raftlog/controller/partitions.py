@@ -14,6 +14,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.controller.brokers import current_broker
+from raftlog.controller.decisions import SWEEP
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.records import PartitionChanged
 from raftlog.metadata.requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChanged
@@ -21,7 +22,7 @@ from raftlog.metadata.requests import AlterPartition, AlterPartitionReply, IsrCh
 
 def decide_alter_partition(image: MetadataImage, request: AlterPartition) -> Decision:
     """Answer every ISR change of one leader on its own; those accepted leave in one batch."""
-    current_broker(image, request.broker_id, request.broker_epoch)
+    leader = current_broker(image, request.broker_id, request.broker_epoch)
     records: list[PartitionChanged] = []
     results: list[IsrChanged] = []
     seen = set()
@@ -39,7 +40,9 @@ def decide_alter_partition(image: MetadataImage, request: AlterPartition) -> Dec
         if changed:
             records.append(PartitionChanged(change.topic_id, change.partition, isr=isr))
         results.append(_accepted_result(change, state, isr, state.partition_epoch + changed))
-    return Decision(tuple(records), AlterPartitionReply(tuple(results)))
+    # who joined may take the leadership over from a broker that only waits to be allowed to leave
+    effects = (SWEEP,) if records and leader.in_controlled_shutdown else ()
+    return Decision(tuple(records), AlterPartitionReply(tuple(results)), effects)
 
 
 def _accepted(image: MetadataImage, change: IsrChange, broker_id: int) -> PartitionState:

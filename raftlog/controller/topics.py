@@ -61,7 +61,7 @@ def check_topic_name(name: str) -> None:
 
 
 class _Plan(NamedTuple):
-    """A topic as it will be created."""
+    """A topic as it will be created; without records it was created by an earlier try of the same request."""
 
     records: tuple[Record, ...]
     created: TopicCreation
@@ -70,10 +70,11 @@ class _Plan(NamedTuple):
 def decide_create_topics(
     image: MetadataImage, request: CreateTopics, *, config: NodeConfig, random: Random
 ) -> Decision:
-    """Create topics; with `validate_only`, say what would happen."""
+    """Create topics; with `validate_only`, say what would happen. Asked again, a topic's creation is answered again."""
     placement, room = Placement(image, random), Room()
     times = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
+    events: list[Event] = []
     results: dict[str, TopicCreation] = {}
     for topic in request.topics:
         try:
@@ -84,19 +85,14 @@ def decide_create_topics(
             results[topic.name] = TopicCreation(topic.name, error.code, error.message)
             continue
         results[topic.name] = plan.created
-        records += plan.records
+        if plan.records:
+            records += plan.records
+            fields = {"topic": topic.name, "partitions": plan.created.num_partitions}
+            events.append(Event("info", "topic_created", fields))
     reply = CreateTopicsReply(tuple(results.values()))
     if request.validate_only:
         return Decision(reply=reply)
-    return Decision(tuple(records), reply, tuple(_created_events(reply)))
-
-
-def _created_events(reply: CreateTopicsReply) -> list[Event]:
-    return [
-        Event("info", "topic_created", {"topic": each.name, "partitions": each.num_partitions})
-        for each in reply.results
-        if not each.error_code
-    ]
+    return Decision(tuple(records), reply, tuple(events))
 
 
 def _plan(
@@ -109,15 +105,20 @@ def _plan(
     random: Random,
 ) -> _Plan:
     check_topic_name(topic.name)
-    if topic.name in image.topics:
+    existing = image.topics.get(topic.name)
+    if existing is not None and existing.topic_id == topic.topic_id:
+        return _created_before(existing)
+    if existing is not None:
         raise TopicAlreadyExists(f"topic {topic.name} exists already")
+    if topic.topic_id in image.topic_names:
+        raise InvalidRequest(f"topic id {topic.topic_id} is another topic's")
     configs = {key: value for key, value in topic.configs.items() if value is not None}
     validate_topic_configs(configs, topic=topic.name)
     if topic.assignments:
         assignments = _manual(image, topic, room)
     else:
         assignments = _automatic(topic, config, placement, room)
-    topic_id = random_uuid(random)
+    topic_id = topic.topic_id or random_uuid(random)
     partitions = _partition_records(image, topic_id, assignments)
     room.take(partitions=len(partitions), others=1 + len(configs))
     records: tuple[Record, ...] = (
@@ -132,6 +133,16 @@ def _plan(
         replication_factor=len(assignments[0]),
     )
     return _Plan(records, created)
+
+
+def _created_before(topic: TopicState) -> _Plan:
+    created = TopicCreation(
+        topic.name,
+        topic_id=topic.topic_id,
+        num_partitions=len(topic.partitions),
+        replication_factor=len(topic.partitions[0].replicas),
+    )
+    return _Plan((), created)
 
 
 def random_uuid(random: Random) -> UUID:

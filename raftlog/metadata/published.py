@@ -34,7 +34,7 @@ class PublishedMetadata:
         self._listeners.append(listener)
 
     def subscribe_each(self, listener: Callable[[MetadataImage], None]) -> None:
-        """Call `listener(image)` for each applied batch, before anybody else (the controller answers its callers so)."""
+        """Call `listener(image)` for each applied batch, before anybody else: the controller answers its callers so."""
         self._immediate.append(listener)
 
     def apply(self, data: bytes) -> None:

@@ -84,13 +84,17 @@ class AlterPartitionReply(msgspec.Struct, frozen=True, tag="alter_partition_repl
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """-1 partitions or replication factor: the default. `assignments[p]`: the replicas of p; then both are -1."""
+    """-1 partitions or replication factor: the default. `assignments[p]`: the replicas of p; then both are -1.
+
+    `topic_id` is chosen by who asks, so that a repeated request finds its own topic (metadata.repeats).
+    """
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
     assignments: dict[int, tuple[int, ...]] = {}
     configs: dict[str, str | None] = {}
+    topic_id: UUID | None = None
 
 
 class CreateTopics(msgspec.Struct, frozen=True, tag="create_topics"):

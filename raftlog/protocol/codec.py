@@ -58,6 +58,8 @@ def decode_header(frame: memoryview) -> tuple[RequestHeader, int]:
 
 def skip_tagged(frame: memoryview, position: int) -> int:
     """Return the position behind the tagged fields at `position`."""
+    if position < len(frame) and not frame[position]:
+        return position + 1
     cursor = Cursor(frame, position)
     for _ in range(cursor.varint()):
         cursor.varint()

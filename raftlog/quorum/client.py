@@ -1,8 +1,8 @@
 """`ControllerClient`: asks the active controller, wherever it is at the moment.
 
 By call when this node leads, else over an authenticated channel. It follows leader hints and tries again, within its
-time, after NOT_CONTROLLER and after a broken connection. A request whose connection broke may have been carried out:
-requests to the controller are fenced by epochs, or harmless to repeat.
+time, after NOT_CONTROLLER and after a broken connection. Either may hide that the request was carried out: requests to
+the controller are fenced by epochs or harmless to repeat, and who asks is told that it was repeated.
 """
 
 from __future__ import annotations
@@ -57,11 +57,20 @@ class ControllerClient:
         self._dialling: dict[int, asyncio.Task[Caller]] = {}
         self._hint: int | None = None
 
-    async def submit(self, payload: bytes, timeout: float) -> bytes:  # noqa: ASYNC109 (a deadline over all tries)
-        """Return the answer. Raises RequestTimedOut after `timeout` seconds, or the KafkaError that was answered."""
+    async def submit(
+        self,
+        payload: bytes,
+        timeout: float,  # noqa: ASYNC109 (a deadline over all tries)
+        *,
+        on_repeat: Callable[[], None] = lambda: None,
+    ) -> bytes:
+        """Return the answer. Raises RequestTimedOut after `timeout` seconds, or the KafkaError that was answered.
+
+        `on_repeat` is told before a request is sent again that may have been carried out already.
+        """
         try:
             async with asyncio.timeout(timeout):
-                return await self._try_until_answered(payload)
+                return await self._try_until_answered(payload, on_repeat)
         except TimeoutError:
             raise RequestTimedOut("no active controller answered in time") from None
 
@@ -75,7 +84,7 @@ class ControllerClient:
 
     # -- inside --------------------------------------------------------------------------
 
-    async def _try_until_answered(self, payload: bytes) -> bytes:
+    async def _try_until_answered(self, payload: bytes, on_repeat: Callable[[], None]) -> bytes:
         wait = RETRY_MIN_SECONDS
         while True:
             try:
@@ -83,7 +92,11 @@ class ControllerClient:
             except NotHere as error:
                 moved = error.leader_id not in (None, self._hint)
                 self._hint = error.leader_id
-            except (NotController, ConnectionLost, Refused, OSError):
+                on_repeat()  # it may have been appended before that node stood down
+            except (NotController, ConnectionLost):
+                moved, self._hint = False, None
+                on_repeat()
+            except (Refused, OSError):
                 moved, self._hint = False, None
             if not moved:
                 await asyncio.sleep(self._env.random.uniform(wait / 2, wait))

@@ -65,7 +65,8 @@ class Quorum:
         self._directory = directory
         self._machine = machine
         self._timing = timing
-        self._compaction = compaction
+        self.compaction = compaction
+        """When to take snapshots; heeded by `start`."""
         self._heartbeats: dict[int, Accepted] = {}
         self.identity = Identity(node_id, secret, cluster_id, None if env.threads else env.random)
         self._driver: Driver | None = None
@@ -87,7 +88,7 @@ class Quorum:
             directory=self._directory,
             machine=self._machine,
             timing=self._timing,
-            compaction=self._compaction,
+            compaction=self.compaction,
         )
         links = Links(
             self._env,

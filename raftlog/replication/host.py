@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import EpochEnd
 from raftlog.metadata.image import BrokerState
@@ -102,6 +103,6 @@ class PartitionRead(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    records: bytes | None
+    records: Buffer | None
     diverging: EpochEnd | None = None
     aborted: tuple[tuple[int, int], ...] | None = None

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
     KafkaError,
     KafkaStorageError,
@@ -31,7 +32,7 @@ from raftlog.records.header import validate_produced
 from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.progress import NEVER, Progress
-from raftlog.replication.role import Role
+from raftlog.replication.role import Role, Search
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -190,7 +191,7 @@ class Leading(Role):
         high_watermark = partition.high_watermark
         stable = partition.last_stable_offset
         end = stable if read_committed else high_watermark
-        records: bytes | None = b""
+        records: Buffer | None = b""
         aborted: tuple[tuple[int, int], ...] | None = None
         if offset < end:
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
@@ -215,7 +216,7 @@ class Leading(Role):
             return refused
         end = log.log_end_offset
         self._note_fetch(progress, offset, replica.broker_epoch)
-        records: bytes | None = b""
+        records: Buffer | None = b""
         if offset < end:
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
         # the last stable offset is only for consumers
@@ -249,7 +250,7 @@ class Leading(Role):
         return end if end.epoch < last_fetched_epoch or end.end_offset < offset else None
 
     def offset_for_timestamp(
-        self, timestamp_ms: int, *, read_committed: bool, replica: bool
+        self, timestamp_ms: int, *, read_committed: bool, replica: bool, search: Search | None
     ) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch); OffsetNotAvailable while the high watermark is before this epoch."""
         log = self.log
@@ -268,10 +269,13 @@ class Leading(Role):
             if not settled:
                 raise OffsetNotAvailable()
             return end, NO_TIMESTAMP, self.leader_epoch
-        found = (
-            log.max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
-        )
-        if found is not None and found.offset < end:
+        if search is not None:
+            found = search()
+        elif timestamp_ms == MAX_TIMESTAMP:
+            found = log.max_timestamp()
+        else:
+            found = log.offset_for_timestamp(timestamp_ms)
+        if found is not None and found[0] < end:
             return found
         if not settled:
             raise OffsetNotAvailable()
@@ -306,6 +310,21 @@ class Leading(Role):
             self.log.advance_log_start(target)
             self.host.happened("records_deleted", self.partition, log_start_offset=target)
         return self.log.log_start_offset
+
+    def note_log_start(self, replica: ReplicaId, log_start_offset: int) -> None:
+        progress = self.progress.get(replica.broker_id)
+        if progress is not None:
+            progress.log_start_offset = log_start_offset
+
+    def low_watermark(self) -> int:
+        """The least log start of all replicas in service: what lies before it is deleted everywhere (KIP-107)."""
+        brokers = self.host.brokers()
+        starts = [
+            progress.log_start_offset
+            for progress in self.progress.values()
+            if (broker := brokers.get(progress.broker_id)) is not None and not broker.fenced
+        ]
+        return min([self.log.log_start_offset, *starts])
 
     # -- followers and the ISR ----------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ from raftlog.replication.host import (
     ReplicaId,
 )
 from raftlog.replication.leading import Leading
-from raftlog.replication.role import Offline, Role
+from raftlog.replication.role import Offline, Role, Search
 from raftlog.storage.log import Appended, Log
 
 GIVEN_UP = frozenset({IneligibleReplica.code, OperationNotAttempted.code})
@@ -292,15 +292,18 @@ class Partition:
         current_leader_epoch: int = NO_EPOCH,
         read_committed: bool = False,
         replica: bool = False,
+        search: Search | None = None,
     ) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) for ListOffsets, specials -1 … -6 included; None: there is no such record.
+
+        `search` gives what the log's own search found, where that happened elsewhere already.
 
         OffsetNotAvailable until this leader has committed up to the start of its epoch (KIP-207).
         """
         self._check_leader_epoch(current_leader_epoch)
         try:
             return self.role.offset_for_timestamp(
-                timestamp_ms, read_committed=read_committed, replica=replica
+                timestamp_ms, read_committed=read_committed, replica=replica, search=search
             )
         except OSError as error:
             raise self.storage_failed(error) from error
@@ -311,11 +314,19 @@ class Partition:
         return self.role.epoch_end(leader_epoch)
 
     def delete_records(self, offset: int) -> int:
-        """Leader: drop what lies before `offset` (-1: all that is committed); returns the log start (low watermark)."""
+        """Leader: drop what lies before `offset` (-1: all that is committed); returns the new log start."""
         try:
             return self.role.delete_records(offset)
         except OSError as error:
             raise self.storage_failed(error) from error
+
+    def note_log_start(self, replica: ReplicaId, log_start_offset: int) -> None:
+        """Leader: a follower's fetch says that its log begins here."""
+        self.role.note_log_start(replica, log_start_offset)
+
+    def low_watermark(self) -> int:
+        """Leader: before which offset no replica in service has records any more. NotLeaderOrFollower."""
+        return self.role.low_watermark()
 
     def _check_leader_epoch(self, current_leader_epoch: int) -> None:
         """KIP-320: the asker's epoch must be this replica's; -1 does not ask."""

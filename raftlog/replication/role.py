@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
@@ -12,6 +13,8 @@ from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
     from raftlog.storage.log import Appended
+
+Search = Callable[[], tuple[int, int, int] | None]
 
 
 class Role:
@@ -55,7 +58,7 @@ class Role:
         raise self.error()
 
     def offset_for_timestamp(
-        self, timestamp_ms: int, *, read_committed: bool, replica: bool
+        self, timestamp_ms: int, *, read_committed: bool, replica: bool, search: Search | None
     ) -> tuple[int, int, int] | None:
         raise self.error()
 
@@ -63,6 +66,12 @@ class Role:
         raise self.error()
 
     def delete_records(self, offset: int) -> int:
+        raise self.error()
+
+    def note_log_start(self, replica: ReplicaId, log_start_offset: int) -> None:
+        """A follower's log begins here now; only a leader keeps that in mind."""
+
+    def low_watermark(self) -> int:
         raise self.error()
 
     def note_flushed(self, end_offset: int) -> None:

@@ -102,11 +102,22 @@ def has_hole(segment: Segment, position: int, stop: int, offset: int) -> bool:
 
 
 def ends_early(segment: Segment, position: int) -> bool:
-    """Say whether the file ends before the batch at `position` does, by the batch's own length."""
+    """Say whether the file ends before the batch at `position` does, by the batch's own length.
+
+    Not so if the CRC holds up to the file's end: then the length, which the CRC does not cover, has rotted.
+    """
+    rest = segment.file.pread(segment.size - position, position)
     try:
-        return read_header(segment.file.pread(HEADER_BYTES, position)).length > segment.size - position
+        header = read_header(rest)
     except CorruptMessage:
-        return segment.size - position < HEADER_BYTES
+        return len(rest) < HEADER_BYTES
+    if header.length <= len(rest):
+        return False
+    try:
+        check_crc(rest, 0, header._replace(length=len(rest)))
+    except CorruptMessage:
+        return True
+    return False
 
 
 def first_bad_offset(segment: Segment, offset: int) -> int:

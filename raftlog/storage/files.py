@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from errno import ENOENT
 
 from raftlog.base.disk import Buffer, Disk, File
 
@@ -26,7 +27,10 @@ class _Lease:
 
 
 class PooledFile:
-    """A `File` that opens itself when used. After `close` only `sync` is allowed, and does nothing."""
+    """A `File` that opens itself when used. After `close`, `sync` does nothing and reads raise FileNotFoundError.
+
+    Both may still come from another thread, whose segment was dropped meanwhile; anything else is a mistake.
+    """
 
     __slots__ = ("_closed", "_disk", "_lease", "path")
 
@@ -47,10 +51,15 @@ class PooledFile:
     # Each call keeps its lease in a variable: a temporary would let go of the descriptor before the call is over.
 
     def pread(self, size: int, position: int) -> bytes:
-        lease = self._opened()
+        lease = self._lease
+        if lease is None:
+            if self._closed:
+                raise FileNotFoundError(ENOENT, "the file was closed under its reader", self.path)
+            lease = self._opened()
+        lease.used = True
         return lease.file.pread(size, position)
 
-    def pread_cached(self, size: int, position: int) -> bytes | None:
+    def pread_cached(self, size: int, position: int) -> Buffer | None:
         lease = self._lease
         if lease is None:
             lease = self._opened()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from copy import copy
 from operator import attrgetter
 from struct import Struct
 from typing import Final
@@ -247,10 +248,10 @@ class Segment:
             stop, following = found
         return start, stop, following
 
-    def _look(self, position: int, size: int, *, cached: bool) -> bytes | None:
+    def _look(self, position: int, size: int, *, cached: bool) -> Buffer | None:
         wanted = min(SCAN_BYTES, size - position)
         if not cached:
-            chunk: bytes | None = self.file.pread(wanted, position)
+            chunk: Buffer | None = self.file.pread(wanted, position)
         else:
             chunk = self.file.pread_cached(wanted, position)
         if chunk is not None and len(chunk) < min(HEADER_BYTES, wanted):
@@ -359,9 +360,9 @@ class Segment:
             self.rebuild_indexes()
             return
         self.time_index = index
-        self._time_indexed = True
         self._saved = (self._saved[0], len(index))
         self._take_timestamps()
+        self._time_indexed = True  # last: another thread may look
 
     def _take_timestamps(self) -> None:
         last = self.time_index.last()
@@ -379,23 +380,27 @@ class Segment:
         try:
             size = file.size()
             file_bytes = file.pread_cached(size, 0) if cached else file.pread(size, 0)
-            return None if file_bytes is None or len(file_bytes) < size else file_bytes
+            return None if file_bytes is None or len(file_bytes) < size else bytes(file_bytes)
         finally:
             file.close()
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the headers of the whole segment."""
-        index, time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
-        self.index, self.time_index, self._saved = index, time_index, (0, 0)
-        self._indexed = self._time_indexed = True
-        self.max_timestamp = self.first_timestamp = NO_TIMESTAMP
-        self._bytes_since_index = 0
+        """Make both indexes anew from the headers of the whole segment, and show them when they are whole."""
+        anew = copy(self)
+        anew.index, anew.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        anew.max_timestamp = anew.first_timestamp = NO_TIMESTAMP
+        anew._bytes_since_index = 0
         offset = self.base_offset
         for position, header in self.headers(0):
             if not self.follows(header, offset):
                 raise CorruptMessage(f"the batch at offset {header.base_offset} does not follow {offset}")
             offset = header.end_offset
-            self.absorb(position, header)
+            anew.absorb(position, header)
+        self.index, self.time_index, self._saved = anew.index, anew.time_index, (0, 0)
+        self.max_timestamp, self.max_timestamp_offset = anew.max_timestamp, anew.max_timestamp_offset
+        self.first_timestamp, self._bytes_since_index = anew.first_timestamp, anew._bytes_since_index
+        self._index_room, self.full, self.roll_after_ms = anew._index_room, anew.full, anew.roll_after_ms
+        self._indexed = self._time_indexed = True
 
     def absorb(self, position: int, header: BatchHeader) -> None:
         """Count a batch that lies in the file already: timestamps and indexes."""

@@ -71,7 +71,7 @@ LANDMARKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One strike. `gaps_s` are by partition; `back_gaps_s` those around the victim's return; `moments` seconds after it."""
+    """One strike. `gaps_s` are by partition; `back_gaps_s` those around the victim's return; `moments` seconds on."""
 
     node_id: int
     gaps_s: Sequence[float]

@@ -110,6 +110,25 @@ def _produce(producer: BatchProducer, messages: Any, records: int, *, deadline_s
     return sent - outstanding
 
 
+def write_to_each(bootstrap: str, topic: str, partitions: int, *, timeout_s: float = 60.0) -> int:
+    """Have every partition acknowledge one record with acks=all; returns how many did not."""
+    from confluent_kafka import Producer
+
+    from raftlog.testing.unavailability import QUICK_CLIENT
+
+    acknowledged = 0
+
+    def on_delivery(error: object, _message: object) -> None:
+        nonlocal acknowledged
+        acknowledged += error is None
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0, **QUICK_CLIENT})
+    for partition in range(partitions):
+        producer.produce(topic, b"x", partition=partition, on_delivery=on_delivery)
+    producer.flush(timeout_s)
+    return partitions - acknowledged
+
+
 def mock_throughput(*, record_bytes: int, records: int) -> Throughput:
     """The yardstick: the same producer against librdkafka's in-process mock broker, which stores and copies nothing."""
     config = {"test.mock.num.brokers": "3", "bootstrap.servers": "mock", "log_level": "0"}
@@ -169,7 +188,7 @@ def _paced(producer: Any, send: Callable[[], None], *, rate: int, seconds: float
 
 
 def end_to_end_latency(config: dict[str, str], topic: str, *, rate: int, seconds: float) -> Quantiles:
-    """Time from produce() to the record's arrival at a consumer that waits for it, both stock clients of one process."""
+    """Time from produce() to the record's arrival at a waiting consumer, both stock clients of one process."""
     from confluent_kafka import Consumer, Producer, TopicPartition
 
     consumer = Consumer(

@@ -1,7 +1,7 @@
 """A producer on librdkafka's own C interface, for load that Python's per-record cost would hide.
 
-confluent-kafka's wheel carries librdkafka; its `rd_kafka_produce_batch` takes thousands of records in one call. Errors come
-back through one callback (`delivery.report.only.error`), success is an empty queue.
+confluent-kafka's wheel carries librdkafka; its `rd_kafka_produce_batch` takes thousands of records in one call. Errors
+come back through one callback (`delivery.report.only.error`), success is an empty queue.
 """
 
 from __future__ import annotations

@@ -72,6 +72,14 @@ class FakeLog:
             size += len(data)
         return b"".join(found)
 
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        if self.partition.disk_error is not None:
+            raise self.partition.disk_error
+        return (timestamp_ms, timestamp_ms, 0) if timestamp_ms < self.partition.log_end_offset else None
+
+    def max_timestamp(self) -> tuple[int, int, int] | None:
+        return (1, 77, 0)
+
 
 class FakePartition:
     """A leader whose high watermark moves by `commit`, or at once if `auto_commit`."""
@@ -85,8 +93,11 @@ class FakePartition:
         self.disk_error: OSError | None = None
         self.reported: list[OSError] = []
         self.is_leader = True
+        self.leader_epoch = 0
         self.error: KafkaError | None = None
         self.bug: Exception | None = None
+        self.follower_starts = [2**62]
+        self.noted_starts: list[int] = []
         self.diverging: EpochEnd | None = None
         self.log = FakeLog(self)
         self.config = TopicConfig()
@@ -174,14 +185,24 @@ class FakePartition:
         self.parked.pop(waiter, None)
         self.parked_replicas.pop(waiter, None)
 
-    def offset_for_timestamp(self, timestamp_ms: int, **_: Any) -> tuple[int, int, int] | None:
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, search: Any = None, **_: Any
+    ) -> tuple[int, int, int] | None:
         if self.error is not None:
             raise self.error
+        if search is not None:
+            return search()  # type: ignore[no-any-return]
         special = {-1: (self.high_watermark, -1, 3), -2: (self.log_start_offset, -1, 0)}
         return special.get(timestamp_ms)
 
     def epoch_end(self, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
         return EpochEnd(leader_epoch, self.log_end_offset)
+
+    def note_log_start(self, replica: Any, log_start_offset: int) -> None:
+        self.noted_starts.append(log_start_offset)
+
+    def low_watermark(self) -> int:
+        return min(self.log_start_offset, *self.follower_starts)
 
     def delete_records(self, offset: int) -> int:
         if offset > self.high_watermark:

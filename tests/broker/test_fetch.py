@@ -243,6 +243,21 @@ async def test_a_cold_read_that_fails_is_told_and_a_bad_disk_reported(number: in
     assert len(cold.reported) == reports
 
 
+@pytest.mark.parametrize("change", [{"is_leader": False}, {"leader_epoch": 2}])
+async def test_what_was_read_while_the_leadership_changed_is_not_told(change: dict[str, Any]) -> None:
+    """H24: a replica that followed meanwhile may have cut and overwritten the bytes under the reader."""
+    cold = filled(0)
+    cold.cold = True
+    world = World(cold)
+    pipe = world.connect()
+    pipe.send(fetch(1, (0, 0)))
+    vars(cold).update(change)
+    world.offload.run()
+    await settle()
+    answer = told(pipe)[0]
+    assert (answer.error_code, answer.records) == (6, b"")
+
+
 async def test_a_cold_read_of_a_lost_connection_is_dropped() -> None:
     """Its thread may finish, nobody is answered."""
     cold = filled(0)

@@ -116,7 +116,7 @@ async def test_errors_are_told_by_partition_with_their_message() -> None:
 
 
 async def test_clients_may_not_write_to_internal_topics() -> None:
-    """A record of theirs in __consumer_offsets could move any group's offsets (Kafka: ReplicaManager, INVALID_TOPIC)."""
+    """A record of theirs in __consumer_offsets could move any group's offsets (Kafka answers INVALID_TOPIC)."""
     offsets = FakePartition(CONSUMER_OFFSETS_TOPIC, 0)
     world = World(offsets)
     pipe = world.connect()

@@ -327,3 +327,21 @@ def test_same_seed_same_run() -> None:
         await world.pass_time(1)
 
     assert play(story, seed=4).digest == play(story, seed=4).digest
+
+
+def test_a_deletion_reaches_every_replica_and_its_leader_hears_of_it() -> None:
+    """KIP-107: the low watermark is the least log start of all replicas in service; a fetch tells it."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        leader = world[1].partition()
+        await world[1].host.start(world[1].produce("a"))
+        await world[1].host.start(world[1].produce("b"))
+        await until(lambda: leader.high_watermark == 2 and leader.low_watermark() == 0)
+        leader.delete_records(1)
+        assert leader.low_watermark() == 0
+        await until(lambda: leader.low_watermark() == 1)
+        assert [world[each].partition().log_start_offset for each in (1, 2, 3)] == [1, 1, 1]
+
+    play(story)

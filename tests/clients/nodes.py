@@ -102,7 +102,10 @@ def wait_isr(cluster: Cluster, topic: str, isr: Iterable[int], partition: int = 
     """Wait until a partition's in-sync replicas are exactly these, as every running node knows them."""
 
     def reached() -> bool:
-        views = [view_topic(cluster.nodes[node_id].address, topic) for node_id in cluster.running_ids()]
+        try:
+            views = [view_topic(cluster.nodes[node_id].address, topic) for node_id in cluster.running_ids()]
+        except (OSError, Closed):
+            return False  # one that has just been started
         return all(each is not None and each[partition].isr == frozenset(isr) for each in views)
 
     cluster.wait_until(reached, f"the ISR of {topic}-{partition} is {sorted(isr)}")
@@ -117,6 +120,7 @@ def mend(cluster: Cluster, *topics: str) -> None:
             node.start()
     cluster.wait_ready()
     for topic in topics:
+        cluster.wait_until(lambda topic=topic: view(cluster, topic) is not None, f"{topic} is known")  # type: ignore[misc]
         partitions = view_topic(cluster.nodes[1].address, topic)
         assert partitions is not None, f"node 1 does not know {topic}"
         for index, partition in enumerate(partitions):

@@ -203,9 +203,9 @@ class Confluent(Stock):
         return found
 
     @contextmanager
-    def reading(self, topic: str, partition: int = 0) -> Iterator[Callable[[int], list[Record]]]:
-        """A consumer that stays: call what it yields with the number of records to take next."""
-        with closing(self._consumer()) as consumer:
+    def reading(self, topic: str, partition: int) -> Iterator[Callable[[int], list[Record]]]:
+        """Read a partition from its start with one consumer: each call of what this gives takes so many records on."""
+        with closing(self._consumer()) as consumer, refusals():
             consumer.assign([TopicPartition(topic, partition, 0)])
             yield partial(self._take, consumer)
 

@@ -123,3 +123,13 @@ def test_old_incarnation_changes_nothing(world: World) -> None:
     assert world.ask(AlterPartition(1, 0, ())).error_code == StaleBrokerEpoch.code
     assert world.ask(AlterPartition(9, 0, ())).error_code == BrokerIdNotRegistered.code
     assert isinstance(world.ask(AlterPartition(9, 0, ())), ErrorReply)
+
+
+def test_a_replica_that_joins_takes_over_from_a_leader_that_is_leaving(world: World) -> None:
+    """Controlled shutdown (KIP-631): the only member in sync goes on leading until another one caught up."""
+    world.alter("t", (1,))
+    world.heartbeat(1, want_shutdown=True)
+    assert world.partition("t").leader == 1
+    assert world.alter("t", (1, 2)).error_code == 0
+    world.advance(0.1, heartbeats=(2, 3, 4))
+    assert (world.partition("t").leader, world.partition("t").isr) == (2, (2,))

@@ -261,3 +261,28 @@ def test_topic_ids_are_random_and_never_look_like_a_flag() -> None:
     assert len(set(drawn)) == 300
     assert {each.version for each in drawn} == {4}
     assert all(each.bytes[0] >> 2 != 62 for each in drawn)
+
+
+def test_a_creation_that_is_asked_again_is_answered_again() -> None:
+    """The controller died after its batch was replicated, before it answered; the next one is asked the same."""
+    world = World(controllers=2)
+    world.start(1, 2, 3)
+    world.commit_at_once = False
+    request = CreateTopics((NewTopic("t", 4, 2, topic_id=UUID(int=77)),))
+    assert world.submit(request) == []
+    world.elect(2)
+    world.commit()
+    world.commit_at_once = True
+    (again,) = world.ask(request).results
+    assert (again.error_code, again.topic_id) == (0, UUID(int=77))
+    assert (again.num_partitions, again.replication_factor) == (4, 2)
+    assert world.image.topics["t"].topic_id == UUID(int=77)
+    assert len(world.journal) == world.commit_index
+
+
+def test_only_the_very_same_creation_is_answered_again(world: World) -> None:
+    """Another request for that name finds it taken; an id that is another topic's is nobody's to choose."""
+    world.ask(CreateTopics((NewTopic("t", 1, 1, topic_id=UUID(int=77)),)))
+    assert codes(world, NewTopic("t", 1, 1, topic_id=UUID(int=78))) == [TopicAlreadyExists.code]
+    assert codes(world, NewTopic("t", 1, 1)) == [TopicAlreadyExists.code]
+    assert codes(world, NewTopic("other", 1, 1, topic_id=UUID(int=77))) == [InvalidRequest.code]

@@ -50,7 +50,10 @@ def _read(path: Path) -> Module:
 
 
 def imports_of(module: Module) -> Iterator[Import]:
-    """Yield every import of a module, also those inside functions; `from a import b` yields a and a.b."""
+    """Yield every import of a module, also those inside functions; `from a import b` yields a and a.b.
+
+    A relative import is resolved, so that it leads where an absolute one would.
+    """
     typing_only = {
         id(node)
         for guard in ast.walk(module.tree)
@@ -61,12 +64,20 @@ def imports_of(module: Module) -> Iterator[Import]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.ImportFrom):
+            origin = _origin(module, node)
+            names = [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
         else:
             continue
         for name in names:
             yield Import(name, node.lineno, id(node) in typing_only)
+
+
+def _origin(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    package = module.name.removesuffix(".py").split("/")[: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])
 
 
 class Function(NamedTuple):

@@ -23,7 +23,9 @@ ARROWS: dict[str, frozenset[str]] = {
     "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
     "node": frozenset({"base", "broker", "control", "metadata", "storage"}),
     "process": frozenset({"base", "node"}),
-    "proof": frozenset({"base", "metadata", "node", "protocol", "quorum", "records", "replication", "storage"}),
+    "proof": frozenset(
+        {"base", "metadata", "node", "protocol", "quorum", "records", "replication", "storage"}
+    ),
     "testing": frozenset({"base"}),
     "cli": frozenset({"", "base", "process", "storage", "testing"}),
 }

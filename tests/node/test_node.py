@@ -6,8 +6,24 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from raftlog.base.errors import KafkaError
-from raftlog.metadata.requests import AllocateProducerIds, Request
+from raftlog.metadata.requests import (
+    PREFERRED,
+    AllocateProducerIds,
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigOp,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    NewPartitions,
+    NewTopic,
+    Request,
+    TopicRef,
+)
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.proof.simulator.cluster import SimCluster, SimNode
@@ -134,3 +150,77 @@ def test_one_node_alone_leaves_at_once() -> None:
         assert cluster.loop.time() - began_at < 0.2
 
     play(script, 1)
+
+
+@pytest.mark.parametrize("crash_after_ms", [0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0])
+def test_a_controller_that_dies_under_a_request_causes_no_false_error(crash_after_ms: float) -> None:
+    """At whatever moment: the topic is created, or deleted, once, and that is what the client hears."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        for request in (CreateTopics((NewTopic("t", 1, 3),)), DeleteTopics((TopicRef("t"),))):
+            leader = cluster.leader_id()
+            assert leader is not None
+            asker = next(each for each in cluster.nodes.values() if each.node_id != leader)
+            assert asker.node is not None
+            asked = asker.host.start(_answer(asker.node, request))
+            await asyncio.sleep(crash_after_ms / 1000)
+            cluster.crash(leader)
+            reply = await asked
+            assert [(each.name, each.error_code) for each in reply.results] == [("t", 0)]
+            cluster.start(leader)
+            await cluster.until_ready()
+
+    play(script)
+
+
+async def _answer(node: Node, request: Request) -> Any:
+    return await node.control.submit(request, timeout=20)
+
+
+def test_without_a_majority_every_change_is_refused_in_time_and_nothing_is_half_done() -> None:
+    """A retriable error each; once the majority is back, what was refused is wholly there or not at all."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        survivor = cluster.leader_id()
+        assert survivor is not None
+        others = [each for each in cluster.nodes if each != survivor]
+        place = cluster.nodes[survivor]
+        node = place.node
+        assert node is not None and node.broker is not None
+        epoch = node.broker.lifecycle.broker_epoch
+        await place.host.start(_answer(node, CreateTopics((NewTopic("there", 2, 3),))))
+        cluster.crash(*others)
+        changes: list[Request] = [
+            CreateTopics((NewTopic("new", 3, 1),)),
+            DeleteTopics((TopicRef("there"),)),
+            CreatePartitions((NewPartitions("there", 5),)),
+            AlterConfigs((ConfigAlteration("topic", "there", (ConfigOp("retention.ms", "1"),)),)),
+            AllocateProducerIds(survivor, epoch),
+            ElectLeaders(PREFERRED),
+        ]
+        began_at = cluster.loop.time()
+        outcomes = await asyncio.gather(*(place.host.start(_refusal(node, each)) for each in changes))
+        assert outcomes == ["RequestTimedOut"] * len(changes)
+        assert cluster.loop.time() - began_at < 3.5
+        cluster.start(*others)
+        await cluster.until_ready()
+        image = cluster.newest_image()
+        assert image is not None
+        assert len(image.topics["new"].partitions) == 3 if "new" in image.topics else True
+        assert len(image.topics["there"].partitions) in (2, 5) if "there" in image.topics else True
+        await place.host.start(_answer(node, CreateTopics((NewTopic("after", 1, 3),))))
+        cluster.check()
+
+    play(script)
+
+
+async def _refusal(node: Node, request: Request) -> str:
+    try:
+        await node.control.submit(request, timeout=3)
+    except KafkaError as error:
+        return type(error).__name__
+    return "answered"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
-from raftlog.proof.simulator import SimLoop, env, simulate
+from raftlog.proof.simulator import SimLoop, hosts, simulate
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
 from raftlog.quorum.wal import MAX_COMMAND_BYTES
@@ -274,7 +274,7 @@ def test_an_old_leader_with_proposals_of_its_own_takes_a_snapshot() -> None:
 
 def test_a_slow_disk_slows_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Syncs of 20 to 60 ms run beside the loop; messages queue meanwhile."""
-    monkeypatch.setattr(env, "OFFLOAD_S", (0.02, 0.06))
+    monkeypatch.setattr(hosts, "OFFLOAD_S", (0.02, 0.06))
 
     async def script(world: World) -> None:
         leader = await world.leader()

@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.config import TopicConfig
@@ -85,6 +85,7 @@ def test_bytes_after_the_last_batch_are_cut(tail: bytes) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batch=st.integers(0, 10), share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+@example(batch=3, share=11.5 / 122, bit=0)  # a length that grew, in the last batch of a segment
 def test_a_flipped_bit_in_the_middle_is_damage_not_a_torn_tail(batch: int, share: float, bit: int) -> None:
     """One flipped bit before sound batches: nothing of it or after it is served, and the replica is marked.
 

@@ -12,7 +12,12 @@ from errno import EIO
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
-from raftlog.base.errors import KafkaError, KafkaStorageError, TopicAuthorizationFailed
+from raftlog.base.errors import (
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+)
 from raftlog.broker.handlers.fetch_response import encode, encode_error, refuse_all
 from raftlog.broker.locate import locate
 from raftlog.broker.sessions import INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
@@ -266,6 +271,9 @@ class PendingFetch(Slot):
                 self.session.attach(entry, partition)
         if self.min_bytes > 1:
             entry.seen_bytes = partition.log.size_bytes
+        if self.replica is not None and entry.moved:
+            entry.moved = False
+            partition.note_log_start(self.replica, entry.log_start_offset)
         read = partition.read(
             entry.offset,
             max_bytes,
@@ -315,6 +323,7 @@ class ColdRead:
     __slots__ = (
         "_disk_error",
         "_end_offset",
+        "_leader_epoch",
         "_limit",
         "_min_one",
         "_offset",
@@ -333,6 +342,7 @@ class ColdRead:
         self._disk_error: OSError | None = None
         self._refused: KafkaError | None = None
         self._partition = entry.partition
+        self._leader_epoch = entry.partition.leader_epoch
         self._offset = entry.offset
         self._limit = limit
         self._end_offset = fetch.end_of(entry, read)
@@ -353,12 +363,16 @@ class ColdRead:
         return self._read._replace(records=records)
 
     def finish(self, read: PartitionRead) -> PartitionRead:
-        """Back on the loop: what the read came to. A failing disk goes offline; a file that retention took away
-        meanwhile is no such thing.
+        """Back on the loop: what the read came to, if the replica led all the while.
+
+        A follower cuts and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention took
+        away meanwhile is no such thing.
         """
         if self._refused is not None:
             return read._replace(error_code=self._partition.refusal(self._refused).code)
-        error = self._disk_error
+        partition, error = self._partition, self._disk_error
         if error is not None and error.errno == EIO:
-            self._partition.storage_failed(error)
+            partition.storage_failed(error)
+        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
         return read

@@ -11,7 +11,10 @@ from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.loop import SimLoop
 
 PAUSES_S = (0.0, 0.005, 0.02, 0.1, 0.4, 1.0, 3.0)
-"""Between two strokes of fate, virtual seconds."""
+"""Between two strokes of fate, virtual seconds, at the slowest pace."""
+PACES = (0.1, 0.3, 1.0)
+BACK_AFTER_S = (0.0, 0.01, 0.1, 0.5, 2.0)
+"""How long a node is away that comes back by itself, virtual seconds."""
 
 
 class Weather:
@@ -33,16 +36,18 @@ class Weather:
             self.isolate,
             self.leave,
             self.blackout,
+            self.relay,
         ]
         self._faults = self.chance.sample(faults, self.chance.randint(2, len(faults)))
         self._cures: list[Callable[[], None]] = [self.restart, self.resume, self.heal, self.calm]
+        self._pace = self.chance.choice(PACES)
         self._cure_rate = self.chance.uniform(0.4, 0.7)
 
     async def storm(self, seconds: float) -> None:
         """Strike now and then for some virtual seconds; what is broken at the end stays broken."""
         end = self.loop.time() + seconds
         while self.loop.time() < end:
-            await asyncio.sleep(self.chance.choice(PAUSES_S))
+            await asyncio.sleep(self._pace * self.chance.choice(PAUSES_S))
             self.strike()
             self.cluster.check()
 
@@ -69,8 +74,13 @@ class Weather:
         self.cluster.crash(self._one())
 
     def power_loss_then_back(self) -> None:
-        """Gone and back before anyone may have noticed."""
-        self.cluster.restart(self._one())
+        """Gone and back, perhaps before anyone has noticed."""
+        one = self._one()
+        self.cluster.crash(one)
+        self._bring_back(one)
+
+    def _bring_back(self, node_id: int, after_s: float = 0.0) -> None:
+        self.loop.call_later(after_s + self.chance.choice(BACK_AFTER_S), self.cluster.start, node_id)
 
     def vanish(self) -> None:
         """Power loss without a word to the peers."""
@@ -112,10 +122,19 @@ class Weather:
         self.cluster.leave(self._one())
 
     def blackout(self) -> None:
-        """Power loss of all at once."""
+        """Power loss of all at once; they come back one after the other."""
         self.cluster.crash(*self.cluster.nodes)
-        if self.chance.random() < 0.7:
-            self.cluster.start()
+        if self.chance.random() < 0.8:
+            for node_id in self.cluster.nodes:
+                self._bring_back(node_id)
+
+    def relay(self) -> None:
+        """Power loss of one after the other, each when the one before may be back or not."""
+        at_s = 0.0
+        for node_id in self.chance.sample(sorted(self.cluster.nodes), len(self.cluster.nodes)):
+            self.loop.call_later(at_s, self.cluster.crash, node_id)
+            self._bring_back(node_id, at_s)
+            at_s += self.chance.choice(BACK_AFTER_S)
 
     # -- cures --------------------------------------------------------------------------------------------------
 

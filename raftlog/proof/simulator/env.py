@@ -11,9 +11,6 @@ from raftlog.proof.simulator.hosts import Host
 
 T = TypeVar("T")
 
-OFFLOAD_S = (0.00005, 0.002)
-"""Shortest and longest virtual time an offloaded call (a sync, a cold read) takes."""
-
 
 class SimOffload:
     """`Offload` on the loop: the call runs at a seeded moment of its delay, the answer comes at its end."""
@@ -26,7 +23,7 @@ class SimOffload:
     def __call__(self, call: Callable[[], T], /) -> asyncio.Future[T]:
         assert self._loop.process().host is self._host, "a host used another host's environment"
         future: asyncio.Future[T] = self._loop.create_future()
-        shortest, longest = OFFLOAD_S
+        shortest, longest = self._host.offload_s
         delay = self._random.uniform(shortest, longest)
         self._loop.call_later(
             delay * self._random.random(), self._run, call, future, self._loop.time() + delay

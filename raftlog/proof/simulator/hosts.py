@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 WALL_EPOCH_MS = 1_767_225_600_000
 """Wall time at loop second 0 (2026-01-01 UTC)."""
+
+OFFLOAD_S = (0.00005, 0.002)
+"""Shortest and longest virtual time an offloaded call (a sync, a cold read) takes, unless set otherwise."""
 
 current_process: contextvars.ContextVar[Process] = contextvars.ContextVar("current_process")
 
@@ -64,7 +68,9 @@ class Process:
             coroutine = task.get_coro()
             assert coroutine is not None
             try:
-                self.context.copy().run(coroutine.close)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a task that had not begun was "never awaited"
+                    self.context.copy().run(coroutine.close)
             except Exception:  # noqa: S110 - dying words of a killed process
                 pass
         self._graves = []
@@ -80,6 +86,7 @@ class Host:
         self.address = f"10.0.{index // 250}.{index % 250 + 1}"
         self.disk = SimDisk(loop.stream(f"disk/{name}"))
         self.clock_offset_ms = 0
+        self.offload_s = OFFLOAD_S
         self.silent = False
         self.process = Process(self, 0)
 

@@ -15,14 +15,17 @@ class Acked(NamedTuple):
 
 
 class History:
-    """`attempted` values may be there at most once; `acked` ones (acks=all) must be, at their offset."""
+    """`attempted` values may be there at most once; `acked` ones (acks=all) must be, at their offset.
 
-    def __init__(self) -> None:
+    What is wrong at sight is added to `violations`.
+    """
+
+    def __init__(self, violations: list[str]) -> None:
         self.attempted: dict[TopicIndex, set[bytes]] = {}
         self.acked: dict[TopicIndex, list[Acked]] = {}
         self.seen: dict[TopicIndex, dict[int, bytes]] = {}
         """What consumers read, by offset."""
-        self.violations: list[str] = []
+        self.violations = violations
 
     def attempt(self, where: TopicIndex, values: tuple[bytes, ...]) -> None:
         self.attempted.setdefault(where, set()).update(values)

@@ -270,7 +270,7 @@ async def test_without_a_majority_creation_is_retriable(failure: Any) -> None:
 
 
 async def test_the_offsets_topic_is_created_with_its_own_settings() -> None:
-    """offsets.topic.num.partitions, compacted, and a replica on every one of three nodes though one is down (KIP-115)."""
+    """offsets.topic.num.partitions, compacted, a replica on every one of three nodes though one is down (KIP-115)."""
     cluster = Cluster()
     creating(cluster, {})
     response = await cluster.call(

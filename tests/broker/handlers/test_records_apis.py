@@ -30,6 +30,11 @@ def ask(pipe: Pipe, api_key: int, version: int, message: Any) -> Any:
 
 def list_offsets(pipe: Pipe, version: int, *wanted: tuple[int, int]) -> list[tuple[int, int, int]]:
     """(error, offset, timestamp) of each (partition, timestamp)."""
+    pipe.send(listing(version, *wanted))
+    return listed(pipe, version)
+
+
+def listing(version: int, *wanted: tuple[int, int]) -> bytes:
     make = request_shapes(2, version)
     partitions = tuple(
         make.ListOffsetsPartition(partition_index=partition, timestamp=timestamp, current_leader_epoch=-1)
@@ -38,7 +43,11 @@ def list_offsets(pipe: Pipe, version: int, *wanted: tuple[int, int]) -> list[tup
     message = make.ListOffsetsRequest(
         replica_id=-1, topics=(make.ListOffsetsTopic(name=TOPIC, partitions=partitions),)
     )
-    (topic,) = ask(pipe, 2, version, message).topics
+    return request(2, version, 1, message)
+
+
+def listed(pipe: Pipe, version: int) -> list[tuple[int, int, int]]:
+    (topic,) = pipe.answer(2, version).topics
     return [(each.error_code, each.offset, each.timestamp) for each in topic.partitions]
 
 
@@ -50,15 +59,48 @@ async def test_list_offsets_knows_latest_and_earliest_in_every_version(version: 
     assert list_offsets(pipe, version, (0, -2), (9, -1)) == [(0, 0, -1), (3, -1, -1)]
 
 
-async def test_a_timestamp_past_the_last_record_has_no_offset() -> None:
-    """KIP-79: offset -1 without an error."""
-    assert list_offsets(World(filled()).connect(), 5, (0, 10**13)) == [(0, -1, -1)]
+async def search(world: World, version: int, *wanted: tuple[int, int], **change: Any) -> list[Any]:
+    """Like `list_offsets`, with the search on its thread; the partition changes meanwhile."""
+    pipe = world.connect()
+    pipe.send(listing(version, *wanted))
+    await asyncio.sleep(0)
+    assert not pipe.transport.written
+    world.offload.run()
+    vars(world.partition).update(change)
+    for _ in range(4):
+        await asyncio.sleep(0)
+    return listed(pipe, version)
+
+
+async def test_a_search_by_time_happens_away_from_the_loop() -> None:
+    """It reads indexes and unpacks a batch. KIP-79: offset -1 without an error past the last record."""
+    assert await search(World(filled()), 5, (0, 10**13), (9, 5)) == [(0, -1, -1), (3, -1, -1)]
+    assert await search(World(filled()), 7, (0, 3), (0, -3)) == [(42, -1, -1), (42, -1, -1)]
+    assert await search(World(filled()), 7, (0, 3)) == [(0, 3, 3)]
+    assert await search(World(filled()), 7, (0, -3)) == [(0, 1, 77)]
+
+
+async def test_a_search_of_another_leadership_is_not_told() -> None:
+    """The log may have been cut and overwritten under it; the client asks again."""
+    assert await search(World(filled()), 5, (0, 3), leader_epoch=4) == [(6, -1, -1)]
+
+
+async def test_a_search_whose_segment_was_dropped_is_asked_again() -> None:
+    """Retention is no failing disk."""
+    world = World(filled())
+    world.partition.disk_error = FileNotFoundError()
+    assert await search(world, 5, (0, 3)) == [(6, -1, -1)]
+    assert not world.partition.reported
 
 
 @pytest.mark.parametrize(("special", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
 async def test_special_timestamps_exist_from_a_version_on(special: int, since: int) -> None:
     """KIP-734, 405, 1005: an older version's negative timestamp has no meaning."""
     pipe = World(filled()).connect()
+    if special == -3:
+        assert (await search(World(filled()), since, (0, special)))[0][0] == 0
+        assert (await search(World(filled()), since - 1, (0, special)))[0][0] == 35
+        return
     assert list_offsets(pipe, since, (0, special))[0][0] == 0
     assert list_offsets(pipe, since - 1, (0, special))[0][0] == 35
     assert list_offsets(pipe, 11, (0, -7))[0][0] == 35
@@ -90,13 +132,15 @@ async def test_the_end_of_a_leader_epoch_is_told(version: int) -> None:
     assert found == [(0, 4, 5), (3, -1, -1)]
 
 
-async def delete(pipe: Pipe, *wanted: tuple[int, int]) -> list[tuple[int, int]]:
+async def delete(pipe: Pipe, *wanted: tuple[int, int], timeout: int = 60_000) -> list[tuple[int, int]]:
     make = request_shapes(21, 2)
     partitions = tuple(
         make.DeleteRecordsPartition(partition_index=partition, offset=offset) for partition, offset in wanted
     )
     topics = (make.DeleteRecordsTopic(name=TOPIC, partitions=partitions),)
-    (topic,) = ask(pipe, 21, 2, make.DeleteRecordsRequest(topics=topics)).topics
+    pipe.send(request(21, 2, 1, make.DeleteRecordsRequest(topics=topics, timeout=timeout)))
+    await pipe.wait()
+    (topic,) = pipe.answer(21, 2).topics
     return [(each.error_code, each.low_watermark) for each in topic.partitions]
 
 
@@ -107,6 +151,20 @@ async def test_deleted_records_move_the_start_of_the_partition() -> None:
     assert await delete(pipe, (0, 2), (7, 1)) == [(0, 2), (3, -1)]
     assert await delete(pipe, (0, 6)) == [(1, -1)]
     assert await delete(pipe, (0, -1)) == [(0, 5)]
+
+
+async def test_a_deletion_is_answered_when_the_followers_have_made_it_too() -> None:
+    """KIP-107: else the next leader would bring the records back; REQUEST_TIMED_OUT if a follower does not."""
+    world = World(filled())
+    pipe = world.connect()
+    world.partition.follower_starts = [2, 0]
+    deletion = asyncio.create_task(delete(pipe, (0, 2)))
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert not deletion.done() and world.partition.log_start_offset == 2
+    world.partition.follower_starts = [2, 3]
+    assert await deletion == [(0, 2)]
+    assert await delete(world.connect(), (0, 4), timeout=30) == [(7, 2)]
 
 
 async def test_records_of_a_compacted_topic_are_not_deleted() -> None:

@@ -1,0 +1,63 @@
+"""Claims about requests that are sent again because their first answer was lost."""
+
+from __future__ import annotations
+
+from itertools import count
+from uuid import UUID
+
+from raftlog.base.errors import TopicDeletionDisabled, UnknownTopicId, UnknownTopicOrPartition
+from raftlog.metadata.image import MetadataImage, TopicState
+from raftlog.metadata.repeats import as_if_once, repeatable
+from raftlog.metadata.requests import (
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    TopicRef,
+    TopicResult,
+    TopicResults,
+    UnregisterBroker,
+    decode_request,
+    encode,
+)
+
+SEEN = MetadataImage(
+    topics={"t": TopicState("t", UUID(int=7), ())},
+    topic_names={UUID(int=7): "t"},
+)
+BY_NAME, BY_ID, UNSEEN = TopicRef("t"), TopicRef(None, UUID(int=7)), TopicRef("never")
+
+
+def test_new_topics_get_ids_before_they_are_asked_for() -> None:
+    """The same bytes are sent again, so the same ids; an id that was chosen already stays."""
+    numbers = count(1)
+    request = CreateTopics((NewTopic("a"), NewTopic("b", topic_id=UUID(int=9)), NewTopic("c")))
+    made = repeatable(request, lambda: UUID(int=next(numbers)))
+    assert isinstance(made, CreateTopics)
+    assert [each.topic_id for each in made.topics] == [UUID(int=1), UUID(int=9), UUID(int=2)]
+    assert decode_request(encode(made)) == made
+    other = UnregisterBroker(3)
+    assert repeatable(other, UUID) is other
+
+
+def test_deleting_again_what_was_there_before_is_success() -> None:
+    """By name and by id; the answer is the one that was lost."""
+    request = DeleteTopics((BY_NAME, BY_ID, UNSEEN))
+    reply = TopicResults(
+        (
+            TopicResult("t", None, UnknownTopicOrPartition.code, "gone"),
+            TopicResult(None, UUID(int=7), UnknownTopicId.code, "gone"),
+            TopicResult("never", None, UnknownTopicOrPartition.code, "gone"),
+        )
+    )
+    told = as_if_once(request, reply, SEEN)
+    assert isinstance(told, TopicResults)
+    assert told.results[:2] == (TopicResult("t", UUID(int=7)),) * 2
+    assert told.results[2] == reply.results[2]
+
+
+def test_other_failures_of_a_repeated_request_are_failures() -> None:
+    """Only that the topic is not there may be one's own doing."""
+    reply = TopicResults((TopicResult("t", None, TopicDeletionDisabled.code),))
+    assert as_if_once(DeleteTopics((BY_NAME,)), reply, SEEN) == reply
+    created = TopicResults((TopicResult("t", None, UnknownTopicOrPartition.code),))
+    assert as_if_once(UnregisterBroker(1), created, SEEN) is created
