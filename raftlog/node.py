@@ -266,8 +266,10 @@ class Broker:
         self._failed(f"the controller refused this broker: {self.lifecycle.fatal}")
 
     async def _warm_up(self) -> None:
-        """Import what clients will ask for; not before we take part, since a thread's imports hold up the loop."""
+        """Fetch and import what clients will ask for; not before we take part: a thread's imports hold up the loop."""
         await self.lifecycle.unfenced.wait()
+        assert self.context.producer_ids is not None, "the server provides it"
+        await self.context.producer_ids.prepare()
         if self._env.threads:
             await self._env.offload(warm_up)
 
