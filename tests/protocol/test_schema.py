@@ -34,7 +34,5 @@ sys.exit("\\n".join(failures) or None)
 
 def test_threads_that_ask_for_messages_at_the_same_time_do_not_deadlock() -> None:
     """Handlers are warmed up on a thread while clients ask: Python 3.11's import system gives up on crossed locks."""
-    outcome = subprocess.run(
-        [sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=False
-    )
+    outcome = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stderr
