@@ -101,6 +101,18 @@ def test_format_names_the_cluster_once_and_refuses_another(tmp_path):
     assert (tmp_path / "a" / "meta.properties").read_text() == first
 
 
+def test_format_marks_the_folder_that_a_controller_reads(tmp_path):
+    """It has no partitions, so its name of the cluster stands in metadata.log.dir."""
+    config = tmp_path / "controller.properties"
+    config.write_text(
+        "process.roles=controller\nnode.id=1\nlisteners=CONTROLLER://:9093\n"
+        f"log.dirs={tmp_path}/a\nmetadata.log.dir={tmp_path}/m\n"
+    )
+    run("format", "--config", str(config), "--cluster-id", "one")
+    assert "cluster.id=one" in (tmp_path / "m" / "meta.properties").read_text()
+    assert not (tmp_path / "a").exists()
+
+
 def test_the_version_is_an_option_as_well_as_a_command():
     """Which of the two one tries first differs from person to person."""
     assert run("--version") == run("version")

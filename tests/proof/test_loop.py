@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -325,6 +326,30 @@ def test_an_error_nobody_caught_fails_the_simulation_and_names_the_seed() -> Non
     for program in (raising, failing):
         with pytest.raises(SimulationFailed, match="seed 9"):
             simulate(program, seed=9)
+
+
+def test_what_a_killed_process_did_not_fetch_is_no_failure() -> None:
+    """It would have, had it lived a callback longer."""
+
+    async def program(loop: SimLoop) -> None:
+        async def ask(answer: asyncio.Future[None]) -> None:
+            await answer
+
+        def fail() -> None:
+            asked[0].set_exception(OSError("too late"))
+            loop.crash(host)
+
+        host = loop.host("a")
+        asked = [loop.create_future()]
+        host.call(lambda: asked.__setitem__(0, loop.create_future()))
+        await asyncio.sleep(0.01)
+        host.start(ask(asked[0]))
+        await asyncio.sleep(0.01)
+        fail()
+        asked.clear()
+        gc.collect()
+
+    simulate(program)
 
 
 def test_waiting_for_what_cannot_happen_ends_the_simulation() -> None:

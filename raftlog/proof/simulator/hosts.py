@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -67,7 +68,9 @@ class Process:
             coroutine = task.get_coro()
             assert coroutine is not None
             try:
-                self.context.copy().run(coroutine.close)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a task that had not begun was "never awaited"
+                    self.context.copy().run(coroutine.close)
             except Exception:  # noqa: S110 - dying words of a killed process
                 pass
         self._graves = []

@@ -50,6 +50,7 @@ class SimFuture(asyncio.Future[T]):
 
     def __init__(self, *, loop: SimLoop) -> None:
         self._serial = loop.next_serial()
+        self.process = loop.process()
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
@@ -68,6 +69,7 @@ class SimTask(asyncio.Task[T]):
         context: contextvars.Context,
     ) -> None:
         self._serial = loop.next_serial()
+        self.process = context.get(current_process, loop.main.process)
         super().__init__(coroutine, loop=loop, name=name or f"task-{self._serial}", context=context)
 
     def __hash__(self) -> int:
@@ -293,8 +295,13 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- the end ------------------------------------------------------------------------------------
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Remember what nobody caught: in a simulation it is a finding, not a log line."""
-        self.failures.append(context)
+        """Remember what nobody caught: in a simulation it is a finding, not a log line.
+
+        Unless nobody could: whoever was to fetch a result died before.
+        """
+        future = context.get("future")
+        if not isinstance(future, SimFuture | SimTask) or future.process.alive:
+            self.failures.append(context)
 
     def shut_down(self) -> None:
         """Kill every host, cancel what runs on "main", and close."""

@@ -51,6 +51,8 @@ class Producer:
         self._chance = chance
         self._number = 0
         self._sequence = 0
+        # a broker that knows nothing of a producer takes any sequence (KIP-360): the first batch goes alone
+        self._window = 1
         self._stamp = ProducerStamp()
         self._unacked: deque[_Batch] = deque()
 
@@ -85,7 +87,7 @@ class Producer:
         for batch in self._unacked:
             if batch.answer is None:
                 self._send(wire, batch)
-        while not self.stopping and len(self._unacked) < IN_FLIGHT:
+        while not self.stopping and len(self._unacked) < self._window:
             self._unacked.append(self._new_batch())
             self._send(wire, self._unacked[-1])
             if self._chance.random() < 0.6:
@@ -95,7 +97,7 @@ class Producer:
             return
         answer = self._unacked[0].answer
         assert answer is not None
-        if len(self._unacked) == IN_FLIGHT or self.stopping or self._chance.random() < 0.5:
+        if len(self._unacked) >= self._window or self.stopping or self._chance.random() < 0.5:
             try:
                 async with asyncio.timeout(self.client.timeout_s):
                     await asyncio.wait([answer])
@@ -131,6 +133,7 @@ class Producer:
         code = int(result.error_code)
         if code == 0:
             assert self._unacked.popleft() is batch
+            self._window = IN_FLIGHT
             self.history.acknowledge(self.where, result.base_offset, batch.values)
             return True
         if code not in RETRIABLE:
