@@ -1,7 +1,7 @@
 """One node: the place where all rooms meet. It starts the roles in order and stops them in the opposite one.
 
-Start: open the log directories and follow the metadata → recover the logs → listen → register → beat → unfenced,
-which is ready. A start that fails leaves nothing running.
+Start: open the log directories and follow the metadata → recover the logs → bind → register → catch up → listen → beat
+→ unfenced, which is ready. A start that fails leaves nothing running.
 Stop: ask the controller's leave (leaderships move) → hand on the quorum's lead → stop listening → flush, mark clean.
 Nothing here decides anything; if it grows a rule, the rule belongs in a room.
 """
@@ -186,6 +186,7 @@ class Broker:
             failed_directories=lambda: self.replicas.failed_directory_ids,
             damaged=lambda: self.replicas.damaged,
         )
+        self.lifecycle.open_doors = self._open_doors
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self.lifecycle.nudge
         control.on_leader_changed = self.lifecycle.nudge
@@ -196,16 +197,16 @@ class Broker:
         return [volume.directory for volume in self.replicas.logs.volumes]
 
     async def start(self) -> None:
-        """Recover the logs, take roles, listen, and begin to register. Raises OSError, ListenerUnavailable."""
+        """Recover the logs, take roles, bind, and begin to register. Raises OSError, ListenerUnavailable."""
         metadata = self._metadata
         await self.replicas.start()
         self._recovered = True
         self._on_metadata(EMPTY_IMAGE, metadata.published)
         metadata.subscribe(self._on_metadata)
-        await self.server.start()
+        await self.server.start(serve=False)
         self.housekeeping.start()
         self._spawn(self._live())
-        self._spawn(self._check_advertised())
+        self._tasks[-1].add_done_callback(raise_failure)  # without heartbeats we are nobody
         self._spawn(self._warm_up())
 
     async def stop(self) -> None:
@@ -250,17 +251,25 @@ class Broker:
         self.lifecycle.on_metadata()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(raise_failure)
-        self._tasks.append(task)
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+    async def _open_doors(self) -> None:
+        """Let clients and other brokers in."""
+        try:
+            await self.server.serve()
+        except ListenerUnavailable as error:
+            self._failed(str(error))
+        self._spawn(self._check_advertised())
 
     async def _live(self) -> None:
         await self.lifecycle.run()
         self._failed(f"the controller refused this broker: {self.lifecycle.fatal}")
 
     async def _warm_up(self) -> None:
-        """Import what clients will ask for; not before we take part, since a thread's imports hold up the loop."""
+        """Fetch and import what clients will ask for; not before we take part: a thread's imports hold up the loop."""
         await self.lifecycle.unfenced.wait()
+        assert self.context.producer_ids is not None, "the server provides it"
+        await self.context.producer_ids.prepare()
         if self._env.threads:
             await self._env.offload(warm_up)
 

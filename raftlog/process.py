@@ -23,6 +23,9 @@ from raftlog.node import Node, NodeFailed
 
 log = get_logger("node")
 
+MIN_LOG_FILES: Final = 16
+"""Descriptors that logs take however few there are."""
+
 STOP_S: Final = 60.0
 """A stop that takes longer hangs on a disk: the process ends without it."""
 
@@ -38,11 +41,11 @@ async def run(
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
-    _raise_open_files()
+    env = env or Env(open_files=open_files_of_logs(_raise_open_files()))
     with ExitStack() as locks:
         for folder in sorted({*config.log_dirs, config.metadata_log_dir}):
             locks.enter_context(_locked(folder))
-        node = Node(config, env or Env())
+        node = Node(config, env)
         loop.set_exception_handler(lambda _loop, context: _uncaught(node, context))
         why = await _first(node.failed, node.start(), signals.get())
         if why is None:
@@ -116,11 +119,18 @@ def _calm_garbage_collection() -> None:
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
 
 
-def _raise_open_files() -> None:
-    """Thousands of partitions need more descriptors than a shell's usual 1,024."""
+def _raise_open_files() -> int:
+    """Take what descriptors there are, for thousands of partitions, and return how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def open_files_of_logs(limit: int) -> int:
+    """Return how many of a process's descriptors logs may keep: half at most, the rest is for connections."""
+    most = Env().open_files
+    return most if limit == resource.RLIM_INFINITY else max(MIN_LOG_FILES, min(most, limit // 2))
 
 
 __all__ = ["NodeFailed", "run"]

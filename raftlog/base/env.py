@@ -96,5 +96,7 @@ class Env:
     wall_clock_ms: Callable[[], int] = _wall_clock_ms
     random: random.Random = field(default_factory=random.Random)
     offload: Offload = field(default_factory=ThreadOffload)
+    open_files: int = 4096
+    """Descriptors that logs may keep open between uses; connections need some too."""
     threads: bool = True
     """False in simulations: `offload` then runs on the loop, after a virtual delay."""

@@ -410,9 +410,7 @@ class LeaderFetcher:
             partition.storage_failed(error)
             self._pause(followed)
         except KafkaError as error:
-            log.info(
-                "fetch_refused", topic=partition.topic, partition=partition.index, reason=type(error).__name__
-            )
+            partition.host.happened("fetch_refused", partition, reason=type(error).__name__)
             self._pause(followed)
 
     def _apply(self, followed: Followed, role: Following, fetched: Fetched) -> None:
@@ -425,6 +423,7 @@ class LeaderFetcher:
             role.truncate_to(fetched.diverging_epoch, leader_epoch=epoch)
         else:
             records = fetched.records or b""
+            log_start_before = followed.partition.log_start_offset
             role.append_fetched(
                 memoryview(records),
                 leader_epoch=epoch,
@@ -432,9 +431,9 @@ class LeaderFetcher:
                 log_start_offset=fetched.log_start_offset,
             )
             followed.backoff = BACKOFF_LEAST
-            if not records:
+            if not records and followed.partition.log_start_offset == log_start_before:
                 return
-            if followed.partition.log_end_offset == followed.asked_offset:
+            if records and followed.partition.log_end_offset == followed.asked_offset:
                 raise CorruptMessage("the leader sent less than a batch")
         self._changed[followed] = None
 

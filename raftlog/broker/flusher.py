@@ -21,6 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlog.base.env import Env
+from raftlog.base.log import get_logger
+from raftlog.storage.flush import run_all
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -42,6 +44,8 @@ TURNS_FOR_OTHERS = 2
 """Loop iterations until a leader's round: in the first, followers' fetches are answered; at its end, that is sent."""
 THREADS = 4
 """Threads that share one round's syncs."""
+
+log = get_logger(__name__)
 
 
 Tickets = list[tuple["Partition", "FlushTicket"]]
@@ -224,10 +228,12 @@ Outcome = tuple[float, OSError | None]
 def _run(tickets: list[FlushTicket], now: Callable[[], float]) -> Outcome:
     started_at = now()
     try:
-        for ticket in tickets:
-            ticket.run()
+        run_all(tickets)
     except OSError as error:
         return now() - started_at, error
+    except Exception as error:  # our own fault: nobody may be left to wait for a round that never ends
+        log.exception("sync_crashed")
+        return now() - started_at, OSError(f"the sync failed: {error!r}")
     return now() - started_at, None
 
 

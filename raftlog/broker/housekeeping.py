@@ -26,7 +26,7 @@ REAP_INTERVAL = 15.0
 EXPIRE_INTERVAL = 600.0
 """Seconds between two looks for silent producers (Kafka's producer.id.expiration.check.interval.ms)."""
 TURN = 0.002
-"""Seconds after which work on many logs lets the loop do other things."""
+"""Seconds after which work on many logs lets the loop do other things, for as long as it took itself."""
 
 log = get_logger(__name__)
 
@@ -41,6 +41,7 @@ class Housekeeping:
         self._env = replicas.env
         self._tasks: list[asyncio.Task[None]] = []
         self._written: dict[Volume, dict[TopicPartition, int]] = {}
+        self._written_starts: dict[Volume, dict[TopicPartition, int]] = {}
 
     def start(self) -> None:
         config = self._replicas.config
@@ -87,7 +88,8 @@ class Housekeeping:
         """Write where logs begin, since DeleteRecords may move that into a segment."""
         for volume in self._replicas.logs.online:
             starts = offsets(volume.logs.items(), lambda each: each.log_start_offset)
-            if starts:
+            if self._written_starts.get(volume, {}) != starts:
+                self._written_starts[volume] = starts
                 await self._offload(volume, partial(volume.directory.write_log_starts, starts))
 
     async def retain(self) -> None:
@@ -128,8 +130,11 @@ class Housekeeping:
                 did = call(partition) or did
             except OSError as error:
                 self._replicas.logs.report(volume, error)
-            if now() - turn_began_at > TURN:
-                await asyncio.sleep(0)
+            took = now() - turn_began_at
+            if took > TURN:
+                await asyncio.sleep(
+                    took
+                )  # a checkpoint may wait for the disk: at most half of the loop's time
                 turn_began_at = now()
         return did
 

@@ -1,13 +1,15 @@
-"""A broker's life in the cluster: register, beat, be unfenced, ask leave, go (KIP-631).
+"""A broker's life in the cluster: register, catch up, open its doors, beat, be unfenced, ask leave, go (KIP-631).
 
 Ordering law: the broker epoch that heartbeats carry is the one the controller answered for *this* incarnation; before
-the controller has unfenced it, a broker leads nothing. Knows nothing of logs or connections.
+the controller has unfenced it, a broker leads nothing; before its image holds its own registration, it serves no
+client, who would be told of the past; and it listens before it is unfenced, since from then on others come. Knows
+nothing of logs or connections.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
@@ -62,6 +64,8 @@ class Lifecycle:
         failed_directories: Callable[[], tuple[UUID, ...]] = tuple,
         damaged: Callable[[], tuple[tuple[UUID, int], ...]] = tuple,
     ) -> None:
+        self.open_doors: Callable[[], Awaitable[None]] | None = None
+        """Called once, when the image holds the first registration. Set it before `run`."""
         self.broker_epoch = NO_EPOCH
         self.unfenced = asyncio.Event()
         self.fatal: KafkaError | None = None
@@ -91,6 +95,8 @@ class Lifecycle:
             try:
                 if self.broker_epoch == NO_EPOCH:
                     await self._register()
+                if self.open_doors is not None:
+                    await self._catch_up(self.open_doors)
                 await self._beat()
                 await self._pause()
             except (StaleBrokerEpoch, BrokerIdNotRegistered):
@@ -130,6 +136,14 @@ class Lifecycle:
         self.broker_epoch = reply.broker_epoch
         self._refused_because = ""
         log.info("broker_registered", broker_epoch=reply.broker_epoch)
+
+    async def _catch_up(self, open_doors: Callable[[], Awaitable[None]]) -> None:
+        """Wait until the image holds this registration, and open the doors, once."""
+        while self._image().offset <= self.broker_epoch:
+            self._nudged.clear()
+            await self._pause()
+        self.open_doors = None
+        await open_doors()
 
     async def _beat(self) -> None:
         self._nudged.clear()

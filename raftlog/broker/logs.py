@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-OPEN_FILES_AT_MOST = 4096
-"""Descriptors that logs keep open between uses."""
+TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 RECOVERIES_AT_ONCE = 8
 """Logs that are being recovered at a time."""
 CLOSES_AT_ONCE = 4
@@ -42,6 +42,15 @@ class Recovered(NamedTuple):
     name: TopicPartition
     log: Log
     high_watermark: int
+
+
+class NewLog(NamedTuple):
+    """A log to be made."""
+
+    name: TopicPartition
+    topic_id: UUID
+    config: TopicConfig
+    volume: Volume
 
 
 class Volume:
@@ -66,7 +75,7 @@ class Logs:
         self._config = config
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self.disk = PooledDisk(env.disk, limit=OPEN_FILES_AT_MOST)
+        self.disk = PooledDisk(env.disk, limit=env.open_files)
         self.volumes: list[Volume] = []
         self.failed_directory_ids: tuple[UUID, ...] = ()
 
@@ -132,21 +141,38 @@ class Logs:
             opened.advance_log_start(start)
         return opened
 
-    def create(self, name: TopicPartition, topic_id: UUID, config: TopicConfig) -> tuple[Log, Volume]:
-        """Make an empty log on the online volume with the fewest. KafkaStorageError if none is left or it fails."""
+    def create(self, news: Sequence[NewLog]) -> list[Log | Exception]:
+        """Make empty logs, or say why not. May wait for the disk, and run away from the loop."""
+        return [self._try_to_create(new) for new in news]
+
+    def _try_to_create(self, new: NewLog) -> Log | Exception:
+        try:
+            return self._open(new.volume, new.name, new.topic_id, new.config)
+        except (OSError, InconsistentTopicId) as error:
+            return error
+
+    def roomiest(self, planned: Sequence[NewLog]) -> Volume:
+        """The online volume with the fewest logs, `planned` included. KafkaStorageError if none is left."""
         volumes = self.online
         if not volumes:
             raise KafkaStorageError()
-        volume = min(volumes, key=lambda each: len(each.logs))
-        try:
-            created = self._open(volume, name, topic_id, config)
-        except OSError as error:
-            self.report(volume, error)
-            raise KafkaStorageError() from error
-        except InconsistentTopicId:
-            raise KafkaStorageError(f"the folder of {name} belongs to another topic of that name") from None
-        volume.logs[name] = created
-        return created, volume
+        if len(volumes) == 1:
+            return volumes[0]
+        more = Counter(new.volume for new in planned)
+        return min(volumes, key=lambda each: len(each.logs) + more[each])
+
+    def take(self, new: NewLog, made: Log | Exception) -> Log:
+        """Take a log into service that `create` made. KafkaStorageError if it did not, or its volume failed since."""
+        if isinstance(made, OSError):
+            self.report(new.volume, made)
+            raise KafkaStorageError() from made
+        if isinstance(made, Exception):
+            raise KafkaStorageError(f"the folder of {new.name} belongs to another topic of that name")
+        if new.volume.error is not None:
+            made.close(clean=False)
+            raise KafkaStorageError()
+        new.volume.logs[new.name] = made
+        return made
 
     def volume_of(self, opened: Log) -> Volume:
         """The volume that holds a log."""
@@ -181,9 +207,11 @@ class Logs:
         return target
 
     def report(self, volume: Volume, error: OSError) -> None:
-        """Judge an error of a volume: a full disk is only said, anything else takes the volume offline."""
+        """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
         if error.errno in DISK_FULL:
             log.warning("disk_full", directory=volume.path)
+        elif error.errno in TOO_MANY_FILES:
+            log.warning("too_many_open_files", directory=volume.path, advice="raise the limit (ulimit -n)")
         else:
             self.fail(volume, error)
 

@@ -47,10 +47,13 @@ class PeerChannel(asyncio.BufferedProtocol):
         self.on_frame = lambda view: _give(answer, bytes(view))
         self.send(frame)
         try:
-            return await answer
+            found = await answer
         finally:
             self._on_lost = lost
             self.on_frame = _unasked
+        if self._transport is None:
+            raise ConnectionResetError("the peer closed the connection right after its answer")
+        return found
 
     # Called by the transport.
 

@@ -34,6 +34,14 @@ class ProducerIds:
             self._fetch()
         return producer_id
 
+    async def prepare(self) -> None:
+        """Have a block before anybody asks, so that producers can start while there is no controller."""
+        if self._next == self._end and self._spare is None:
+            try:
+                await asyncio.shield(self._fetch())
+            except CoordinatorLoadInProgress:
+                return  # the first producer asks again
+
     def _begin_spare(self) -> bool:
         block, self._spare = self._spare, None
         if block is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -21,8 +22,9 @@ from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, UnknownT
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
 from raftlog.broker.isr_changes import IsrChanges
-from raftlog.broker.logs import Logs, Volume
+from raftlog.broker.logs import Logs, NewLog, Volume
 from raftlog.broker.peers import Peers
+from raftlog.broker.timeline import Timeline
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
     BrokerState,
@@ -33,6 +35,7 @@ from raftlog.metadata.image import (
 from raftlog.replication.following import Following
 from raftlog.replication.leading import Leading
 from raftlog.replication.partition import Partition
+from raftlog.storage.log import Log
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
@@ -50,8 +53,10 @@ EVENT_LEVELS = {
 ROLES_SAID_ONE_BY_ONE = 20
 """Role changes of one image that get a line each; more are only counted."""
 
-CREATE_TURN = 0.01
-"""Seconds of making replicas after which the loop may do other things."""
+CREATED_ON_LOOP = 8
+"""Missing replicas that are made at once, so that a small topic is there when its creation is answered."""
+CREATED_AT_ONCE = 32
+"""Replicas of one batch where there are more."""
 CREATE_AGAIN_AFTER = 5.0
 """Seconds after which a replica is tried again that a full disk had no room for."""
 
@@ -89,8 +94,9 @@ class Replicas:
         self._told: list[Partition] = []
         self._removing: set[TopicPartition] = set()
         self._missing: dict[TopicPartition, None] = {}
-        self._creating: asyncio.Handle | None = None
+        self._creating: asyncio.Future[list[Log | Exception]] | None = None
         self._strays_removed = False
+        self._timeline = Timeline(loop)
         self._closed = False
         self._damaged: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
@@ -123,6 +129,8 @@ class Replicas:
         """Stop following, make everything durable, mark the log directories clean; news of metadata is ignored."""
         self._closed = True
         self._missing.clear()
+        if self._creating is not None:
+            await asyncio.wait([self._creating])
         self._isr_changes.close()
         await self.peers.close()
         high_watermarks = {name: each.high_watermark for name, each in self.partitions.items()}
@@ -231,16 +239,24 @@ class Replicas:
         self.peers.follow(partition, role.leader if isinstance(role, Following) else None)
 
     def _create_missing(self) -> None:
-        """Make the replicas that the image places here, a turn at a time so that thousands do not hold up the loop."""
-        if self._creating is not None:
-            self._creating.cancel()
-            self._creating = None
+        """Make the replicas that the image places here. A few at once; many away from the loop, a batch at a time:
+        each makes a folder and files, which wait while the file system's journal does.
+        """
+        if self._creating is not None or not self._missing:
+            return
+        if len(self._missing) <= CREATED_ON_LOOP:
+            news = self._next_missing(CREATED_ON_LOOP)
+            self._take_created(news, self.logs.create(news))
+        elif news := self._next_missing(CREATED_AT_ONCE):
+            self._creating = self.env.offload(partial(self.logs.create, news))
+            self._creating.add_done_callback(partial(self._created, news))
+
+    def _next_missing(self, most: int) -> list[NewLog]:
+        """Take the next logs to make; those whose predecessor is still being removed wait for that."""
         image = self._applied
-        until = self.stopwatch() + CREATE_TURN
-        moved: list[Partition] = []
+        news: list[NewLog] = []
         for name in tuple(self._missing):
-            if self.stopwatch() > until:
-                self._creating = self._loop.call_soon(self._create_missing)
+            if len(news) == most:
                 break
             if name in self._removing:
                 continue
@@ -248,21 +264,50 @@ class Replicas:
             state = image.partition(name.topic, name.partition)
             if state is None or self.broker_id not in state.replicas or name in self.partitions:
                 continue
-            if self._create(name, image.topics[name.topic].topic_id):
-                self._reconcile(self.partitions[name], state, moved)
+            try:
+                volume = self.logs.roomiest(news)
+            except KafkaStorageError as error:
+                self._not_created(name, error)
+                continue
+            news.append(NewLog(name, image.topics[name.topic].topic_id, self._config_of(name), volume))
+        return news
+
+    def _created(self, news: list[NewLog], future: asyncio.Future[list[Log | Exception]]) -> None:
+        self._creating = None
+        made = future.result()
+        if self._closed:
+            for each in made:
+                if isinstance(each, Log):
+                    each.close(clean=False)
+            return
+        self._take_created(news, made)
+        self._create_missing()
+
+    def _take_created(self, news: list[NewLog], made: list[Log | Exception]) -> None:
+        """Give each the role that the newest image has for it, which may have changed meanwhile."""
+        image = self._applied
+        moved: list[Partition] = []
+        for new, each in zip(news, made, strict=True):
+            try:
+                created = self.logs.take(new, each)
+            except KafkaStorageError as error:
+                self._not_created(new.name, error)
+                continue
+            partition = Partition(new.name, new.topic_id, log=created, host=self)
+            self._add(partition, new.volume)
+            state = image.partition(new.name.topic, new.name.partition)
+            if state is None or self.broker_id not in state.replicas:
+                self._remove(new.name)
+            elif self._holds(new.name, image.topics[new.name.topic].topic_id):
+                partition.configure(self._config_of(new.name))
+                self._reconcile(partition, state, moved)
         self._say(moved)
 
-    def _create(self, name: TopicPartition, topic_id: UUID) -> bool:
-        try:
-            created, volume = self.logs.create(name, topic_id, self._config_of(name))
-        except KafkaStorageError as error:
-            log.error("replica_not_created", topic=name.topic, partition=name.partition, reason=error.message)
-            if self.logs.online:
-                self._missing[name] = None
-                self._loop.call_later(CREATE_AGAIN_AFTER, self._create_missing)
-            return False
-        self._add(Partition(name, topic_id, log=created, host=self), volume)
-        return True
+    def _not_created(self, name: TopicPartition, error: KafkaStorageError) -> None:
+        log.error("replica_not_created", topic=name.topic, partition=name.partition, reason=error.message)
+        if self.logs.online:
+            self._missing[name] = None
+            self._loop.call_later(CREATE_AGAIN_AFTER, self._create_missing)
 
     def _remove(self, name: TopicPartition, *, set_aside: bool = False) -> None:
         partition = self.partitions.pop(name, None)
@@ -283,8 +328,8 @@ class Replicas:
         else:
             self.logs.remove(name, volume)
         self._removing.discard(name)
-        if name in self._missing and self._creating is None:
-            self._creating = self._loop.call_soon(self._create_missing)
+        if name in self._missing:
+            self._loop.call_soon(self._create_missing)
 
     def _remove_strays(self, image: MetadataImage) -> None:
         """We are unfenced in this image, so it is whole: what it does not place here is left over.
@@ -304,7 +349,7 @@ class Replicas:
             return
         leading = sum(each.is_leader for each in moved)
         log.info("roles_changed", leading=leading, following=len(moved) - leading)
-        for each in moved if len(moved) <= ROLES_SAID_ONE_BY_ONE else ():
+        for each in moved:
             event = "partition_became_leader" if each.is_leader else "partition_became_follower"
             self.happened(event, each, log_end_offset=each.log_end_offset)
 
@@ -385,14 +430,7 @@ class Replicas:
             self.on_log_damaged()
 
     def happened(self, event: str, partition: Partition, **facts: object) -> None:
-        say = getattr(log, EVENT_LEVELS.get(event, "info"))
-        say(
-            event,
-            topic=partition.topic,
-            partition=partition.index,
-            leader_epoch=partition.leader_epoch,
-            **facts,
-        )
+        self._timeline.happened(event, partition, facts)
 
     # -- disks --------------------------------------------------------------------------------------------------
 

@@ -73,18 +73,36 @@ class BrokerServer:
         self._idle: asyncio.Event = asyncio.Event()
         broker.producer_ids = ProducerIds(self._allocate_producer_ids)
 
-    async def start(self, listeners: Iterable[Listener] | None = None) -> tuple[Endpoint, ...]:
-        """Bind and accept; by default all listeners that are not the controller's. Raises ListenerUnavailable."""
+    async def start(
+        self, listeners: Iterable[Listener] | None = None, *, serve: bool = True
+    ) -> tuple[Endpoint, ...]:
+        """Bind and accept; by default all listeners that are not the controller's. Raises ListenerUnavailable.
+
+        Without `serve` clients are refused until `serve()`, as if nobody listened.
+        """
         if listeners is None:
             controllers = self.config.controller_listener_names
             listeners = [each for each in self.config.listeners if each.name not in controllers]
         try:
-            self.endpoints = tuple([await self._listen(listener) for listener in listeners])
+            self.endpoints = tuple([await self._bind(listener) for listener in listeners])
+            if serve:
+                await self.serve()
         except ListenerUnavailable:
             await self.stop(grace_s=0)
             raise
         self._schedule_sweep()
         return self.endpoints
+
+    async def serve(self) -> None:
+        """Accept clients on what was bound. Raises ListenerUnavailable."""
+        for server, endpoint in zip(self._servers, self.endpoints, strict=True):
+            name, host, port = endpoint.listener, endpoint.host, endpoint.port
+            try:
+                await server.start_serving()
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise ListenerUnavailable(f"cannot listen on {name}://{host}:{port}: {reason}") from error
+            log.info("listener_started", listener=name, host=host, port=port)
 
     async def stop(self, *, grace_s: float = 1.0) -> None:
         """Stop accepting, let open produce requests finish for `grace_s` at most, close everything."""
@@ -105,7 +123,7 @@ class BrokerServer:
             self._sweep_timer.cancel()
         self.deadlines.close()
 
-    async def _listen(self, listener: Listener) -> Endpoint:
+    async def _bind(self, listener: Listener) -> Endpoint:
         def accept() -> Connection:
             return Connection(self, listener.name)
 
@@ -115,13 +133,13 @@ class BrokerServer:
                 listener.host or (None if listener.port else ANY_IPV4),
                 listener.port,
                 backlog=self.config.socket_listen_backlog_size,
+                start_serving=False,
             )
         except OSError as error:
             reason = error.strerror or str(error)
             raise ListenerUnavailable(f"cannot listen on {listener}: {reason}") from error
         self._servers.append(server)
         port = _bound_port(server) or listener.port
-        log.info("listener_started", listener=listener.name, host=listener.host, port=port)
         return Endpoint(listener.name, listener.host, port, listener.security_protocol)
 
     # Called by connections.

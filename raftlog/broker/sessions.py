@@ -44,7 +44,9 @@ class Entry:
         "image",
         "index",
         "last_fetched_epoch",
+        "log_start_offset",
         "max_bytes",
+        "moved",
         "offset",
         "parked",
         "partition",
@@ -62,9 +64,11 @@ class Entry:
             self.current_leader_epoch,
             self.offset,
             self.last_fetched_epoch,
-            _,
+            self.log_start_offset,
             self.max_bytes,
         ) = wanted
+        self.moved = True
+        """The client gave a position that was not looked at yet."""
         self.partition: Partition | None = None
         self.image: MetadataImage | None = None
         self.parked = False
@@ -76,7 +80,15 @@ class Entry:
 
     def update(self, wanted: FetchPartition) -> None:
         """Take the client's new position."""
-        _, self.current_leader_epoch, self.offset, self.last_fetched_epoch, _, self.max_bytes = wanted
+        (
+            _,
+            self.current_leader_epoch,
+            self.offset,
+            self.last_fetched_epoch,
+            self.log_start_offset,
+            self.max_bytes,
+        ) = wanted
+        self.moved = True
 
     def differs(self, read: PartitionRead) -> bool:
         """Say whether a read without records is more than the client knows."""

@@ -29,11 +29,29 @@ Json = Annotated[bool, typer.Option("--json", "-J", help="print JSON")]
 LOCAL = "localhost:9092"
 
 
+def _print_version(wanted: bool = True) -> None:
+    if wanted:
+        from raftlog import __version__
+
+        typer.echo(f"raftlog {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def raftlog(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Do nothing but hold the options that come before a command."""
+
+
 @app.command(
     add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
 )
 def server(context: typer.Context) -> None:
-    """Run one node: raftlog server --config FILE [--override NAME=VALUE]."""
+    """Run one node; without a config file, alone on port 9092. See raftlog server --help."""
     from raftlog.cli.server import main
 
     main(context.args)
@@ -75,7 +93,7 @@ def bench(
         str, typer.Option(help="parts: start, throughput, latency, failover, partitions (default: all)")
     ] = "",
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5,
-    output: Annotated[str, typer.Option("-o", help="table or json")] = "table",
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table",
 ) -> None:
     """Measure a three-node cluster on this machine: start, throughput, latency, failover, many partitions."""
     from raftlog.cli.bench import BenchOptions, run
@@ -89,9 +107,7 @@ def bench(
 @app.command()
 def version() -> None:
     """Print the version."""
-    from raftlog import __version__
-
-    typer.echo(f"raftlog {__version__}")
+    _print_version()
 
 
 @app.command()
@@ -142,7 +158,7 @@ def topic_create(
 
     raise typer.Exit(
         body.create(
-            body.admin(bootstrap, setting),
+            body.Admin(bootstrap, setting),
             names,
             partitions,
             replicas=replication_factor,
@@ -156,7 +172,7 @@ def topic_list(*, bootstrap: Bootstrap = LOCAL, json: Json = False, setting: Cli
     """List topics with their partitions and replication factors."""
     from raftlog.cli import topic as body
 
-    raise typer.Exit(body.list_topics(body.admin(bootstrap, setting), json=json))
+    raise typer.Exit(body.list_topics(body.Admin(bootstrap, setting), json=json))
 
 
 @topic.command("describe")
@@ -170,7 +186,7 @@ def topic_describe(
     """Show a topic's partitions with leader, replicas and in-sync replicas."""
     from raftlog.cli import topic as body
 
-    raise typer.Exit(body.describe(body.admin(bootstrap, setting), name, json=json))
+    raise typer.Exit(body.describe(body.Admin(bootstrap, setting), name, json=json))
 
 
 @topic.command("delete")
@@ -178,7 +194,7 @@ def topic_delete(names: list[str], *, bootstrap: Bootstrap = LOCAL, setting: Cli
     """Delete topics."""
     from raftlog.cli import topic as body
 
-    raise typer.Exit(body.delete(body.admin(bootstrap, setting), names))
+    raise typer.Exit(body.delete(body.Admin(bootstrap, setting), names))
 
 
 @app.command()
@@ -187,20 +203,20 @@ def produce(
     topic: Topic,
     bootstrap: Bootstrap = LOCAL,
     key_delimiter: Annotated[
-        str | None, typer.Option("-K", help="what separates key and value in a line")
+        str | None, typer.Option("--key-delimiter", "-K", help="what separates key and value in a line")
     ] = None,
-    key: Annotated[str | None, typer.Option("-k", help="one key for all records")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="one key for all records")] = None,
     partition: Annotated[
-        int, typer.Option("-p", help="-1: by key as the Java client hashes, else evenly")
+        int, typer.Option("--partition", "-p", help="-1: by key as the Java client hashes, else evenly")
     ] = -1,
-    acks: Annotated[str, typer.Option(help="0, 1 or all")] = "all",
+    acks: Annotated[Acks, typer.Option(help="what producing waits for")] = Acks.ALL,
     setting: ClientSetting = [],  # noqa: B006
 ) -> None:
     """Send standard input, one record per line."""
     from raftlog.cli.clients import Production, produce_lines
 
     raise typer.Exit(
-        produce_lines(Production(topic, bootstrap, key_delimiter, key, partition, acks), setting)
+        produce_lines(Production(topic, bootstrap, key_delimiter, key, partition, acks.value), setting)
     )
 
 
@@ -210,11 +226,16 @@ def consume(
     topic: Topic,
     bootstrap: Bootstrap = LOCAL,
     offset: Annotated[
-        str, typer.Option("-o", help="beginning, end, an offset, or -N for the last N")
+        str,
+        typer.Option(
+            "--offset", "-o", help="beginning, end, an offset, or -N for the last N of each partition"
+        ),
     ] = "beginning",
-    partition: Annotated[int, typer.Option("-p", help="-1: all")] = -1,
-    count: Annotated[int, typer.Option("-c", help="stop after so many records; 0: never")] = 0,
-    exit_at_end: Annotated[bool, typer.Option("-e", help="stop at the end of the partitions")] = False,
+    partition: Annotated[int, typer.Option("--partition", "-p", help="-1: all")] = -1,
+    count: Annotated[int, typer.Option("--count", "-c", help="stop after so many records; 0: never")] = 0,
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit-at-end", "-e", help="stop at the end of the partitions")
+    ] = False,
     json: Json = False,
     setting: ClientSetting = [],  # noqa: B006
 ) -> None:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from raftlog.cli import exits
-from raftlog.cli.clients import confluent_kafka
+from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing import measure
 from raftlog.testing.cluster import Cluster, ClusterError
 from raftlog.testing.failover import (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from raftlog.cli import exits
+from raftlog.cli.librdkafka import confluent_kafka, exit_of, open_client
 
 POLL_S = 0.2
 FLUSH_S = 60.0
@@ -40,60 +41,62 @@ class Consumption:
     json: bool
 
 
-def client_settings(settings: Sequence[str]) -> dict[str, str]:
-    """Read NAME=VALUE settings of librdkafka; exits with 2 when one is not of that form."""
-    from raftlog.base.config import parse_override
-
-    try:
-        return dict(map(parse_override, settings))
-    except ValueError as error:
-        print(f"raftlog: {error}", file=sys.stderr)
-        sys.exit(exits.USAGE)
-
-
-def confluent_kafka() -> Any:
-    """Return the client library; exits with 1 and what to install when it is not there."""
-    try:
-        import confluent_kafka.admin
-    except ImportError:
-        print("raftlog: this needs a Kafka client: pip install 'raftlog[demo]'", file=sys.stderr)
-        sys.exit(exits.FAILED)
-    return confluent_kafka
-
-
 def produce_lines(production: Production, settings: Sequence[str]) -> int:
-    """Send standard input line by line; returns the exit code."""
-    client = confluent_kafka()
-    failures: list[str] = []
+    """Send standard input line by line; returns the exit code. Ctrl-C ends the input; what was read is still sent."""
+    failures: list[Any] = []
 
     def delivered(error: Any, _message: Any) -> None:
         if error is not None:
-            failures.append(str(error))
+            failures.append(error)
 
-    producer = client.Producer(
-        {
-            "bootstrap.servers": production.bootstrap,
-            "acks": production.acks,
-            "enable.idempotence": production.acks == "all",
-            "partitioner": "murmur2_random",
-            **client_settings(settings),
-        }
-    )
-    for line in sys.stdin.buffer:
-        key, value = _key_and_value(line.rstrip(b"\r\n"), production)
-        while True:
-            try:
-                producer.produce(production.topic, value, key, production.partition, on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(POLL_S)
-        producer.poll(0)
+    defaults = {
+        "acks": production.acks,
+        "enable.idempotence": production.acks == "all",
+        "partitioner": "murmur2_random",
+    }
+    producer, troubles = open_client("Producer", production.bootstrap, defaults=defaults, settings=settings)
+    try:
+        partitions = producer.list_topics(production.topic, timeout=METADATA_TIMEOUT_S).topics[
+            production.topic
+        ]
+    except confluent_kafka().KafkaException as error:
+        print(f"raftlog: {troubles.explain(error.args[0], producer)}", file=sys.stderr)
+        return exit_of(error.args[0])
+    if partitions.partitions and production.partition >= len(partitions.partitions):
+        return _no_such_partition(production.topic, production.partition, len(partitions.partitions))
+    code = 0
+    try:
+        for line in sys.stdin.buffer:
+            _send(producer, production, line.rstrip(b"\r\n"), delivered)
+    except KeyboardInterrupt:
+        code = exits.INTERRUPTED
     unsent = producer.flush(FLUSH_S)
     if failures or unsent:
-        reason = failures[0] if failures else "no answer"
-        print(f"raftlog: {len(failures) + unsent} records not acknowledged: {reason}", file=sys.stderr)
-        return exits.FAILED
-    return 0
+        reason = failures[0].str() if failures else "no answer"
+        lost = len(failures) + unsent
+        print(
+            f"raftlog: {lost} {'record' if lost == 1 else 'records'} not acknowledged: {reason}",
+            file=sys.stderr,
+        )
+        return exit_of(failures[0]) if failures else exits.UNREACHABLE
+    return code
+
+
+def _send(producer: Any, production: Production, line: bytes, delivered: Callable[[Any, Any], None]) -> None:
+    key, value = _key_and_value(line, production)
+    while True:
+        try:
+            producer.produce(production.topic, value, key, production.partition, on_delivery=delivered)
+            break
+        except BufferError:
+            producer.poll(POLL_S)
+    producer.poll(0)
+
+
+def _no_such_partition(topic: str, partition: int, partitions: int) -> int:
+    known = f"0 to {partitions - 1}" if partitions > 1 else "0 alone"
+    print(f"raftlog: topic {topic} has no partition {partition}, but {known}", file=sys.stderr)
+    return exits.NOT_FOUND
 
 
 def _key_and_value(line: bytes, production: Production) -> tuple[bytes | None, bytes]:
@@ -107,59 +110,60 @@ def _key_and_value(line: bytes, production: Production) -> tuple[bytes | None, b
 
 def consume_lines(consumption: Consumption, settings: Sequence[str]) -> int:
     """Print records to standard output; returns the exit code."""
-    client = confluent_kafka()
-    consumer = client.Consumer(
-        {
-            "bootstrap.servers": consumption.bootstrap,
-            "group.id": "raftlog-consume",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            **client_settings(settings),
-        }
-    )
+    library = confluent_kafka()
+    defaults = {
+        "group.id": "raftlog-consume",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",  # what was deleted meanwhile is left out, and nothing else
+    }
+    consumer, troubles = open_client("Consumer", consumption.bootstrap, defaults=defaults, settings=settings)
     try:
-        starts = _starts(client, consumer, consumption)
-        if starts is None:
-            print(f"raftlog: there is no topic {consumption.topic}", file=sys.stderr)
-            return exits.NOT_FOUND
-        consumer.assign(starts)
-        _print_records(client, consumer, consumption, open_partitions={each.partition for each in starts})
-    except client.KafkaException as error:
-        print(f"raftlog: {error}", file=sys.stderr)
-        return exits.UNREACHABLE
+        return _consume(library, consumer, consumption)
+    except library.KafkaException as error:
+        print(f"raftlog: {troubles.explain(error.args[0], consumer)}", file=sys.stderr)
+        return exit_of(error.args[0])
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     finally:
         consumer.close()
+
+
+def _consume(library: Any, consumer: Any, consumption: Consumption) -> int:
+    name = consumption.topic
+    topic = consumer.list_topics(name, timeout=METADATA_TIMEOUT_S).topics[name]
+    if topic.error is not None:
+        if topic.error.name() != "UNKNOWN_TOPIC_OR_PART":
+            raise library.KafkaException(topic.error)
+        print(f"raftlog: there is no topic {name}", file=sys.stderr)
+        return exits.NOT_FOUND
+    if consumption.partition >= len(topic.partitions):
+        return _no_such_partition(name, consumption.partition, len(topic.partitions))
+    partitions = sorted(topic.partitions) if consumption.partition < 0 else [consumption.partition]
+    consumer.assign(
+        [
+            library.TopicPartition(name, each, _offset(library, consumer, consumption, each))
+            for each in partitions
+        ]
+    )
+    _print_records(library, consumer, consumption, open_partitions=set(partitions))
     return 0
 
 
-def _starts(client: Any, consumer: Any, consumption: Consumption) -> list[Any] | None:
-    topic = consumer.list_topics(consumption.topic, timeout=METADATA_TIMEOUT_S).topics[consumption.topic]
-    if topic.error is not None:
-        return None
-    partitions = sorted(topic.partitions) if consumption.partition < 0 else [consumption.partition]
-    return [
-        client.TopicPartition(consumption.topic, each, _offset(client, consumer, consumption, each))
-        for each in partitions
-    ]
-
-
-def _offset(client: Any, consumer: Any, consumption: Consumption, partition: int) -> int:
-    named: Mapping[str, int] = {"beginning": client.OFFSET_BEGINNING, "end": client.OFFSET_END}
+def _offset(library: Any, consumer: Any, consumption: Consumption, partition: int) -> int:
+    """Return where to begin: never outside what the partition holds, where a consumer would be sent elsewhere."""
+    named: Mapping[str, int] = {"beginning": library.OFFSET_BEGINNING, "end": library.OFFSET_END}
     if consumption.offset in named:
         return named[consumption.offset]
     try:
         offset = int(consumption.offset)
     except ValueError:
-        print("raftlog: -o must be beginning, end or a whole number", file=sys.stderr)
+        print("raftlog: --offset must be beginning, end or a whole number", file=sys.stderr)
         sys.exit(exits.USAGE)
-    if offset >= 0:
-        return offset
     low, high = consumer.get_watermark_offsets(
-        client.TopicPartition(consumption.topic, partition), timeout=10
+        library.TopicPartition(consumption.topic, partition), timeout=METADATA_TIMEOUT_S
     )
-    return int(max(low, high + offset))
+    return int(max(low, min(high, offset if offset >= 0 else high + offset)))
 
 
 def _print_records(

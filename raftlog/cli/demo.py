@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from raftlog.cli import exits
-from raftlog.cli.clients import confluent_kafka
 from raftlog.cli.demo_faults import FaultScript, Outage
 from raftlog.cli.demo_screen import Screen
 from raftlog.cli.demo_stream import Stream
 from raftlog.cli.demo_text import Text, find_text
 from raftlog.cli.demo_verdict import Checker, Verdict, read_back
+from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import Cluster, ClusterError
 
 TOPIC = "demo"
@@ -133,7 +133,7 @@ def _require_clients() -> None:
         import kafka  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            f"the demo needs two Kafka clients ({error}): pip install 'raftlog[demo]'"
+            f"the demo needs two Kafka clients ({error}): pip install confluent-kafka kafka-python"
         ) from None
     assert confluent_kafka.version()
 

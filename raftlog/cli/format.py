@@ -19,12 +19,13 @@ from raftlog.storage.log_directory import META_PROPERTIES, LogDirectory
 
 
 def format_folders(config_path: Path, cluster_id: str | None) -> int:
-    """Format each folder of log.dirs that is not yet; returns the exit code."""
+    """Format each folder of log.dirs (a controller's: metadata.log.dir) that is not yet; returns the exit code."""
     config = read_config(config_path, [])
     asked = cluster_id or config.cluster_id
     chosen = asked or _random_cluster_id()
     disk = RealDisk()
-    for folder in config.log_dirs:
+    folders = config.log_dirs if "broker" in config.roles else (config.metadata_log_dir,)
+    for folder in folders:
         path = f"{folder}/{META_PROPERTIES}"
         if disk.exists(path):
             found = parse_properties(disk.read_file(path).decode()).get("cluster.id")

@@ -20,7 +20,8 @@ from raftlog.base.log import configure_log, get_logger
 from raftlog.cli import exits
 
 DESCRIPTION = (
-    "Run one node. Settings: default < file < RAFTLOG_* environment < --override; see raftlog config."
+    "Run one node. Settings: default < file < RAFTLOG_* environment < --override; see raftlog config. "
+    "Without any, a node is alone: clients on port 9092, its controller on 9093, data in ./raftlog-data."
 )
 
 

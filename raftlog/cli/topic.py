@@ -8,28 +8,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from raftlog.cli import exits
-from raftlog.cli.clients import client_settings, confluent_kafka
+from raftlog.cli.librdkafka import client_settings, confluent_kafka, exit_of, open_client
 
 TIMEOUT_S = 10.0
 
-_EXIT_OF = {
-    "UNKNOWN_TOPIC_OR_PART": exits.NOT_FOUND,
-    "_UNKNOWN_TOPIC": exits.NOT_FOUND,
-    "TOPIC_ALREADY_EXISTS": exits.EXISTS,
-    "_TRANSPORT": exits.UNREACHABLE,
-    "_ALL_BROKERS_DOWN": exits.UNREACHABLE,
-    "_TIMED_OUT": exits.UNREACHABLE,
-    "REQUEST_TIMED_OUT": exits.UNREACHABLE,
-}
 
+class Admin:
+    """An admin client, and how its failures are told."""
 
-def admin(bootstrap: str, settings: Sequence[str]) -> Any:
-    """Return an admin client."""
-    return confluent_kafka().admin.AdminClient({"bootstrap.servers": bootstrap, **client_settings(settings)})
+    def __init__(self, bootstrap: str, settings: Sequence[str]) -> None:
+        self.client, self._troubles = open_client("AdminClient", bootstrap, defaults={}, settings=settings)
+
+    def report(self, error: Any, *, about: str = "") -> int:
+        """Print why a call failed; returns the exit code."""
+        kafka_error = error.args[0]
+        print(f"raftlog: {about}{self._troubles.explain(kafka_error, self.client)}", file=sys.stderr)
+        return exit_of(kafka_error)
 
 
 def create(
-    client: Any, names: Sequence[str], partitions: int, *, replicas: int, configs: Sequence[str]
+    admin: Admin, names: Sequence[str], partitions: int, *, replicas: int, configs: Sequence[str]
 ) -> int:
     """Create topics; returns the exit code."""
     new_topic = confluent_kafka().admin.NewTopic
@@ -39,40 +37,40 @@ def create(
         for name in names
     ]
     return _report(
+        admin,
         "created",
-        lambda: client.create_topics(topics, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S),
+        lambda: admin.client.create_topics(topics, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S),
     )
 
 
-def delete(client: Any, names: Sequence[str]) -> int:
+def delete(admin: Admin, names: Sequence[str]) -> int:
     """Delete topics; returns the exit code."""
     return _report(
+        admin,
         "deleted",
-        lambda: client.delete_topics(list(names), operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S),
+        lambda: admin.client.delete_topics(
+            list(names), operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S
+        ),
     )
 
 
-def _report(done: str, call: Callable[[], Mapping[str, Any]]) -> int:
+def _report(admin: Admin, done: str, call: Callable[[], Mapping[str, Any]]) -> int:
     """Print what became of each topic; returns the first failure's exit code."""
     code = 0
     for name, future in call().items():
         try:
             future.result(TIMEOUT_S + 5)
         except confluent_kafka().KafkaException as error:
-            print(f"raftlog: {name}: {error.args[0].str()}", file=sys.stderr)
-            code = code or _exit_of(error)
+            failure = admin.report(error, about=f"{name}: ")
+            code = code or failure
         else:
             print(f"{name} {done}")
     return code
 
 
-def _exit_of(error: Any) -> int:
-    return _EXIT_OF.get(error.args[0].name(), exits.FAILED)
-
-
-def list_topics(client: Any, *, json: bool) -> int:
+def list_topics(admin: Admin, *, json: bool) -> int:
     """Print all topics; returns the exit code."""
-    topics = _metadata(client)
+    topics = _metadata(admin)
     if isinstance(topics, int):
         return topics
     rows = [
@@ -87,9 +85,9 @@ def list_topics(client: Any, *, json: bool) -> int:
     return 0
 
 
-def describe(client: Any, name: str, *, json: bool) -> int:
+def describe(admin: Admin, name: str, *, json: bool) -> int:
     """Print a topic's partitions; returns the exit code."""
-    topics = _metadata(client)
+    topics = _metadata(admin)
     if isinstance(topics, int):
         return topics
     if name not in topics:
@@ -103,13 +101,12 @@ def describe(client: Any, name: str, *, json: bool) -> int:
     return 0
 
 
-def _metadata(client: Any) -> dict[str, Any] | int:
+def _metadata(admin: Admin) -> dict[str, Any] | int:
     """Return all topics by name, or the exit code when no broker answered."""
     try:
-        topics: dict[str, Any] = client.list_topics(timeout=TIMEOUT_S).topics
+        topics: dict[str, Any] = admin.client.list_topics(timeout=TIMEOUT_S).topics
     except confluent_kafka().KafkaException as error:
-        print(f"raftlog: {error.args[0].str()}", file=sys.stderr)
-        return _exit_of(error)
+        return admin.report(error)
     return topics
 
 

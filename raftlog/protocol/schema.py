@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import sys
+import threading
 import types
 from enum import Enum
 from functools import cache
@@ -74,6 +75,11 @@ class Schema(NamedTuple):
     tagged: tuple[Field, ...]
 
 
+_importing = threading.Lock()
+"""kio's packages import their modules, and we its modules, so two threads could wait for each other: CPython notices,
+and refuses one of the imports."""
+
+
 @cache
 def message_type(api_key: int, version: int, direction: Direction) -> KioType:
     """Return kio's class of a whole message. Raises KeyError for an API or version without schema."""
@@ -85,10 +91,11 @@ def message_type(api_key: int, version: int, direction: Direction) -> KioType:
 
 
 def module_of(api_key: int, version: int, direction: Direction) -> types.ModuleType:
-    """Import kio's module of one message."""
-    if "kio" not in sys.modules:
-        _import_kio_alone()
-    return import_module(f"kio.schema.{APIS[api_key].name}.v{version}.{direction}")
+    """Import kio's module of one message; any thread may."""
+    with _importing:
+        if "kio" not in sys.modules:
+            _import_kio_alone()
+        return import_module(f"kio.schema.{APIS[api_key].name}.v{version}.{direction}")
 
 
 def _import_kio_alone() -> None:

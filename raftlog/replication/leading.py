@@ -311,6 +311,21 @@ class Leading(Role):
             self.host.happened("records_deleted", self.partition, log_start_offset=target)
         return self.log.log_start_offset
 
+    def note_log_start(self, replica: ReplicaId, log_start_offset: int) -> None:
+        progress = self.progress.get(replica.broker_id)
+        if progress is not None:
+            progress.log_start_offset = log_start_offset
+
+    def low_watermark(self) -> int:
+        """The least log start of all replicas in service: what lies before it is deleted everywhere (KIP-107)."""
+        brokers = self.host.brokers()
+        starts = [
+            progress.log_start_offset
+            for progress in self.progress.values()
+            if (broker := brokers.get(progress.broker_id)) is not None and not broker.fenced
+        ]
+        return min([self.log.log_start_offset, *starts])
+
     # -- followers and the ISR ----------------------------------------------------------------------------------
 
     def _progress_of(self, replica: ReplicaId) -> Progress:

@@ -314,11 +314,19 @@ class Partition:
         return self.role.epoch_end(leader_epoch)
 
     def delete_records(self, offset: int) -> int:
-        """Leader: drop what lies before `offset` (-1: all that is committed); returns the log start (low watermark)."""
+        """Leader: drop what lies before `offset` (-1: all that is committed); returns the new log start."""
         try:
             return self.role.delete_records(offset)
         except OSError as error:
             raise self.storage_failed(error) from error
+
+    def note_log_start(self, replica: ReplicaId, log_start_offset: int) -> None:
+        """Leader: a follower's fetch says that its log begins here."""
+        self.role.note_log_start(replica, log_start_offset)
+
+    def low_watermark(self) -> int:
+        """Leader: before which offset no replica in service has records any more. NotLeaderOrFollower."""
+        return self.role.low_watermark()
 
     def _check_leader_epoch(self, current_leader_epoch: int) -> None:
         """KIP-320: the asker's epoch must be this replica's; -1 does not ask."""

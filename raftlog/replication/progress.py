@@ -22,6 +22,7 @@ class Progress:
         "fetched_at",
         "keeps_up",
         "leader_end_offset",
+        "log_start_offset",
     )
 
     def __init__(self, broker_id: int, caught_up_at: float) -> None:
@@ -33,6 +34,7 @@ class Progress:
         self.keeps_up = False
         """Whether its newest fetch found it caught up."""
         self.leader_end_offset = NO_OFFSET
+        self.log_start_offset = NO_OFFSET
 
     def note_fetch(self, fetch_offset: int, broker_epoch: int, *, leader_end_offset: int, now: float) -> None:
         if broker_epoch != self.broker_epoch:

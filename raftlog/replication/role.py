@@ -68,6 +68,12 @@ class Role:
     def delete_records(self, offset: int) -> int:
         raise self.error()
 
+    def note_log_start(self, replica: ReplicaId, log_start_offset: int) -> None:
+        """A follower's log begins here now; only a leader keeps that in mind."""
+
+    def low_watermark(self) -> int:
+        raise self.error()
+
     def note_flushed(self, end_offset: int) -> None:
         """A sync ended: nothing depends on it but a leader's high watermark."""
 

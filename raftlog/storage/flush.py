@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from raftlog.base.disk import Disk, File
 from raftlog.storage.segment import Segment
@@ -11,7 +11,7 @@ from raftlog.storage.segment import Segment
 class FlushTicket:
     """Files and folders to sync before everything below `end_offset` counts as flushed.
 
-    `run` touches nothing of the log, so any thread may call it; files go before the folders that name them. If it
+    Syncing touches nothing of the log, so any thread may do it; files go before the folders that name them. If it
     raises, the log directory goes offline: a failed sync is never repeated.
     """
 
@@ -27,12 +27,18 @@ class FlushTicket:
 
     def run(self) -> None:
         """Sync all of it. OSError propagates."""
+        run_all((self,))
+
+    def sync_files(self) -> None:
+        """Sync the files. OSError propagates."""
         for file in self.files:
             file.sync()
         for path in self.paths:
             self._sync_path(path)
-        for directory in self.directories:
-            self._disk.sync_dir(directory)
+
+    def sync_directory(self, path: str) -> None:
+        """Sync one folder. OSError propagates."""
+        self._disk.sync_dir(path)
 
     def _sync_path(self, path: str) -> None:
         try:
@@ -43,6 +49,17 @@ class FlushTicket:
             file.sync()
         finally:
             file.close()
+
+
+def run_all(tickets: Iterable[FlushTicket]) -> None:
+    """Sync the tickets of several logs, and a folder that they share once. OSError propagates."""
+    directories: dict[str, FlushTicket] = {}
+    for ticket in tickets:
+        ticket.sync_files()
+        for directory in ticket.directories:
+            directories[directory] = ticket
+    for directory, ticket in directories.items():
+        ticket.sync_directory(directory)
 
 
 class Unflushed:

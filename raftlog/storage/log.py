@@ -422,6 +422,9 @@ class Log:
         self._epochs.truncate(end_offset)
         snapshots.remove_after(self._disk, self.directory, end_offset)
         self._aborted.truncate(end_offset)
+        if end_offset > self._segments[0].base_offset and self._producers.roll_back(end_offset):
+            self._snapshot_offset = -1 if self._snapshot_offset > end_offset else self._snapshot_offset
+            return
         self._producers, self._snapshot_offset = snapshots.load(
             self._disk, self.directory, self._segments, aborted=self._aborted
         )

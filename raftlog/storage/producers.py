@@ -183,6 +183,26 @@ class ProducerState:
             producer.batches.clear()
             producer.batches.extend(batches)
 
+    def roll_back(self, end_offset: int) -> bool:
+        """Forget the batches at or after `end_offset`. False, with nothing changed, if only the log can tell the rest:
+        what a producer was before all the batches that are remembered of it, or a transaction.
+        """
+        cut = []
+        for producer in self._producers.values():
+            batches = producer.batches
+            if batches and batches[-1].last_offset < end_offset:
+                continue
+            if not batches or batches[0].last_offset >= end_offset:
+                return False
+            cut.append(producer)
+        if self._open or self._ended:
+            return False
+        for producer in cut:
+            while producer.batches[-1].last_offset >= end_offset:
+                producer.batches.pop()
+            producer.last_timestamp = producer.batches[-1].timestamp
+        return True
+
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest transaction that is open, or ended by a marker not yet known to be committed."""

@@ -56,7 +56,9 @@ log.dirs=/data/kraft-broker-logs
 """
 
 
-@pytest.mark.parametrize(("text", "roles"), [(SERVER, {"broker", "controller"}), (CONTROLLER, {"controller"})])
+@pytest.mark.parametrize(
+    ("text", "roles"), [(SERVER, {"broker", "controller"}), (CONTROLLER, {"controller"})]
+)
 def test_the_shipped_samples_of_a_single_node_are_taken_unchanged(text: str, roles: set[str]) -> None:
     """controller.quorum.bootstrap.servers names this very node, so it is a quorum of one (KIP-853's new default)."""
     config = load_config(parse_file(text, name="server.properties"))

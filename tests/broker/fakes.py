@@ -96,6 +96,8 @@ class FakePartition:
         self.leader_epoch = 0
         self.error: KafkaError | None = None
         self.bug: Exception | None = None
+        self.follower_starts = [2**62]
+        self.noted_starts: list[int] = []
         self.diverging: EpochEnd | None = None
         self.log = FakeLog(self)
         self.config = TopicConfig()
@@ -195,6 +197,12 @@ class FakePartition:
 
     def epoch_end(self, leader_epoch: int, *, current_leader_epoch: int = -1) -> EpochEnd:
         return EpochEnd(leader_epoch, self.log_end_offset)
+
+    def note_log_start(self, replica: Any, log_start_offset: int) -> None:
+        self.noted_starts.append(log_start_offset)
+
+    def low_watermark(self) -> int:
+        return min(self.log_start_offset, *self.follower_starts)
 
     def delete_records(self, offset: int) -> int:
         if offset > self.high_watermark:

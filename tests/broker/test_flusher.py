@@ -20,9 +20,12 @@ class FakeTicket:
         self.directories = log.new_directories
         self.end_offset = log.log_end_offset
 
-    def run(self) -> None:
+    def sync_files(self) -> None:
         self.log.ran_in.append(threading.current_thread())
         self.log.sync()
+
+    def sync_directory(self, path: str) -> None:
+        self.log.synced_directories.append(path)
 
 
 class FakeLog:
@@ -33,6 +36,7 @@ class FakeLog:
         self.flushed_end_offset = 0
         self.new_directories: tuple[str, ...] = ()
         self.ran_in: list[threading.Thread] = []
+        self.synced_directories: list[str] = []
         self.sync: Callable[[], None] = lambda: None
 
     def begin_flush(self) -> FakeTicket | None:
@@ -202,7 +206,8 @@ async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
 
 
 @pytest.mark.parametrize("off_loop_until", [0.0, float("inf")], ids=["on the loop", "in threads"])
-async def test_a_failed_sync_is_never_repeated(off_loop_until: float) -> None:
+@pytest.mark.parametrize("error", [OSError(5, "EIO"), AssertionError("our own fault")], ids=["disk", "bug"])
+async def test_a_failed_sync_is_never_repeated(error: Exception, off_loop_until: float) -> None:
     """H17: the kernel may have dropped the pages; the directory goes offline and nobody is left waiting."""
     flusher, partition = new_flusher(), FakePartition()
     flusher._off_loop_until = off_loop_until
@@ -210,11 +215,12 @@ async def test_a_failed_sync_is_never_repeated(off_loop_until: float) -> None:
     flusher.failed = failures.append
 
     def fail() -> None:
-        raise OSError(5, "EIO")
+        raise error
 
     partition.log.sync = fail
     dirty(flusher, partition)
-    await flusher.flushed()
+    async with asyncio.timeout(5):
+        await flusher.flushed()
     assert len(failures) == 1
     partition.log.sync = lambda: None
     dirty(flusher, partition)
@@ -242,3 +248,17 @@ async def test_a_removed_partition_is_let_go_only_between_rounds() -> None:
     assert gone == ["gone"]
     flusher.release(partition, lambda: gone.append("again"))
     assert gone == ["gone", "again"]
+
+
+async def test_a_folder_that_new_partitions_share_is_synced_once_a_round() -> None:
+    """After the files of all: thousands of new partitions lie in one log directory."""
+    flusher, partitions = new_flusher(), [FakePartition() for _ in range(40)]
+    order: list[str] = []
+    for number, partition in enumerate(partitions):
+        partition.log.sync = lambda: order.append("file")
+        partition.log.new_directories = (f"/data/t-{number}", "/data")
+        partition.log.synced_directories = order
+        dirty(flusher, partition)
+    await flusher.flushed()
+    assert order.count("/data") <= 4, "one in each thread"
+    assert {*order} == {"file", "/data", *(f"/data/t-{number}" for number in range(40))}

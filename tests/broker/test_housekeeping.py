@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pytest
+
 from raftlog.base.types import TopicPartition
 from raftlog.storage.log_directory import decode_offsets
 from tests.broker.world import World, play, until
@@ -74,5 +78,43 @@ def test_expired_records_go_and_their_files_later() -> None:
         assert any(name.endswith(".deleted") for name in world[1].host.disk.listdir(folder))
         await world.pass_time(100)
         assert not any(name.endswith(".deleted") for name in world[1].host.disk.listdir(folder))
+
+    play(story, size=1)
+
+
+def test_an_idle_broker_writes_no_checkpoint() -> None:
+    """Thousands of logs in which nothing happened cost no sync, however long that lasts."""
+
+    async def story(world: World) -> None:
+        world.create(partitions=3)
+        await world.pass_time(0.1)
+        for value in "ab":
+            await world[1].host.start(world[1].produce(value))
+        world[1].partition().delete_records(1)
+        await world.pass_time(130)
+        syncs = world[1].host.disk.syncs
+        await world.pass_time(600)
+        assert world[1].host.disk.syncs == syncs
+
+    play(story, size=1)
+
+
+def test_a_chore_leaves_the_loop_half_of_the_time() -> None:
+    """A checkpoint may wait for the disk, once for each log."""
+
+    async def story(world: World) -> None:
+        world.create(partitions=10)
+        await world.pass_time(0.1)
+        broker, clock, visited = world[1], [0.0], []
+        broker.replicas.stopwatch = lambda: clock[0]
+
+        def slow(partition: object) -> bool:
+            clock[0] += 0.5
+            visited.append(world.loop.time())
+            return True
+
+        (volume,) = broker.replicas.logs.online
+        await broker.housekeeping._visit(volume, slow)
+        assert [later - before for before, later in pairwise(visited)] == pytest.approx([0.5] * 9, rel=0.01)
 
     play(story, size=1)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
+import msgspec
 from structlog.testing import capture_logs
 
 from raftlog.base.errors import (
@@ -36,14 +37,17 @@ class Desk:
     def __init__(self) -> None:
         self.asked: list[Request] = []
         self.epochs = 0
+        self.image = msgspec.structs.replace(EMPTY_IMAGE, offset=100)
+        self.doors_opened_after: list[int] = []
         self.register: Callable[[], Reply] = self.next_epoch
         self.beat: Callable[[Heartbeat], Reply] = lambda _: HeartbeatReply(True, False, False)
         self.lifecycle = Lifecycle(
             registration=lambda: RegisterBroker(1, UUID(int=1), "", ()),
             submit=self._submit,
-            image=lambda: EMPTY_IMAGE,
+            image=lambda: self.image,
             timing=Timing(heartbeat_s=0.5, shutdown_s=5.0),
         )
+        self.lifecycle.open_doors = self._open_doors
 
     def next_epoch(self) -> Reply:
         self.epochs += 1
@@ -52,6 +56,9 @@ class Desk:
     async def _submit(self, request: Request, *, timeout: float | None = None) -> Reply:
         self.asked.append(request)
         return self.beat(request) if isinstance(request, Heartbeat) else self.register()
+
+    async def _open_doors(self) -> None:
+        self.doors_opened_after.append(len(self.asked))
 
     def beats(self) -> list[Heartbeat]:
         return [each for each in self.asked if isinstance(each, Heartbeat)]
@@ -83,6 +90,23 @@ def test_heartbeats_carry_the_epoch_of_this_registration() -> None:
         await asyncio.sleep(5)
         assert {each.broker_epoch for each in desk.beats()} == {1}
         assert 9 <= len(desk.beats()) <= 11
+
+    play(story)
+
+
+def test_the_doors_open_once_the_image_holds_the_registration_and_before_the_first_heartbeat() -> None:
+    """A client that came earlier would be told of the past: of topics that are gone, or not yet of new ones."""
+
+    async def story(desk: Desk, _task: asyncio.Task[None]) -> None:
+        desk.image = msgspec.structs.replace(EMPTY_IMAGE, offset=1)  # all but the registration itself
+        await asyncio.sleep(5)
+        assert len(desk.asked) == 1 and not desk.doors_opened_after
+        desk.image = msgspec.structs.replace(EMPTY_IMAGE, offset=2)
+        desk.lifecycle.on_metadata()
+        await asyncio.wait_for(desk.lifecycle.unfenced.wait(), 0.1)
+        assert desk.doors_opened_after == [1]
+        await asyncio.sleep(5)
+        assert desk.doors_opened_after == [1]
 
     play(story)
 

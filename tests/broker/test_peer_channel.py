@@ -98,3 +98,14 @@ async def test_a_question_is_answered_or_fails_with_the_connection() -> None:
     channel.connection_lost(None)
     with pytest.raises(ConnectionResetError):
         await asking
+
+
+async def test_a_connection_that_ends_right_after_an_answer_is_noticed() -> None:
+    """Between the answer and who asked for it: `on_lost` would go to nobody, and the follower wait for 30 seconds."""
+    channel, _, _ = connected()
+    asked = asyncio.create_task(channel.ask(framed(b"hello")))
+    await asyncio.sleep(0)
+    receive(channel, framed(b"welcome"))
+    channel.connection_lost(None)
+    with pytest.raises(ConnectionResetError):
+        await asked

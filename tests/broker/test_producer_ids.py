@@ -37,6 +37,23 @@ async def test_ids_are_unique_over_blocks() -> None:
     assert controller.asked <= 4
 
 
+async def test_a_prepared_broker_starts_producers_without_a_controller() -> None:
+    """Without a majority producers go on starting while ids are left; no controller at first is no harm."""
+    controller = Controller()
+    subject = ProducerIds(controller.allocate)
+    controller.error = NotController()
+    await subject.prepare()
+    controller.error = None
+    await subject.prepare()
+    await subject.prepare()
+    assert controller.asked == 2
+    controller.error = NotController()
+    given = [await subject.next() for _ in range(1000)]
+    assert len(set(given)) == 1000
+    with pytest.raises(CoordinatorLoadInProgress):
+        await subject.next()
+
+
 async def test_those_who_come_at_once_share_a_block() -> None:
     """One question to the controller, however many producers start."""
     controller = Controller()

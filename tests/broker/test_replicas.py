@@ -283,6 +283,57 @@ def test_a_broker_that_stops_takes_no_new_replicas() -> None:
     play(story, size=1)
 
 
+def test_many_replicas_are_made_while_the_broker_goes_on() -> None:
+    """2,000 partitions: folders wait for the file system's journal, so they are made away from the loop."""
+
+    async def story(world: World) -> None:
+        world.create("t", partitions=100)
+        await until(lambda: world[1].replicas.partitions)
+        assert len(world[1].replicas.partitions) < 100
+        await until(lambda: all(len(world[each].replicas.partitions) == 100 for each in (1, 2, 3)))
+        assert await world[1].host.start(world[1].produce("a", index=99)) == "committed"
+        assert [world[each].values("t", 99) for each in (1, 2, 3)] == [["a"]] * 3
+
+    play(story)
+
+
+def test_what_is_deleted_or_made_anew_while_its_replicas_are_made_leaves_nothing() -> None:
+    """The newest image counts, not the one that had them made."""
+
+    async def story(world: World) -> None:
+        for name in ("gone", "again"):
+            world.create(name, partitions=40)
+        await until(lambda: world[1].replicas._creating)
+        world.delete("gone")
+        world.delete("again")
+        world.create("again", partitions=1)
+        await until(lambda: not world[1].replicas._creating and world[1].replicas.partitions)
+        await world.pass_time(0.1)
+        assert [*world[1].replicas.partitions] == [("again", 0)]
+        assert world[1].partition("again").topic_id == world.image.topics["again"].topic_id
+        folders = world[1].host.disk.listdir("/data")
+        assert [name for name in folders if name.startswith(("gone", "again"))] == ["again-0"]
+
+    for seed in range(5):
+        play(story, seed=seed, size=1)
+
+
+def test_a_broker_that_stops_while_replicas_are_made_waits_for_them() -> None:
+    """Nothing writes to a log directory that is marked clean."""
+
+    async def story(world: World) -> None:
+        world.create("t", partitions=40)
+        await until(lambda: world[1].replicas._creating)
+        await world[1].host.start(world[1].stop())
+        assert world[1].replicas._creating is None
+        assert world[1].host.disk.exists("/data/.kafka_cleanshutdown")
+        world[1].host.crash()
+        await world.start(1)
+        await until(lambda: len(world[1].replicas.partitions) == 40)
+
+    play(story, size=1)
+
+
 def test_a_clean_stop_leaves_a_marked_directory_and_high_watermarks() -> None:
     """The next start trusts the files, and begins with the high watermark that it had."""
 
@@ -327,3 +378,21 @@ def test_same_seed_same_run() -> None:
         await world.pass_time(1)
 
     assert play(story, seed=4).digest == play(story, seed=4).digest
+
+
+def test_a_deletion_reaches_every_replica_and_its_leader_hears_of_it() -> None:
+    """KIP-107: the low watermark is the least log start of all replicas in service; a fetch tells it."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        leader = world[1].partition()
+        await world[1].host.start(world[1].produce("a"))
+        await world[1].host.start(world[1].produce("b"))
+        await until(lambda: leader.high_watermark == 2 and leader.low_watermark() == 0)
+        leader.delete_records(1)
+        assert leader.low_watermark() == 0
+        await until(lambda: leader.low_watermark() == 1)
+        assert [world[each].partition().log_start_offset for each in (1, 2, 3)] == [1, 1, 1]
+
+    play(story)

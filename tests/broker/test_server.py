@@ -180,6 +180,24 @@ async def test_every_interface_with_any_port_has_one_port() -> None:
     await world.server.stop(grace_s=0)
 
 
+def test_a_bound_listener_refuses_until_it_serves(run: Any) -> None:
+    """Its port is known and taken, but clients go to another node rather than wait."""
+
+    async def main() -> None:
+        world = World()
+        (endpoint,) = await world.server.start([LOCAL], serve=False)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", endpoint.port)
+        await world.server.serve()
+        client = Client(*await asyncio.open_connection("127.0.0.1", endpoint.port))
+        client.writer.write(api_versions(1))
+        assert await client.answer()
+        client.writer.close()
+        await world.server.stop(grace_s=0)
+
+    run(main())
+
+
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])
 async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
     """max.connections and max.connections.per.ip; who is connected stays."""

@@ -101,23 +101,54 @@ def test_format_names_the_cluster_once_and_refuses_another(tmp_path):
     assert (tmp_path / "a" / "meta.properties").read_text() == first
 
 
-@pytest.mark.parametrize("command", [["topic", "list"], ["topic", "create", "t"], ["consume", "-t", "t"]])
-def test_no_broker_is_a_clear_error_with_its_own_exit_code(command):
-    """6: timeout or unreachable."""
-    quick = ["-X", "socket.connection.setup.timeout.ms=1000", "-X", "log_level=0"]
+def test_format_marks_the_folder_that_a_controller_reads(tmp_path):
+    """It has no partitions, so its name of the cluster stands in metadata.log.dir."""
+    config = tmp_path / "controller.properties"
+    config.write_text(
+        "process.roles=controller\nnode.id=1\nlisteners=CONTROLLER://:9093\n"
+        f"log.dirs={tmp_path}/a\nmetadata.log.dir={tmp_path}/m\n"
+    )
+    run("format", "--config", str(config), "--cluster-id", "one")
+    assert "cluster.id=one" in (tmp_path / "m" / "meta.properties").read_text()
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_version_is_an_option_as_well_as_a_command():
+    """Which of the two one tries first differs from person to person."""
+    assert run("--version") == run("version")
+
+
+def test_a_setting_that_librdkafka_does_not_know_is_an_error_in_words():
+    """-X takes what people remember of librdkafka's names."""
+    result = subprocess.run(
+        [sys.executable, "-m", "raftlog", "topic", "list", "-X", "foo=bar"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 2
+    assert result.stderr == 'raftlog: No such configuration property: "foo"\n'
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["topic", "list"], ["topic", "create", "t"], ["consume", "-t", "t"], ["produce", "-t", "t"]],
+)
+def test_no_broker_is_one_clear_line_with_its_own_exit_code(command):
+    """6: timeout or unreachable; and why, but not once for each of librdkafka's attempts."""
     code = f"""
 import sys
-sys.argv = ["raftlog", *{command!r}, "-b", "127.0.0.1:1", *{quick!r}]
+sys.argv = ["raftlog", *{command!r}, "-b", "127.0.0.1:1"]
 import raftlog.cli.clients as clients
-clients.METADATA_TIMEOUT_S = 0.3
+clients.METADATA_TIMEOUT_S = 1.0
 import raftlog.cli.topic as topic
-topic.TIMEOUT_S = 0.3
+topic.TIMEOUT_S = 1.0
 from raftlog.cli import main
 main()
 """
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, input="x\n"
     )
     assert result.returncode == 6, result.stderr
-    assert result.stderr.startswith("raftlog: ")
-    assert "Traceback" not in result.stderr
+    assert result.stderr.startswith("raftlog: ") and result.stderr.count("\n") == 1
+    assert "no broker answers at 127.0.0.1:1 (" in result.stderr and "refused" in result.stderr

@@ -122,6 +122,6 @@ def mend(cluster: Cluster, *topics: str) -> None:
     for topic in topics:
         cluster.wait_until(lambda topic=topic: view(cluster, topic) is not None, f"{topic} is known")  # type: ignore[misc]
         partitions = view_topic(cluster.nodes[1].address, topic)
-        assert partitions is not None
+        assert partitions is not None, f"node 1 does not know {topic}"
         for index, partition in enumerate(partitions):
             wait_isr(cluster, topic, partition.replicas, index)

@@ -202,6 +202,13 @@ class Confluent(Stock):
                 found.append(self._take(consumer, count))
         return found
 
+    @contextmanager
+    def reading(self, topic: str, partition: int) -> Iterator[Callable[[int], list[Record]]]:
+        """Read a partition from its start with one consumer: each call of what this gives takes so many records on."""
+        with closing(self._consumer()) as consumer, refusals():
+            consumer.assign([TopicPartition(topic, partition, 0)])
+            yield partial(self._take, consumer)
+
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         with closing(self._consumer()) as consumer, refusals():
             (found,) = consumer.offsets_for_times(

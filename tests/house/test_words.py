@@ -12,7 +12,11 @@ from tests.house.source import PACKAGE, ROOT, TESTS, functions_of, judge, module
 
 POINTLESS_NAMES = re.compile(r"(Manager|Helper|Utils?|Handler|Service|Impl|Support)$")
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(work|root|farm|home/\w+|Users/\w+|tmp/\w+)/")
-STANDS_ON_INSIDES = ("raftlog/quorum/core.py", "raftlog/proof/simulator/hosts.py", "raftlog/proof/simulator/loop.py")
+STANDS_ON_INSIDES = (
+    "raftlog/quorum/core.py",
+    "raftlog/proof/simulator/hosts.py",
+    "raftlog/proof/simulator/loop.py",
+)
 PUBLIC_ALL_THE_SAME = frozenset({"_asdict", "_exit", "_replace", "_PARTITION_EOF"})
 """Of named tuples, os and librdkafka: documented, in spite of the underscore."""
 SHORT_LINES = 5

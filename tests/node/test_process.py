@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -168,3 +169,11 @@ async def test_a_folder_of_another_node_or_process_is_refused(
     (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\n")
     with pytest.raises(NodeFailed, match=r"node\.id=1, but this node has node\.id=2"):
         await process.run(load_config(settings | {"node.id": "2"}))
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"), [(1 << 20, 4096), (4096, 2048), (256, 128), (20, 16), (resource.RLIM_INFINITY, 4096)]
+)
+def test_logs_leave_half_of_the_descriptors_to_connections(limit: int, kept: int) -> None:
+    """Otherwise thousands of partitions would use them up, and an append that finds none is refused."""
+    assert process.open_files_of_logs(limit) == kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -36,6 +37,29 @@ from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.storage.log import Log
 from tests.storage.batches import NOW_MS, append, batch_of, read_all
 from tests.storage.conftest import OpenLog
+
+
+class CountingDisk(SimDisk):
+    """Counts what is read of its files."""
+
+    bytes_read = 0
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        file = super().open(path, create=create)
+        return CountedFile(self, file)
+
+
+class CountedFile:
+    def __init__(self, disk: CountingDisk, file: Any) -> None:
+        self._disk, self._file = disk, file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def pread(self, size: int, position: int) -> bytes:
+        self._disk.bytes_read += size
+        read: bytes = self._file.pread(size, position)
+        return read
 
 
 def sim_log(disk: SimDisk, *, clean: bool = False, recovery_point: int = 0, **config: object) -> Log:
@@ -313,6 +337,19 @@ def test_a_truncation_cuts_whole_batches_everywhere(open_log: OpenLog) -> None:
     assert append(log, b"z", leader_epoch=5).base_offset == 500
     restarted = open_log(segment_bytes=300)
     assert (restarted.log_start_offset, restarted.log_end_offset) == (500, 501)
+
+
+def test_a_short_cut_does_not_read_the_whole_segment_back() -> None:
+    """A follower that cuts its tail does so on the event loop: what it knows of producers stays in memory."""
+    disk = CountingDisk(0)
+    log = sim_log(disk, segment_bytes=1 << 30)
+    for number in range(100):
+        append(log, b"x" * 20_000, producer=(9, 0, number))
+    disk.bytes_read = 0
+    log.truncate_to(98)
+    assert disk.bytes_read < 200_000
+    assert append(log, b"x" * 20_000, producer=(9, 0, 97)).duplicate
+    assert append(log, b"y", producer=(9, 0, 98)).base_offset == 98
 
 
 def test_a_folder_of_another_topic_is_refused(open_log: OpenLog) -> None:

@@ -194,3 +194,31 @@ def test_a_plain_batch_in_an_open_transaction_is_refused() -> None:
     state.record(header_of(0, attributes=TRANSACTIONAL_BIT), 10, 50)
     with pytest.raises(InvalidTxnState):
         state.admit(header_of(1))
+
+
+@given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=9), kept=st.integers(0, 9))
+def test_a_cut_is_rolled_back_in_memory_while_a_batch_before_it_is_remembered(
+    counts: list[int], kept: int
+) -> None:
+    """The same sequences are next, and the same retries recognised, as if the cut batches had never come."""
+    headers, sequence = [], 0
+    for count in counts:
+        headers.append(header_of(sequence, count))
+        sequence += count
+    state = state_of(*headers)
+    end_offset = 100 + sum(counts[:kept])
+    remembered = kept > len(counts) - 5 and kept > 0
+    assert state.roll_back(end_offset) == remembered
+    if not remembered:
+        assert state.encode() == state_of(*headers).encode()
+        return
+    expected = state_of(*headers[:kept])
+    assert state.encode() == expected.encode()
+    for header in headers[max(len(headers) - 5, 0) : kept]:
+        assert state.admit(header) == expected.admit(header)
+
+
+def test_transactions_are_not_rolled_back_in_memory() -> None:
+    """Where a transaction was open before the cut only the log can tell."""
+    state = state_of(header_of(0), header_of(1), header_of(2, attributes=TRANSACTIONAL_BIT))
+    assert not state.roll_back(102)

@@ -1,44 +1,101 @@
-"""DeleteRecords 0-2: move the start of a partition forward (KIP-107). Followers take it over with their next fetch."""
+"""DeleteRecords 0-2: move the start of a partition forward (KIP-107).
+
+Answered once every replica in service has done so too: a leader that is elected the moment after must not bring the
+records back. Followers hear of it with a fetch's answer, and tell with the next fetch.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.base.errors import KafkaError, PolicyViolation
+from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.locate import locate
 from raftlog.protocol.shapes import response_shapes
 
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
 API_KEY: Final = 21
 NO_LOW_WATERMARK: Final = -1
+LOOK_S: Final = 0.02
+"""Pause between two looks at what the followers have done, seconds."""
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer each partition with its new start."""
-    make = response_shapes(API_KEY, request.api_version)
+    """Answer each partition with where all of its replicas begin now."""
+    deletions = [
+        [Deletion(broker, topic.name, wanted) for wanted in topic.partitions] for topic in message.topics
+    ]
+    if all(each.is_done() for of_topic in deletions for each in of_topic):
+        return _answer(request, message, deletions)
+    return _wait(request, message, deletions)
 
-    def delete_one(topic: str, wanted: Any) -> Any:
-        error_code, low_watermark = 0, NO_LOW_WATERMARK
+
+class Deletion:
+    """What is to be deleted of one partition, and how far that has come."""
+
+    def __init__(self, broker: BrokerContext, topic: str, wanted: Any) -> None:
+        self.index: int = wanted.partition_index
+        self.error_code = 0
+        self.low_watermark = NO_LOW_WATERMARK
+        self._target = 0
+        self._partition: Partition | None = None
         try:
-            low_watermark = _delete(broker, topic, wanted.partition_index, wanted.offset)
+            partition = locate(broker, topic, self.index)
+            if "delete" not in partition.config.cleanup_policy:
+                raise PolicyViolation("records of a topic that is only compacted cannot be deleted")
+            self._target = partition.delete_records(wanted.offset)
+            self._partition = partition
         except KafkaError as error:
-            error_code = error.code
-        return make.DeleteRecordsPartitionResult(
-            partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error_code
-        )
+            self.error_code = error.code
 
+    def is_done(self) -> bool:
+        """Look again; an error ends it too."""
+        if self._partition is None:
+            return True
+        try:
+            self.low_watermark = self._partition.low_watermark()
+        except KafkaError as error:
+            self.error_code, self.low_watermark = error.code, NO_LOW_WATERMARK
+            self._partition = None
+            return True
+        return self.low_watermark >= self._target
+
+    def expire(self) -> None:
+        """The leader's part is done, some follower's is not."""
+        if not self.is_done():
+            self.error_code = RequestTimedOut.code
+
+
+async def _wait(request: RequestContext, message: Any, deletions: list[list[Deletion]]) -> Any:
+    clock = asyncio.get_running_loop().time
+    deadline_at = clock() + max(0, message.timeout) / 1000
+    waiting = [each for of_topic in deletions for each in of_topic]
+    while waiting and clock() < deadline_at:
+        await asyncio.sleep(LOOK_S)
+        waiting = [each for each in waiting if not each.is_done()]
+    for each in waiting:
+        each.expire()
+    return _answer(request, message, deletions)
+
+
+def _answer(request: RequestContext, message: Any, deletions: list[list[Deletion]]) -> Any:
+    make = response_shapes(API_KEY, request.api_version)
     return make.DeleteRecordsResponse(
         topics=tuple(
             make.DeleteRecordsTopicResult(
-                name=topic.name, partitions=tuple(delete_one(topic.name, each) for each in topic.partitions)
+                name=topic.name,
+                partitions=tuple(
+                    make.DeleteRecordsPartitionResult(
+                        partition_index=each.index,
+                        low_watermark=each.low_watermark,
+                        error_code=each.error_code,
+                    )
+                    for each in of_topic
+                ),
             )
-            for topic in message.topics
+            for topic, of_topic in zip(message.topics, deletions, strict=True)
         )
     )
-
-
-def _delete(broker: BrokerContext, topic: str, index: int, offset: int) -> int:
-    partition = locate(broker, topic, index)
-    if "delete" not in partition.config.cleanup_policy:
-        raise PolicyViolation("records of a topic that is only compacted cannot be deleted")
-    return partition.delete_records(offset)

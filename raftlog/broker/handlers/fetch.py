@@ -271,6 +271,9 @@ class PendingFetch(Slot):
                 self.session.attach(entry, partition)
         if self.min_bytes > 1:
             entry.seen_bytes = partition.log.size_bytes
+        if self.replica is not None and entry.moved:
+            entry.moved = False
+            partition.note_log_start(self.replica, entry.log_start_offset)
         read = partition.read(
             entry.offset,
             max_bytes,

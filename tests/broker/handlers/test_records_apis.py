@@ -132,13 +132,15 @@ async def test_the_end_of_a_leader_epoch_is_told(version: int) -> None:
     assert found == [(0, 4, 5), (3, -1, -1)]
 
 
-async def delete(pipe: Pipe, *wanted: tuple[int, int]) -> list[tuple[int, int]]:
+async def delete(pipe: Pipe, *wanted: tuple[int, int], timeout: int = 60_000) -> list[tuple[int, int]]:
     make = request_shapes(21, 2)
     partitions = tuple(
         make.DeleteRecordsPartition(partition_index=partition, offset=offset) for partition, offset in wanted
     )
     topics = (make.DeleteRecordsTopic(name=TOPIC, partitions=partitions),)
-    (topic,) = ask(pipe, 21, 2, make.DeleteRecordsRequest(topics=topics)).topics
+    pipe.send(request(21, 2, 1, make.DeleteRecordsRequest(topics=topics, timeout=timeout)))
+    await pipe.wait()
+    (topic,) = pipe.answer(21, 2).topics
     return [(each.error_code, each.low_watermark) for each in topic.partitions]
 
 
@@ -149,6 +151,20 @@ async def test_deleted_records_move_the_start_of_the_partition() -> None:
     assert await delete(pipe, (0, 2), (7, 1)) == [(0, 2), (3, -1)]
     assert await delete(pipe, (0, 6)) == [(1, -1)]
     assert await delete(pipe, (0, -1)) == [(0, 5)]
+
+
+async def test_a_deletion_is_answered_when_the_followers_have_made_it_too() -> None:
+    """KIP-107: else the next leader would bring the records back; REQUEST_TIMED_OUT if a follower does not."""
+    world = World(filled())
+    pipe = world.connect()
+    world.partition.follower_starts = [2, 0]
+    deletion = asyncio.create_task(delete(pipe, (0, 2)))
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert not deletion.done() and world.partition.log_start_offset == 2
+    world.partition.follower_starts = [2, 3]
+    assert await deletion == [(0, 2)]
+    assert await delete(world.connect(), (0, 4), timeout=30) == [(7, 2)]
 
 
 async def test_records_of_a_compacted_topic_are_not_deleted() -> None:

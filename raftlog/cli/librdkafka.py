@@ -1,0 +1,112 @@
+"""What the commands that talk to a cluster share: a client of librdkafka, and its troubles in words for a person.
+
+librdkafka logs a line for every attempt to connect, twenty a second. Here it is silent (`-X log_level=6` undoes that),
+and what it tells through its error callback is said once.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from raftlog.cli import exits
+
+LOG_LEVEL: Final = "2"
+"""syslog's critical."""
+
+_EXIT_OF: Final = {
+    "UNKNOWN_TOPIC_OR_PART": exits.NOT_FOUND,
+    "_UNKNOWN_TOPIC": exits.NOT_FOUND,
+    "_UNKNOWN_PARTITION": exits.NOT_FOUND,
+    "TOPIC_ALREADY_EXISTS": exits.EXISTS,
+    "_RESOLVE": exits.UNREACHABLE,
+    "_TRANSPORT": exits.UNREACHABLE,
+    "_ALL_BROKERS_DOWN": exits.UNREACHABLE,
+    "_TIMED_OUT": exits.UNREACHABLE,
+    "_MSG_TIMED_OUT": exits.UNREACHABLE,
+    "REQUEST_TIMED_OUT": exits.UNREACHABLE,
+}
+_DECORATION: Final = re.compile(r"^\S+/\S+: | \(after .*\)$")
+"""What librdkafka puts around a reason: "host:port/id: … (after 0ms in state CONNECT)"."""
+
+
+class Troubles:
+    """The error callback of one client: remembers why a connection failed, says once that all of them did."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._reason = ""
+        self._said = False
+
+    def __call__(self, error: Any) -> None:
+        if error.name() == "_ALL_BROKERS_DOWN":
+            if not self._said:
+                self._said = True
+                print(f"raftlog: {self._all_down()}; trying again", file=sys.stderr)
+        else:
+            self._reason = _DECORATION.sub("", error.str())
+
+    def explain(self, error: Any, client: Any) -> str:
+        """Return the message for a call that failed with a KafkaError."""
+        self._said = True
+        client.poll(0)  # the callback is only called from here
+        return self._all_down() if self._reason and exit_of(error) == exits.UNREACHABLE else str(error.str())
+
+    def _all_down(self) -> str:
+        reason = f" ({self._reason})" if self._reason else ""
+        return f"no broker answers at {self._bootstrap}{reason}"
+
+
+def open_client(
+    kind: Literal["Producer", "Consumer", "AdminClient"],
+    bootstrap: str,
+    *,
+    defaults: Mapping[str, object],
+    settings: Sequence[str],
+) -> tuple[Any, Troubles]:
+    """Return a client and its troubles; `settings` (NAME=VALUE) go before. Exits with 2 when librdkafka refuses one."""
+    library, troubles = confluent_kafka(), Troubles(bootstrap)
+    make = library.admin.AdminClient if kind == "AdminClient" else getattr(library, kind)
+    given = client_settings(settings)
+    try:
+        client = make(
+            {
+                "bootstrap.servers": bootstrap,
+                "log_level": LOG_LEVEL,
+                "error_cb": troubles,
+                **defaults,
+                **given,
+            }
+        )
+    except library.KafkaException as error:
+        print(f"raftlog: {error.args[0].str()}", file=sys.stderr)
+        sys.exit(exits.USAGE)
+    return client, troubles
+
+
+def exit_of(error: Any) -> int:
+    """Return the exit code for a KafkaError."""
+    return _EXIT_OF.get(error.name(), exits.FAILED)
+
+
+def client_settings(settings: Sequence[str]) -> dict[str, str]:
+    """Read NAME=VALUE settings; exits with 2 when one is not of that form."""
+    from raftlog.base.config import parse_override
+
+    try:
+        return dict(map(parse_override, settings))
+    except ValueError as error:
+        print(f"raftlog: {error}", file=sys.stderr)
+        sys.exit(exits.USAGE)
+
+
+def confluent_kafka() -> Any:
+    """Return the client library; exits with 1 and what to install when it is not there."""
+    try:
+        import confluent_kafka.admin
+    except ImportError:
+        print("raftlog: this needs a Kafka client: pip install confluent-kafka", file=sys.stderr)
+        sys.exit(exits.FAILED)
+    return confluent_kafka

@@ -1,0 +1,92 @@
+"""raftlog's own command line at a cluster that runs. What it prints is an interface: scripts read it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.testing.cluster import Cluster
+
+
+class CommandLine:
+    """`raftlog …` as a process, told where the cluster is."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def __call__(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "raftlog", *arguments, "-b", self._bootstrap],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture
+def raftlog(three: Cluster) -> CommandLine:
+    return CommandLine(three.bootstrap_servers)
+
+
+@pytest.fixture
+def orders(raftlog: CommandLine, topic: str) -> str:
+    """A topic of six partitions, two records of one key in one of them, as in the README."""
+    created = raftlog("topic", "create", topic, "--partitions", "6", "--replicas", "3")
+    assert (created.returncode, created.stdout) == (0, f"{topic} created\n"), created.stderr
+    sent = raftlog("produce", "-t", topic, "-K", ":", stdin="a:first\na:second\n")
+    assert (sent.returncode, sent.stderr) == (0, "")
+    return topic
+
+
+def test_what_the_readme_shows_works_and_says_nothing_besides(raftlog, orders):
+    """README: create, produce, consume. Standard error is for what went wrong, librdkafka's chatter is not."""
+    read = raftlog("consume", "-t", orders, "-e", "--json")
+    assert (read.returncode, read.stderr) == (0, "")
+    rows = [json.loads(line) for line in read.stdout.splitlines()]
+    assert [(row["key"], row["value"], row["offset"]) for row in rows] == [
+        ("a", "first", 0),
+        ("a", "second", 1),
+    ]
+    listed = raftlog("topic", "list", "--json")
+    assert {"topic": orders, "partitions": 6, "replication_factor": 3} in json.loads(listed.stdout)
+
+
+@pytest.mark.parametrize(
+    ("offset", "values"), [("1", ["second"]), ("-1", ["second"]), ("99", []), ("-99", ["first", "second"])]
+)
+def test_an_offset_that_a_partition_does_not_hold_is_moved_to_its_nearest_end(
+    raftlog, orders, offset, values
+):
+    """Of six partitions five are empty: none of them may send the consumer elsewhere, or complain."""
+    read = raftlog("consume", "-t", orders, "-e", "--offset", offset)
+    assert (read.returncode, read.stdout.splitlines(), read.stderr) == (0, values, "")
+
+
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_a_partition_that_is_not_there_is_named_at_once(raftlog, orders, command):
+    """librdkafka waits for it to appear, in vain."""
+    result = raftlog(command, "-t", orders, "-p", "6", stdin="x\n")
+    assert result.returncode == exits.NOT_FOUND
+    assert result.stderr == f"raftlog: topic {orders} has no partition 6, but 0 to 5\n"
+
+
+def test_every_refusal_is_one_line_and_has_its_exit_code(raftlog, orders):
+    """Scripts tell them apart: 1 failed, 3 not found, 4 exists."""
+    for code, *arguments in (
+        (exits.EXISTS, "topic", "create", orders),
+        (exits.FAILED, "topic", "create", "two", "--replicas", "9"),
+        (exits.FAILED, "topic", "create", "two", "--config", "retention.mss=1"),
+        (exits.NOT_FOUND, "topic", "describe", "nowhere"),
+        (exits.NOT_FOUND, "topic", "delete", "nowhere"),
+        (exits.NOT_FOUND, "consume", "-t", "nowhere", "-e"),
+    ):
+        result = raftlog(*arguments)
+        assert result.returncode == code, (arguments, result.stderr)
+        assert result.stdout == "" and result.stderr.startswith("raftlog: ")
+        assert result.stderr.count("\n") == 1 and "KafkaError" not in result.stderr
