@@ -10,11 +10,15 @@ import sys
 import pytest
 
 from raftlog.proof.simulator import SimLoop, simulate
+from raftlog.quorum import wal
 from raftlog.quorum.compaction import Compaction
 from tests.quorum.world import World
 
 ENTRIES = 20
 """Entries between two snapshots: few, so that a node that was away needs one."""
+
+KIND_AT = 8
+"""Where a journal record says what it is."""
 
 
 async def story(loop: SimLoop) -> tuple[int, int]:
@@ -46,6 +50,63 @@ def test_the_same_seed_elects_and_commits_the_same() -> None:
     first, again, other = simulate(story, seed=3), simulate(story, seed=3), simulate(story, seed=4)
     assert first == again
     assert first.digest != other.digest
+
+
+async def vote_and_lose_power(loop: SimLoop) -> None:
+    """Who votes for a candidate loses its power before the leader's first word, and is then asked by another one."""
+    world = World(loop, 3)
+    loop.network.latency_s = (0.03, 0.04)
+    world.boot(1, 2)
+    while not any(node.term for node in world.nodes.values()):
+        await asyncio.sleep(0.001)
+    leader = next(number for number, node in world.nodes.items() if node.term)
+    voter = 3 - leader
+    while not world.nodes[voter].term:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.045)  # the vote has arrived, the leader's first word has not
+    world.crash(voter)
+    for node in (voter, 3):
+        loop.cut(world.hosts[leader], world.hosts[node])
+    world.boot(voter, 3)
+    leaders: dict[int, int] = {}
+    for _ in range(300):
+        await asyncio.sleep(0.01)
+        for node in world.nodes.values():
+            known = leaders.setdefault(node.term, node.leader_id) if node.leader_id else None
+            assert known == node.leader_id, f"{known} and {node.leader_id} lead term {node.term}"
+    loop.heal()
+    await world.settle(b"after")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_vote_outlives_a_power_loss(seed: int) -> None:
+    """Raft §5.2: who has voted in a term votes for nobody else in it, so that no term has two leaders."""
+    simulate(vote_and_lose_power, seed=seed)
+
+
+def test_a_vote_that_is_not_synced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bug: the vote is answered before it is on the disk.
+
+    Seen only by who looks at the terms: a leader takes no batch before its no-op is committed, which hides the harm.
+    """
+    append = wal.Wal.append
+
+    def append_votes_only(journal: wal.Wal, records: list[bytes]) -> None:
+        if any(record[KIND_AT] not in (wal.VOTE, wal.COMMIT) for record in records):
+            append(journal, records)
+            return
+        assert journal._file is not None
+        group = b"".join([wal.group_record(journal._end), *records])
+        journal._end += journal._file.pwritev([group], journal._end)
+
+    monkeypatch.setattr(wal.Wal, "append", append_votes_only)
+    found = []
+    for seed in range(12):
+        try:
+            simulate(vote_and_lose_power, seed=seed)
+        except AssertionError as error:
+            found.append(str(error))
+    assert found
 
 
 async def election(loop: SimLoop) -> int:
