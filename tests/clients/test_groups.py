@@ -154,12 +154,13 @@ def test_kafka_python_subscribes_and_commits(cluster: Cluster) -> None:
     from kafka import TopicPartition as Place
 
     consumer = KafkaConsumer(
-        "groups",
         bootstrap_servers=cluster.bootstrap_servers.split(","),
         group_id="kafka-python",
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     )
+    consumer.partitions_for_topic("groups")  # else it may join before it knows any, and never look again
+    consumer.subscribe(["groups"])
     count = 0
     deadline = time.monotonic() + PATIENCE_S
     while count < RECORDS and time.monotonic() < deadline:

@@ -177,6 +177,7 @@ class KafkaPython(Stock):
 
     def consume_as_group(self, topic: str, group: str, count: int) -> list[Record]:
         with closing(self._consumer(group_id=group)) as consumer, refusals():
+            consumer.partitions_for_topic(topic)  # else it may join before it knows any, and never look again
             consumer.subscribe([topic])
             records = self._take(consumer, count)
             consumer.commit()
