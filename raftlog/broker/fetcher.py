@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 FETCH_VERSION = 17
 BACKOFF_LEAST = 0.02
 """Seconds before the first retry, of a connection or of one partition; doubles up to replica.fetch.backoff.ms."""
+REFUSALS_SAID_FROM = 0.1
+"""Seconds of backoff from which a partition's refusals are said: a leader may take its role a little late."""
 REQUESTS_UNDER_WAY = 2
 SESSION_ERRORS = frozenset(
     {FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code}
@@ -410,7 +412,8 @@ class LeaderFetcher:
             partition.storage_failed(error)
             self._pause(followed)
         except KafkaError as error:
-            partition.host.happened("fetch_refused", partition, reason=type(error).__name__)
+            if followed.backoff >= REFUSALS_SAID_FROM:
+                partition.host.happened("fetch_refused", partition, reason=type(error).__name__)
             self._pause(followed)
 
     def _apply(self, followed: Followed, role: Following, fetched: Fetched) -> None:
