@@ -160,7 +160,9 @@ class ControlPlane:
 
     def in_touch(self, controller_id: int) -> bool:
         """Whether that node is the active controller and within reach, as far as this one can tell."""
-        return self._follows.in_touch(controller_id)
+        if not self._follows.in_touch(controller_id):
+            return False
+        return controller_id == self._follows.node_id or self._heartbeats.reaches(controller_id)
 
     async def hand_over(self) -> None:
         """Give the quorum's lead to another voter, if this node has it."""

@@ -74,6 +74,11 @@ class ControllerClient:
         except TimeoutError:
             raise RequestTimedOut("no active controller answered in time") from None
 
+    def reaches(self, voter: int) -> bool:
+        """Whether there is an open connection to a voter; a dead one's is gone at once."""
+        caller = self._callers.get(voter)
+        return caller is not None and caller.usable
+
     def close(self) -> None:
         """Drop all connections; what waits for an answer fails or is retried elsewhere."""
         for task in self._dialling.values():

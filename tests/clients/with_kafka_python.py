@@ -9,7 +9,8 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
-from kafka.errors import BrokerResponseError, KafkaError
+from kafka.errors import BrokerResponseError, CommitFailedError, KafkaError, RebalanceInProgressError
+from kafka.structs import OffsetAndMetadata
 
 from tests.clients.stock import (
     PATIENCE_S,
@@ -180,8 +181,24 @@ class KafkaPython(Stock):
             consumer.partitions_for_topic(topic)  # else it may join before it knows any, and never look again
             consumer.subscribe([topic])
             records = self._take(consumer, count)
-            consumer.commit()
+            self._commit_behind(consumer, topic, records)
         return records
+
+    @staticmethod
+    def _commit_behind(consumer: KafkaConsumer, topic: str, records: list[Record]) -> None:
+        """Commit; a library that has just learnt of partitions wants to rejoin by polling first."""
+        ends = {each.partition: each.offset + 1 for each in records}
+        offsets = {TopicPartition(topic, each): OffsetAndMetadata(end) for each, end in ends.items()}
+
+        def committed() -> bool:
+            try:
+                consumer.commit(offsets)
+            except (CommitFailedError, RebalanceInProgressError):
+                consumer.poll(POLL_MS)
+                return False
+            return True
+
+        until(committed, "the commit")
 
     def groups(self) -> frozenset[str]:
         with refusals():

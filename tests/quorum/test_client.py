@@ -67,6 +67,23 @@ async def ask(world: World, node: int, payload: bytes, timeout: float = 5.0, **o
     return await world.hosts[node].start(run())
 
 
+def test_a_connection_to_a_dead_controller_is_gone_at_once() -> None:
+    """Long before anybody else leads; nobody is sent there meanwhile."""
+
+    async def script(world: World) -> None:
+        await desks(world)
+        leader = await world.leader()
+        node = next(each for each in world.hosts if each != leader)
+        asking = client(world, node)
+        assert not asking.reaches(leader)
+        await world.hosts[node].start(asking.submit(b"hello", 5.0))
+        assert asking.reaches(leader) and not asking.reaches(node)
+        world.crash(leader)
+        await world.until(lambda: not asking.reaches(leader), 0.01)
+
+    play(script)
+
+
 def test_every_voter_reaches_the_active_controller() -> None:
     """By call on the leader, over its channel elsewhere; the controller knows who asks."""
 
