@@ -61,6 +61,8 @@ def _accepted(image: MetadataImage, change: IsrChange, broker_id: int) -> Partit
         raise InvalidRequest("only the leader changes the isr")
     if change.partition_epoch < state.partition_epoch:
         raise InvalidUpdateVersion()
+    if state.isr_lost:
+        raise InvalidRequest("the isr is lost: its last member lacks records, nobody is in sync with it")
     _check_isr(image, state, change)
     return state
 

@@ -34,6 +34,7 @@ from raftlog.metadata.requests import (
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
+    HeartbeatReply,
     IsrChange,
     IsrMember,
     NewPartitions,
@@ -166,6 +167,23 @@ class ControllerMachine(RuleBasedStateMachine):
         if broker_id in self.world.image.brokers:
             self.replies.append(self.world.heartbeat(broker_id))
 
+    @rule(broker_id=BROKERS, name=TOPICS, partition=st.integers(0, 3))
+    def damage(self, broker_id: int, name: str, partition: int) -> None:
+        """Whoever reports a damaged log counts no more once that is answered, unless an unclean election chose it."""
+        self.world.commit()
+        state = self.world.image.partition(name, partition)
+        if state is None or broker_id not in self.world.image.brokers or self.world.refusals:
+            return
+        damaged = ((self.world.image.topics[name].topic_id, partition),)
+        replies = self.world.heartbeat(broker_id, damaged=damaged)
+        self.world.commit()
+        after = self.world.image.partition(name, partition)
+        (reply,) = replies
+        if isinstance(reply, HeartbeatReply) and not reply.is_fenced:
+            assert after is not None
+            chosen = after.unclean_epoch == after.leader_epoch > state.leader_epoch
+            assert broker_id not in after.isr or after.isr_lost or chosen
+
     @rule(broker_id=BROKERS, result=st.sampled_from(["refused", "alive", "silent"]))
     def connection_drops(self, broker_id: int, result: Any) -> None:
         self.world.active.peer_lost(broker_id, self.world.now)
@@ -269,8 +287,10 @@ class ControllerMachine(RuleBasedStateMachine):
         key, state = (topic.topic_id, index), topic.partitions[index]
         holders = self.holders.setdefault(key, {})
         was = self.previous.get(key)
-        uncleanly = was is not None and (was.isr_lost or state.leader not in was.isr)
-        if uncleanly and state.leader != -1:
+        uncleanly = was is not None and state.unclean_epoch > was.unclean_epoch
+        if was is not None and state.leader != -1:
+            assert uncleanly or state.isr_lost or not (was.isr_lost or state.leader not in was.isr)
+        if uncleanly:
             allowed = image.config("topic", topic.name) == UNCLEAN_ALLOWED
             assert allowed or self.unclean_asked, "an unclean election that nobody wanted"
             holders.clear()
@@ -283,15 +303,17 @@ class ControllerMachine(RuleBasedStateMachine):
         assert state.isr
         assert set(state.isr) <= set(state.replicas)
         assert len(set(state.replicas)) == len(state.replicas)
+        assert len(state.isr) == 1 or not state.isr_lost
         if state.leader == -1:
             return
         assert state.leader in state.isr
         assert not image.brokers[state.leader].fenced
-        assert not state.isr_lost
 
     def _check_change(self, was: PartitionState, state: PartitionState) -> None:
-        assert state.partition_epoch == was.partition_epoch + 1
-        assert state.leader_epoch - was.leader_epoch in (0, 1)
+        # damage that leaves nobody in sync, where unclean elections are allowed, is two records of one batch
+        records = state.partition_epoch - was.partition_epoch
+        assert records == 1 or (records == 2 and state.unclean_epoch > was.unclean_epoch and not was.isr_lost)
+        assert 0 <= state.leader_epoch - was.leader_epoch <= records
         if state.leader != was.leader:
             assert state.leader_epoch > was.leader_epoch
 

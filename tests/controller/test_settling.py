@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from raftlog.base.errors import InvalidRequest
 from raftlog.controller.settling import Lacking, settle
 from raftlog.controller.standing import Standing
 from raftlog.metadata.image import PartitionState
@@ -240,3 +241,14 @@ def test_clean_election_is_not_marked_as_unclean() -> None:
     world.assign("t", (1, 2))
     world.die(1)
     assert (world.partition("t").leader, world.partition("t").unclean_epoch) == (2, -1)
+
+
+def test_nobody_joins_an_isr_that_is_lost() -> None:
+    """In sync with a leader that lacks records is not in sync: such a member would be elected as if it were."""
+    world = World()
+    world.start(1, 2)
+    world.assign("t", (1, 2))
+    world.alter("t", (1,))
+    report(world, 1, "t")
+    assert world.alter("t", (1, 2)).error_code == InvalidRequest.code
+    assert world.partition("t").isr == (1,)
