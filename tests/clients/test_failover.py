@@ -151,6 +151,7 @@ def test_stopping_one_node_after_the_other_is_not_noticed_by_clients(cluster: Cl
     admin.grow_topic(home, 3)
     admin.wait_known(home)
     with ExitStack() as stack:
+        take = stack.enter_context(admin.reading(home, 0))
         streams = [
             stack.enter_context(Stream(client, home, partition=partition))
             for partition, client in enumerate(clients)
@@ -158,12 +159,14 @@ def test_stopping_one_node_after_the_other_is_not_noticed_by_clients(cluster: Cl
         for node_id in cluster.nodes:
             for stream in streams:
                 stream.wait_acked(SOME // 4)
+            assert len(take(SOME // 4)) == SOME // 4
             assert cluster.stop(node_id) == 0
             cluster.restart(node_id)
             for partition in range(3):
                 wait_isr(cluster, home, cluster.nodes, partition)
         for stream in streams:
             stream.wait_acked(SOME // 4)
+        assert len(take(SOME // 4)) == SOME // 4
     for stream in streams:
         assert stream.read_back(admin) == stream.values
     for client in (*clients, admin):

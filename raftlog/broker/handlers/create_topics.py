@@ -15,13 +15,10 @@ from raftlog.protocol.shapes import response_shapes
 
 API_KEY: Final = ApiKey.CREATE_TOPICS
 
-_DEFAULTS_FROM: Final = 4
-"""Older versions cannot leave numbers to the broker (KIP-464)."""
-
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Create topics and wait until this broker knows them."""
-    results, wanted = _checked(request.api_version, message)
+    results, wanted = _checked(message)
     if wanted:
         results |= await _created(broker, message, wanted)
     make = response_shapes(API_KEY, request.api_version)
@@ -32,7 +29,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     )
 
 
-def _checked(version: int, message: Any) -> tuple[dict[str, TopicCreation], list[NewTopic]]:
+def _checked(message: Any) -> tuple[dict[str, TopicCreation], list[NewTopic]]:
     """Return the topics refused already, and those to ask the controller for."""
     times = Counter(topic.name for topic in message.topics)
     refused: dict[str, TopicCreation] = {}
@@ -41,18 +38,17 @@ def _checked(version: int, message: Any) -> tuple[dict[str, TopicCreation], list
         try:
             if times[topic.name] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
-            wanted.append(_new_topic(version, topic))
+            wanted.append(_new_topic(topic))
         except KafkaError as error:
             refused[topic.name] = TopicCreation(topic.name, error.code, error.message)
     return refused, wanted
 
 
-def _new_topic(version: int, topic: Any) -> NewTopic:
+def _new_topic(topic: Any) -> NewTopic:
+    """Numbers of -1 are the broker's to choose in every version: KIP-464 names v4, but KafkaJS sends them in v3."""
     numbers = (topic.num_partitions, topic.replication_factor)
     if topic.assignments and numbers != (-1, -1):
         raise InvalidRequest("both numbers and replica assignments are given; numbers must then be -1")
-    if not topic.assignments and -1 in numbers and version < _DEFAULTS_FROM:
-        raise InvalidRequest("numbers of partitions and replicas can be left out from version 4 on")
     assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
     if len(assignments) < len(topic.assignments):
         raise InvalidReplicaAssignment("a partition is assigned more than once")
