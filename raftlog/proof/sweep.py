@@ -11,9 +11,9 @@ import time
 import traceback
 
 from raftlog.base.log import configure_log
-from raftlog.proof import endurance
 from raftlog.proof.simulator.hosts import current_process
 from raftlog.proof.simulator.loop import START_S
+from raftlog.proof.stories import endurance
 
 QUIET = "error"
 

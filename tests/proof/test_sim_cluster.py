@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from raftlog.broker import fetcher
-from raftlog.proof import endurance
-from raftlog.proof.endurance import Endurance, endure
 from raftlog.proof.simulator import SimLoop, simulate
+from raftlog.proof.stories import endurance
+from raftlog.proof.stories.endurance import Endurance, endure
 from raftlog.quorum import wal
 from raftlog.replication.following import Following
 from raftlog.replication.leading import Leading
@@ -46,7 +46,7 @@ def test_the_same_seed_is_the_same_storm() -> None:
 @pytest.mark.slow
 def test_a_storm_does_not_depend_on_hash_randomisation() -> None:
     """Equal digests across PYTHONHASHSEED, in fresh interpreters."""
-    program = "from raftlog.proof import endurance; print(endurance.run(3, 1.0).digest)"
+    program = "from raftlog.proof.stories import endurance; print(endurance.run(3, 1.0).digest)"
     digests = set()
     for hash_seed in ("0", "4242"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}

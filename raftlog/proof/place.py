@@ -1,0 +1,116 @@
+"""What can be done to a cluster, whatever world it lives in: the simulator, processes, namespaces, containers.
+
+A place runs on an asyncio loop, real or simulated, and only *does* things; what to do and when is the faults' and the
+nemesis's. Every method returns once the deed is done, not once its consequences have shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+
+class Ability(StrEnum):
+    """What a fault may need and a place may lack. A fault whose needs a place lacks is *not run*, never passed."""
+
+    KILL = "kill"
+    TERMINATE = "terminate"
+    PAUSE = "pause"
+    CUT = "cut"
+    CUT_ONE_WAY = "cut-one-way"
+    SLOW_LINK = "slow-link"
+    LOSSY_LINK = "lossy-link"
+    SLOW_DISK = "slow-disk"
+    FULL_DISK = "full-disk"
+    FAILING_DISK = "failing-disk"
+    POWER_CUT = "power-cut"
+    FLIP_BIT = "flip-bit"
+    WIPE = "wipe"
+    CLOCK = "clock"
+
+
+class DiskTrouble(NamedTuple):
+    """The state of a node's disk. All fields at their defaults: it is well."""
+
+    slow_s: float = 0.0
+    """Every sync takes this much longer, seconds."""
+    full: bool = False
+    """Nothing more fits: writes that need room fail with ENOSPC."""
+    failing: str = ""
+    """"read", "write" or "sync": such operations fail with EIO."""
+
+
+class PartitionView(NamedTuple):
+    """Where a partition stands, as the newest metadata says. `leader` is None while nobody leads."""
+
+    leader: int | None
+    isr: frozenset[int]
+    replicas: frozenset[int]
+
+
+class View(NamedTuple):
+    """What the cluster looks like from outside."""
+
+    running: frozenset[int]
+    """Nodes whose process exists, paused ones included."""
+    paused: frozenset[int]
+    ready: frozenset[int]
+    """Nodes that run and are unfenced."""
+    controller: int | None
+    partitions: Mapping[str, PartitionView]
+    """By key, "topic-partition"; those of the workload."""
+
+    def is_whole_without(self, node_id: int) -> bool:
+        """Every partition has all its other replicas in its ISR, and at least two: one's data may be destroyed."""
+        return bool(self.partitions) and all(
+            each.isr >= each.replicas - {node_id} and len(each.replicas - {node_id}) >= 2
+            for each in self.partitions.values()
+        )
+
+
+class Place(Protocol):
+    """A cluster that can be hurt. Nodes are named by their ids."""
+
+    name: str
+    nodes: tuple[int, ...]
+    abilities: frozenset[Ability]
+
+    async def view(self) -> View: ...
+
+    async def start(self, node_id: int) -> None:
+        """Start a node that does not run; nothing happens if it does."""
+
+    async def kill(self, node_id: int) -> None:
+        """Kill -9; what was written but not synced survives, as the page cache does."""
+
+    async def power_cut(self, node_id: int) -> None:
+        """Kill -9, and what was not synced is lost or torn."""
+
+    async def terminate(self, node_id: int) -> None:
+        """SIGTERM; returns at once. The node stops by itself."""
+
+    async def pause(self, node_id: int) -> None: ...
+
+    async def resume(self, node_id: int) -> None: ...
+
+    async def cut(self, source: int, target: int) -> None:
+        """Nothing gets from source to target any more, in silence; the other way stays. Clients are not concerned."""
+
+    async def slow_link(self, source: int, target: int, *, delay_s: float, loss: float) -> None:
+        """What goes from source to target is late by so much, and that share of packets is lost (and sent again)."""
+
+    async def heal_links(self) -> None:
+        """Undo every cut and every slow link."""
+
+    async def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
+        """Set the state of a node's disk; `DiskTrouble()` heals it."""
+
+    async def flip_bit(self, node_id: int, chance: float) -> bool:
+        """Flip one bit in a segment of the workload's topics, at that place (0 to 1) of all; False: nothing to flip."""
+
+    async def wipe(self, node_id: int) -> None:
+        """Delete all partitions' data and the node's identity; the node must not run. Its quorum files stay."""
+
+    async def set_clock(self, node_id: int, offset_ms: int) -> None:
+        """Let a node's wall clock jump, relative to the true time."""
