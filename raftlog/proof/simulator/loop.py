@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from raftlog.proof.chronicle import Chronicle
 from raftlog.proof.simulator.connection import SimTransport
 from raftlog.proof.simulator.handles import SimHandle, SimTimer, label_of
 from raftlog.proof.simulator.hosts import Host, Process, current_process
@@ -96,6 +97,8 @@ class SimLoop(asyncio.BaseEventLoop):
         """Called after every step with the process that took it. It must only look: not a trace of it may show."""
         self._hosts: dict[str, Host] = {}
         self._dead: list[Process] = []
+        self.chronicle: Chronicle | None = None
+        """Kept where somebody set it: what happened, for people."""
         self.stop_at = float("inf")
         self.max_steps = MAX_STEPS
         self.network = Network(self)
@@ -132,6 +135,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def heal(self, one: Host | None = None, other: Host | None = None) -> None:
         """Undo cuts and clogs between two hosts, of one host, or everywhere."""
         self.network.heal(one, other)
+
+    def keep_chronicle(self) -> Chronicle:
+        """Keep a chronicle of this world from now on."""
+        chronicle = self.chronicle = Chronicle(lambda: self._now - START_S)
+        self.trace.on_note = chronicle.note_world
+        return chronicle
 
     def stream(self, name: str) -> random.Random:
         """Return a stream of chance that depends on the seed and the name alone."""
@@ -220,7 +229,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         """Run callbacks, one at a time, until somebody stops the loop."""
-        note, observer = self.trace.step, self.observer
+        note = self.trace.step
         while not self._stopping:
             process = self._next_process()
             if process is None:
@@ -236,8 +245,8 @@ class SimLoop(asyncio.BaseEventLoop):
             if steps > self.max_steps or self._now > self.stop_at:
                 self._stop_at_limit()
             handle._run()
-            if observer is not None:
-                observer(process)
+            if self.observer is not None:
+                self.observer(process)
 
     def _next_process(self) -> Process | None:
         """Release the timers that are due, and choose among those who have something to run."""
