@@ -10,11 +10,6 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.proof.place import Ability, DiskTrouble, PartitionView, View
 from raftlog.proof.simulator.cluster import SimCluster
 
-LOST_PACKET_S: Final = 0.2
-"""A lost packet is sent again after this (TCP's least retransmission timeout on Linux), seconds."""
-
-MOST_LOST_IN_A_ROW: Final = 5
-
 
 class SimPlace:
     """Hurts a `SimCluster`. `topics`: those whose partitions a view shows; all, unless given."""
