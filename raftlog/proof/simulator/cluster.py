@@ -72,6 +72,8 @@ class SimCluster:
         self.loop = loop
         self.compaction = compaction
         self.failures: list[str] = []
+        self.may_rot = False
+        """Whether disks may rot here, so that a damaged log is no failure."""
         self.images: dict[int, bytes] = {}
         """Encoded metadata images by their offset, as the first node had them."""
         voters = ",".join(f"{each}@node{each}:{CONTROLLER_PORT}" for each in range(1, nodes + 1))
@@ -191,9 +193,8 @@ class SimCluster:
         for place in self.running():
             broker = place.node.broker if place.node else None
             for name, each in broker.replicas.partitions.items() if broker else ():
-                if (
-                    each.log.damage is not None
-                ):  # these disks forget and tear what was not synced, but never rot
+                # unless told to rot, these disks forget and tear what was not synced, and nothing else
+                if each.log.damage is not None and not self.may_rot:
                     failures.append(f"node {place.node_id} takes {name} for damaged: {each.log.damage}")
         assert not failures, "; ".join(failures)
 
