@@ -95,6 +95,9 @@ class Endurance:
         if isinstance(worker, Producer):
             worker.pause_s = chance.choice((0.005, 0.02, 0.1))
             self.producers.append(worker)
+        elif isinstance(worker, Consumer):
+            worker.pause_s = chance.choice((0.0, 0.002, 0.01))
+            self.others.append(worker)
         else:
             self.others.append(worker)
         self.loop.host(name).start(worker.run())
