@@ -18,7 +18,7 @@ async def clean_stop(loop: SimLoop, seconds: float = 3.0) -> Report:
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:
-        await scene.cluster.until_ready()
+        await scene.whole()
         leader = await scene.leader()
         gentle = scene.chance.choice((leader, *scene.followers(leader)))
         await _stop(scene, gentle)

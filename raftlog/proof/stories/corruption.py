@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from raftlog.base.errors import CorruptMessage, KafkaStorageError
-from raftlog.proof.checkers.records import read_batches
+from raftlog.base.errors import CorruptMessage
 from raftlog.proof.simulator.disk import SimDisk
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.endurance import PARTITIONS, TOPIC, Report
 from raftlog.proof.stories.scene import Scene
 from raftlog.records.header import check_crc, iter_headers
-from raftlog.replication.partition import Partition
+from raftlog.storage.log_directory import RECOVERY_POINTS
 
 SCRUBS_AT_MOST = 20
 UNPROTECTED = range(8, 16)
@@ -47,22 +46,30 @@ async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 async def _scrub(scene: Scene) -> None:
-    """Read every replica until all are sound and in sync: rot that nobody has met yet must not meet the next one."""
+    """Have every rotten log read as a whole: what nobody has met yet must not meet the next rot elsewhere."""
     for _ in range(SCRUBS_AT_MOST):
         await scene.whole()
-        if not sum(_is_bad(each) for index in range(PARTITIONS) for each in scene.replicas(index).values()):
+        rotten = [each for each, place in scene.cluster.nodes.items() if _is_rotten(place.host.disk)]
+        damaged = [
+            each for index in range(PARTITIONS) for each in scene.replicas(index).values() if each.log.damage
+        ]
+        if not rotten and not damaged:
             return
+        for node_id in rotten:
+            scene.cluster.crash(node_id)
+            scene.cluster.nodes[node_id].host.disk.remove(f"/data/{RECOVERY_POINTS}")
+            scene.cluster.start(node_id)
         await asyncio.sleep(0.3)
     raise AssertionError("a replica is damaged still")
 
 
-def _is_bad(replica: Partition) -> bool:
-    """Read all of it, as a follower or consumer would, who may find what recovery had no reason to look at."""
-    try:
-        read_batches(replica.log, replica.log_end_offset)
-    except (CorruptMessage, KafkaStorageError):
-        replica.host.log_damaged(replica)
-    return replica.log.damage is not None
+def _is_rotten(disk: SimDisk) -> bool:
+    for name in disk.listdir("/data"):
+        for each in disk.listdir(f"/data/{name}") if name.startswith(f"{TOPIC}-") else ():
+            content = disk.read_file(f"/data/{name}/{each}") if each.endswith(".log") else b""
+            if sum(length for _, length in _sound_batches(content)) < len(content):
+                return True
+    return False
 
 
 def _rot(scene: Scene, disk: SimDisk) -> None:

@@ -33,14 +33,14 @@ class Scene(Endurance):
         assert state is not None
         return state
 
-    async def leader(self, *, other_than: int = -1) -> int:
+    async def leader(self) -> int:
         """Wait until a node leads the partition that is ready; returns it."""
         leader = -1
 
         def leads() -> bool:
             nonlocal leader
             leader = self.state().leader
-            return leader not in (-1, other_than) and self.cluster.nodes[leader].ready
+            return leader >= 0 and self.cluster.nodes[leader].ready
 
         await self.cluster.until(leads, SERVED_S, "a leader")
         return leader
@@ -57,13 +57,14 @@ class Scene(Endurance):
         await self.cluster.until(lambda: self.history.acked_count >= wanted, SERVED_S, "served")
 
     async def whole(self) -> None:
-        """Wait until every replica of every partition is in sync, so that what one has may be destroyed."""
+        """Wait until all run and every replica of every partition is in sync, so that what one has may be destroyed."""
 
         def in_sync() -> bool:
             states = [self.cluster.state(TOPIC, index) for index in range(PARTITIONS)]
             return all(each is not None and sorted(each.isr) == sorted(each.replicas) for each in states)
 
         self.cluster.start()
+        await self.cluster.until_ready(seconds=SERVED_S)
         await self.cluster.until(in_sync, SERVED_S, "all in sync")
 
     async def others_follow(self, first: int) -> None:
