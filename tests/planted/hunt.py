@@ -89,7 +89,10 @@ def hunt(plant: Plant, seeds: Iterable[int], *, budget_s: float = float("inf")) 
     for seed in seeds:
         tried += 1
         with pytest.MonkeyPatch.context() as patch:
-            plant.plant(patch)
+            try:
+                plant.plant(patch)
+            except Exception as error:
+                raise BrokenPlant(f"it does not fit the code: {error!r}") from error
             seen = tell(plant.story, plant.seconds, seed)
         spent = time.process_time() - began_at
         if seen is not None:

@@ -27,7 +27,7 @@ class Plant(NamedTuple):
     hazard: str
     story: Story
     plant: Callable[[pytest.MonkeyPatch], None]
-    seconds: float
+    seconds: float = 3.0
     note: str = ""
 
 

@@ -8,7 +8,7 @@ from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.endurance import Endurance, Report
 
 
-async def blackouts(loop: SimLoop, seconds: float = 4.0) -> Report:
+async def blackouts(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Once a virtual second, cut the power of all nodes while they serve. Raises AssertionError."""
     story = Endurance(loop)
     await story.begin()
