@@ -53,7 +53,7 @@ class NodeWatch:
 
 
 class Invariants:
-    """Watches the nodes of a cluster: `began`, then `stepped` after each step of theirs, `looked_last` before a crash."""
+    """Watches the nodes of a cluster: `began`, then `stepped` after each step of theirs, `ended` before a crash."""
 
     def __init__(self, failures: Violations, chronicle: Chronicle | None = None) -> None:
         self.failures = failures

@@ -17,7 +17,7 @@ from raftlog.replication.partition import Partition
 from raftlog.storage.segment import Segment
 
 if TYPE_CHECKING:
-    from raftlog.proof.chronicle import Chronicle
+    from raftlog.proof.chronicle import Chronicle, Kind
     from raftlog.proof.simulator.hosts import Host
 
 _Batch = tuple[int, int, int]
@@ -118,8 +118,8 @@ class ReplicaWatch:
         end, was = partition.log_end_offset, self._log_end
         self._log_end = end
         if end != was:
-            kind_ = "appended" if end > was else "truncated"
-            chronicle.note(self._node, kind_, "", where=where, offsets=(min(was, end), max(was, end)))
+            change: Kind = "appended" if end > was else "truncated"
+            chronicle.note(self._node, change, "", where=where, offsets=(min(was, end), max(was, end)))
         high, low = partition.high_watermark, max(self.high_watermark, 0)
         if high > low:
             chronicle.note(self._node, "high watermark", "", where=where, offsets=(low, high))

@@ -38,10 +38,15 @@ class Weather:
             self.blackout,
             self.relay,
         ]
+        self._known = [each.__name__ for each in faults]
         self._faults = self.chance.sample(faults, self.chance.randint(2, len(faults)))
         self._cures: list[Callable[[], None]] = [self.restart, self.resume, self.heal, self.calm]
         self._pace = self.chance.choice(PACES)
         self._cure_rate = self.chance.uniform(0.4, 0.7)
+
+    def told(self) -> dict[str, int]:
+        """How often each fault struck; those that never did, too. Cures are not told."""
+        return {name: self.counts[name] for name in self._known}
 
     async def storm(self, seconds: float) -> None:
         """Strike now and then for some virtual seconds; what is broken at the end stays broken."""

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
-from dataclasses import dataclass
 
 from raftlog.proof.checkers.records import judge_records, judge_replicas, read_batches, values_of
 from raftlog.proof.faults.weather import Weather
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.hosts import OFFLOAD_S
 from raftlog.proof.simulator.loop import Run, SimLoop, simulate
+from raftlog.proof.stories.report import Report
 from raftlog.proof.workloads.consumer import Consumer
 from raftlog.proof.workloads.history import History
 from raftlog.proof.workloads.producer import CarelessProducer, Producer
@@ -26,17 +25,6 @@ TOPIC = "endurance"
 PARTITIONS = 3
 RECOVERY_S = 60.0
 """Within this after the storm all is as it was: acknowledged, in sync, equal. Virtual seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What one seed went through."""
-
-    acked: int
-    records: int
-    elections: int
-    faults: dict[str, int]
-    recovery_s: float
 
 
 class Endurance:
@@ -55,7 +43,7 @@ class Endurance:
             },
             compaction=Compaction(entries=self.chance.choice((20, 100, 5000))),
         )
-        self.history = History(self.cluster.failures)
+        self.history = History(self.cluster.failures, loop.chronicle)
         self._furnish_disks()
         self.weather = Weather(loop, self.cluster)
         self.producers: list[Producer] = []
@@ -176,7 +164,7 @@ class Endurance:
             acked=self.history.acked_count,
             records=sum(self.replicas(index)[1].log_end_offset for index in range(PARTITIONS)),
             elections=sum(state.leader_epoch for state in states if state is not None),
-            faults=dict(Counter(self.weather.counts)),
+            faults=self.weather.told(),
             recovery_s=round(recovery_s, 3),
         )
 
