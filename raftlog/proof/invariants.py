@@ -58,7 +58,6 @@ class Invariants:
     def __init__(self, failures: Violations, chronicle: Chronicle | None = None) -> None:
         self.failures = failures
         self.chronicle = chronicle
-        self.elections = 0
         self._every = LOOK_STEPS if chronicle is None else 1
         self._steps = 0
         self._watches: dict[str, NodeWatch] = {}

@@ -113,7 +113,9 @@ class ReplicaWatch:
         partition, where = self._partition, self.truth.name
         if partition.role is not self.role:
             kind = type(partition.role).__name__.lower()
-            text = f"{kind} in epoch {partition.leader_epoch}, log ends at {partition.log_end_offset}"
+            opened = partition.leader_epoch < 0 and kind == "role"
+            text = "opened its log" if opened else f"{kind} in epoch {partition.leader_epoch}"
+            text += f"; log ends at {partition.log_end_offset}, high watermark {partition.high_watermark}"
             chronicle.note(self._node, "role", text, where=where)
         end, was = partition.log_end_offset, self._log_end
         self._log_end = end

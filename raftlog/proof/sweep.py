@@ -105,7 +105,10 @@ def _simulate(tale: Tale, furnish: Callable[[SimLoop], object]) -> Run[Report]:
 
     async def program(loop: SimLoop) -> Report:
         furnish(loop)
-        return await story(loop, tale.seconds)
+        try:
+            return await story(loop, tale.seconds)
+        finally:
+            loop.trace.on_note = None  # how the world is taken down is no part of the story
 
     return simulate(program, seed=tale.seed, limit_s=tale.seconds + RECOVERY_LIMIT_S)
 
