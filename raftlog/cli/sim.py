@@ -51,7 +51,8 @@ def run(request: Request) -> int:
     """Do what was asked; returns the exit code."""
     if request.stories:
         for name, story in STORIES.items():
-            print(f"{name:20} {(story.__doc__ or '').splitlines()[0]}")
+            summary = (story.__doc__ or "").splitlines()[0].removesuffix(" Raises AssertionError.")
+            print(f"{name:14} {summary}")
         return 0
     if request.story not in STORIES:
         print(f"raftlog: no story is called {request.story}; there are {', '.join(STORIES)}", file=sys.stderr)

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from raftlog.base.log import configure_log
 from raftlog.proof.chronicle import Chronicle, Event
 from raftlog.proof.simulator.loop import Run, SimLoop, simulate
 from raftlog.proof.stories import STORIES
-from raftlog.proof.stories.report import Report
+from raftlog.proof.stories.report import Report, report_of
 
 RECOVERY_LIMIT_S: Final = 600.0
 """Virtual seconds that a story may take beyond those it was given."""
@@ -97,13 +97,13 @@ def tell(tale: Tale) -> Outcome:
         took = time.perf_counter() - began_at
         return Outcome(tale, real_s=took, failure=_text_of(error), events=tuple(_explain(tale)))
     took = time.perf_counter() - began_at
-    return Outcome(tale, run.result, run.digest, run.steps, run.seconds, took)
+    return Outcome(tale, report_of(run.result), run.digest, run.steps, run.seconds, took)
 
 
-def _simulate(tale: Tale, furnish: Callable[[SimLoop], object]) -> Run[Report]:
+def _simulate(tale: Tale, furnish: Callable[[SimLoop], object]) -> Run[Any]:
     story = STORIES[tale.story]
 
-    async def program(loop: SimLoop) -> Report:
+    async def program(loop: SimLoop) -> Any:
         furnish(loop)
         try:
             return await story(loop, tale.seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +18,10 @@ class Report:
     elections: int = 0
     faults: Mapping[str, int] = field(default_factory=dict)
     recovery_s: float = 0.0
+
+
+def report_of(told: object) -> Report:
+    """Return what a story told as a Report; figures that it has not are 0."""
+    if isinstance(told, Report):
+        return told
+    return Report(**{each.name: getattr(told, each.name) for each in fields(Report) if hasattr(told, each.name)})
