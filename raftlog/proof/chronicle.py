@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import NO_OFFSET, TopicPartition
 
 KEPT_EVENTS: Final = 20_000
 """Newest events kept per partition, and of the cluster."""
@@ -90,12 +90,16 @@ class Chronicle:
         self.note(host, "fault", text)
 
     def tell(self, failure: str) -> list[Event]:
-        """Return the events that explain a failure: those of the partitions and offsets that its text names."""
+        """Return the events that explain a failure: those of the partitions and offsets that its text names.
+
+        If it names none, what concerns no single records is told of all.
+        """
         named = [each for each in self._partitions if _is_named(each, failure)]
-        offsets = {int(found) for found in _OFFSET.findall(failure)} if named else set()
+        offsets = {int(found) for found in _OFFSET.findall(failure)} if named else {NO_OFFSET}
         events = list(self._cluster)
-        for where in named:
-            mark = f"{where.topic}-{where.partition}: " if len(named) > 1 else ""
+        told = named or list(self._partitions)
+        for where in told:
+            mark = f"{where.topic}-{where.partition}: " if len(told) > 1 else ""
             events += [each._replace(text=mark + each.text) for each in self._partitions[where]]
         events.sort(key=lambda each: each.number)
         return _shortened([each for each in _until_violated(events) if _concerns(each, offsets)])

@@ -14,7 +14,7 @@ from raftlog.proof.faults.weather import Weather
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.hosts import OFFLOAD_S
 from raftlog.proof.simulator.loop import Run, SimLoop, simulate
-from raftlog.proof.stories.report import Report
+from raftlog.proof.stories.report import Report as Report  # scenes take it from here
 from raftlog.proof.workloads.consumer import Consumer
 from raftlog.proof.workloads.history import History
 from raftlog.proof.workloads.producer import CarelessProducer, Producer

@@ -24,4 +24,6 @@ def report_of(told: object) -> Report:
     """Return what a story told as a Report; figures that it has not are 0."""
     if isinstance(told, Report):
         return told
-    return Report(**{each.name: getattr(told, each.name) for each in fields(Report) if hasattr(told, each.name)})
+    return Report(
+        **{each.name: getattr(told, each.name) for each in fields(Report) if hasattr(told, each.name)}
+    )
