@@ -94,7 +94,7 @@ def replay(tale: Tale, *, log: bool) -> int:
         print(f"seed {tale.seed} of {tale.story}: all promises kept")
         print(f"digest   {outcome.digest}")
         print(
-            f"time     {outcome.virtual_s:.3f} virtual s in {outcome.real_s:.1f} s, {outcome.steps:,} steps"
+            f"time     {outcome.virtual_s:.3f} virtual s in {outcome.busy_s:.1f} processor s, {outcome.steps:,} steps"
         )
         report = outcome.report
         print(f"acked    {report.acked:,} records, {report.records:,} in the logs")
@@ -176,7 +176,7 @@ def text_of_summary(summary: Summary, asked: int) -> str:
     lines = [
         f"seeds      {summary.seeds} of {asked}, {len(summary.failures)} failed, {summary.seeds / real:.2f} per second",
         f"time       {summary.virtual_s:,.0f} virtual s in {real:.0f} s; "
-        f"{summary.virtual_s / busy:.1f} virtual s per real s and process",
+        f"{summary.virtual_s / busy:.1f} virtual s per processor s",
         f"acked      {summary.acked:,} records; elections {summary.elections:,}; "
         f"slowest recovery {summary.slowest_recovery_s:.1f} virtual s",
         f"faults     {struck or 'none'}",

@@ -42,21 +42,24 @@ class Tale:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it went. `failure` is empty if all promises were kept; `events` are what explains it."""
+    """How it went. `failure` is empty if all promises were kept; `events` are what explains it.
+
+    `busy_s`: processor seconds.
+    """
 
     tale: Tale
     report: Report = field(default_factory=Report)
     digest: str = ""
     steps: int = 0
     virtual_s: float = 0.0
-    real_s: float = 0.0
+    busy_s: float = 0.0
     failure: str = ""
     events: tuple[Event, ...] = ()
 
 
 @dataclass(slots=True)
 class Summary:
-    """What many seeds add up to. `real_s` is the sweep's; `busy_s` what the seeds took, in all processes together."""
+    """What many seeds add up to. `real_s` is the sweep's; `busy_s` the processor time of the seeds."""
 
     seeds: int = 0
     real_s: float = 0.0
@@ -71,7 +74,7 @@ class Summary:
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
-        self.busy_s += outcome.real_s
+        self.busy_s += outcome.busy_s
         self.virtual_s += outcome.virtual_s
         self.steps += outcome.steps
         self.acked += outcome.report.acked
@@ -90,13 +93,13 @@ class Summary:
 
 def tell(tale: Tale) -> Outcome:
     """Tell a story in a world of its own; if it fails, once more for its chronicle. KeyError: no such story."""
-    began_at = time.perf_counter()
+    began_at = time.process_time()
     try:
         run = _simulate(tale, lambda _loop: None)
     except Exception as error:
-        took = time.perf_counter() - began_at
-        return Outcome(tale, real_s=took, failure=_text_of(error), events=tuple(_explain(tale)))
-    took = time.perf_counter() - began_at
+        took = time.process_time() - began_at
+        return Outcome(tale, busy_s=took, failure=_text_of(error), events=tuple(_explain(tale)))
+    took = time.process_time() - began_at
     return Outcome(tale, report_of(run.result), run.digest, run.steps, run.seconds, took)
 
 

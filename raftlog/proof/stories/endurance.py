@@ -14,13 +14,15 @@ from raftlog.proof.faults.weather import Weather
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.hosts import OFFLOAD_S
 from raftlog.proof.simulator.loop import Run, SimLoop, simulate
-from raftlog.proof.stories.report import Report as Report  # scenes take it from here
+from raftlog.proof.stories.report import Report
 from raftlog.proof.workloads.consumer import Consumer
 from raftlog.proof.workloads.history import History
 from raftlog.proof.workloads.producer import CarelessProducer, Producer
 from raftlog.proof.workloads.wire import Client, create_topic
 from raftlog.quorum.compaction import Compaction
 from raftlog.replication.partition import Partition
+
+__all__ = ["PARTITIONS", "RECOVERY_S", "TOPIC", "Endurance", "Report", "endure", "run"]
 
 TOPIC = "endurance"
 PARTITIONS = 3
@@ -93,14 +95,9 @@ class Endurance:
     async def finish(self) -> float:
         """Calm the weather and wait until all is well; returns the virtual seconds that took."""
         began_at = self.loop.time()
-        self.weather.calm()
         for worker in (*self.producers, *self.others):
             worker.stopping = True
-        for place in self.cluster.nodes.values():
-            if place.leaving:  # it goes by itself; whoever stops during the calm is started again
-                await self.cluster.until(lambda each=place: not each.leaving, 30, "a gentle stop")  # type: ignore[misc]
-        self.cluster.start()
-        await self.cluster.until_ready(seconds=RECOVERY_S)
+        await self.weather.clear_up(RECOVERY_S)
         await self._until(lambda: all(each.done for each in self.producers), "everything acknowledged")
         await self._until(lambda: all(map(self.in_sync, range(PARTITIONS))), "all replicas in sync")
         await self._until(self.images_agree, "equal metadata")
