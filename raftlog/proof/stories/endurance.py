@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raftlog.proof.checkers.records import judge_records, judge_replicas, read_batches, values_of
@@ -42,16 +43,18 @@ class Report:
 class Endurance:
     """One cluster, its clients, and what they saw."""
 
-    def __init__(self, loop: SimLoop) -> None:
+    def __init__(self, loop: SimLoop, *, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
         self.loop = loop
         self.chance = random.Random(loop.stream("endurance").random())
         loop.network.latency_s = self.chance.choice(((0.0001, 0.0006), (0.0001, 0.0006), (0.001, 0.02)))
         self.cluster = SimCluster(
             loop,
+            nodes,
             settings={
                 "log.segment.bytes": self.chance.choice(("2048", "16384", "1073741824")),
                 "replica.lag.time.max.ms": self.chance.choice(("1000", "5000")),
                 "broker.session.timeout.ms": self.chance.choice(("1000", "3000")),
+                **(settings or {}),
             },
             compaction=Compaction(entries=self.chance.choice((20, 100, 5000))),
         )
@@ -92,6 +95,9 @@ class Endurance:
         if isinstance(worker, Producer):
             worker.pause_s = chance.choice((0.005, 0.02, 0.1))
             self.producers.append(worker)
+        elif isinstance(worker, Consumer):
+            worker.pause_s = chance.choice((0.0, 0.002, 0.01))
+            self.others.append(worker)
         else:
             self.others.append(worker)
         self.loop.host(name).start(worker.run())
@@ -142,8 +148,7 @@ class Endurance:
         ends = {(each.high_watermark, each.log_end_offset) for each in replicas.values()}
         return (
             state is not None
-            and sorted(state.isr) == sorted(self.cluster.nodes)
-            and len(replicas) == len(self.cluster.nodes)
+            and sorted(state.isr) == sorted(state.replicas) == sorted(replicas)
             and len(ends) == 1
             and len(set(*ends)) == 1
         )
@@ -171,7 +176,10 @@ class Endurance:
         states = [self.cluster.state(TOPIC, index) for index in range(PARTITIONS)]
         return Report(
             acked=self.history.acked_count,
-            records=sum(self.replicas(index)[1].log_end_offset for index in range(PARTITIONS)),
+            records=sum(
+                max(each.log_end_offset for each in self.replicas(index).values())
+                for index in range(PARTITIONS)
+            ),
             elections=sum(state.leader_epoch for state in states if state is not None),
             faults=dict(Counter(self.weather.counts)),
             recovery_s=round(recovery_s, 3),

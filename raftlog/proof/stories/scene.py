@@ -1,0 +1,71 @@
+"""The stage of a choreography: a cluster that serves clients, and one partition that the play is about.
+
+A choreography brings about one kind of trouble on purpose, at moments that the seed draws, where a storm would have to
+meet it by chance. It knows what clients were promised, never how raftlog keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlog.metadata.image import PartitionState
+from raftlog.proof.simulator.loop import SimLoop
+from raftlog.proof.stories.endurance import PARTITIONS, TOPIC, Endurance, Report
+
+SETTINGS = {"replica.lag.time.max.ms": "1000", "broker.session.timeout.ms": "1000"}
+"""Who is away is noticed within a second, so that a play lasts a few."""
+
+SERVED_S = 60.0
+"""Within this somebody serves again once the trouble is over, virtual seconds."""
+
+
+class Scene(Endurance):
+    """Endurance without its weather. `partition` is the one that the play is about."""
+
+    def __init__(self, loop: SimLoop, *, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(loop, nodes=nodes, settings={**SETTINGS, **(settings or {})})
+        self.partition = self.chance.randrange(PARTITIONS)
+
+    def state(self) -> PartitionState:
+        """What the newest image says of the partition."""
+        state = self.cluster.state(TOPIC, self.partition)
+        assert state is not None
+        return state
+
+    async def leader(self, *, other_than: int = -1) -> int:
+        """Wait until a node leads the partition that is ready; returns it."""
+        leader = -1
+
+        def leads() -> bool:
+            nonlocal leader
+            leader = self.state().leader
+            return leader not in (-1, other_than) and self.cluster.nodes[leader].ready
+
+        await self.cluster.until(leads, SERVED_S, "a leader")
+        return leader
+
+    def followers(self, leader: int) -> list[int]:
+        """The other replicas, in an order of chance."""
+        others = [each for each in self.state().replicas if each != leader]
+        self.chance.shuffle(others)
+        return others
+
+    async def served(self, records: int) -> None:
+        """Wait until so many more records are acknowledged."""
+        wanted = self.history.acked_count + records
+        await self.cluster.until(lambda: self.history.acked_count >= wanted, SERVED_S, "served")
+
+    def a_while(self, *seconds: float) -> float:
+        """Up to one of these, by chance: the shorter ones are as likely as the longer."""
+        return self.chance.uniform(0.2, 1.0) * self.chance.choice(seconds)
+
+    def power(self) -> bool:
+        """Whether a crash takes with it what was not synced."""
+        return self.chance.random() < 0.7
+
+    async def end(self) -> Report:
+        """Heal everything, wait until all is well, judge. Raises AssertionError."""
+        recovery_s = await self.finish()
+        faults = self.judge()
+        assert not faults, "; ".join(faults[:10])
+        return self.report(recovery_s)
