@@ -41,7 +41,7 @@ class Steps(NamedTuple):
 
 
 class RotatingMix(NamedTuple):
-    """Every `period_s` other faults, up to three kinds, struck again and again; `quiet_share` of the periods have none."""
+    """Every `period_s` up to three other faults, again and again; `quiet_share` of the periods have none."""
 
     period_s: float
     quiet_share: float

@@ -103,14 +103,16 @@ class SimPlace:
         for path, size in sizes:
             if position < size:
                 disk.flip_bit(path, position, self._chance.randrange(8))
-                self.cluster.note_rot(node_id)
+                self.cluster.may_rot = True
                 return True
             position -= size
         return False
 
     def _concerns(self, folder: str) -> bool:
         topic, _, index = folder.rpartition("-")
-        return index.isdigit() and not topic.startswith("__") and (self.topics is None or topic in self.topics)
+        return (
+            index.isdigit() and not topic.startswith("__") and (self.topics is None or topic in self.topics)
+        )
 
     async def wipe(self, node_id: int) -> None:
         assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"
@@ -129,5 +131,5 @@ class SimPlace:
         self.cluster.nodes[node_id].host.clock_offset_ms = offset_ms
 
 
-QUORUM_FILES: Final = frozenset({"__cluster_metadata-0"})
+QUORUM_FILES: Final = frozenset({"raftlog-metadata"})
 """What a voter must not lose: its vote and its journal."""
