@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from raftlog.proof.faults import FAULTS
 from raftlog.proof.faults.fault import Fault
+from raftlog.proof.faults.flip_bit import FlipBit
 from raftlog.proof.place import Place, View
 
 Event = Literal["inject", "heal", "not run"]
@@ -63,6 +64,8 @@ class Nemesis:
         self._loop = asyncio.get_running_loop()
         self._wounded = False
         """A destructive fault struck, and the cluster was not seen whole since."""
+        self._rotten: int | None = None
+        """The node whose disk rots in this run: what nobody reads is not repaired, so that no other may."""
         self._missing: set[str] = set()
 
     async def run(self, seconds: float) -> None:
@@ -95,10 +98,12 @@ class Nemesis:
             return None
         if kind.destructive and not await self._may_destroy():
             return None
-        fault = kind()
+        fault = FlipBit(self._rotten) if kind is FlipBit else kind()
         target = await fault.inject(self.place, self._chance)
         if not target:
             return None
+        if isinstance(fault, FlipBit):
+            self._rotten = fault.only
         self._wounded |= kind.destructive
         self.counts[name] += 1
         self.active.append((fault, target))

@@ -30,8 +30,9 @@ SHARP: Final = (
 )
 """The methods of `Weather` that are faults: choreographies too fine for other worlds."""
 
-FAULTS: Final = (*SHARP, *named.FAULTS)
-"""What may strike: these, and the faults of every world by their names."""
+FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name != "flip-bit"))
+"""What may strike: these, and the faults of every world by their names. Rot has a story of its own, which also reads
+everything, since what nobody reads is not repaired."""
 
 
 class Weather:

@@ -174,8 +174,10 @@ class SimLoop(asyncio.BaseEventLoop):
         return spent
 
     def _occupy(self, process: Process) -> None:
-        """Hold a process until the time is over that its callback spent."""
+        """Hold a process until the time is over that its callback spent; "main" is nobody's and has no time."""
         until = self._now + self.take_spent()
+        if process is self.main.process:
+            return
         process.held += 1
         self.call_at(until, self._let_go, process, context=self.main.process.context)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from raftlog.metadata.image import MetadataImage
-from raftlog.proof.place import Ability, DiskTrouble, PartitionView, View
+from raftlog.proof.place import Ability, DiskTrouble, PartitionView, View, guarded_batches
 from raftlog.proof.simulator.cluster import SimCluster
 
 
@@ -91,28 +91,25 @@ class SimPlace:
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
         disk = self.cluster.nodes[node_id].host.disk
-        segments = [
-            path
+        batches = [
+            (path, each)
             for folder in disk.listdir("/data")
             if self._concerns(folder)
-            for path in (f"/data/{folder}/{name}" for name in disk.listdir(f"/data/{folder}"))
-            if path.endswith(".log")
+            for name in disk.listdir(f"/data/{folder}")
+            if name.endswith(".log")
+            for path in (f"/data/{folder}/{name}",)
+            for each in guarded_batches(disk.read_file(path))
         ]
-        sizes = [(path, len(disk.read_file(path))) for path in segments]
-        position = int(chance * sum(size for _, size in sizes))
-        for path, size in sizes:
-            if position < size:
-                disk.flip_bit(path, position, self._chance.randrange(8))
-                self.cluster.may_rot = True
-                return True
-            position -= size
-        return False
+        if not batches:
+            return False
+        path, batch = batches[int(chance * len(batches))]
+        disk.flip_bit(path, batch.start + int(self._chance.random() * len(batch)), self._chance.randrange(8))
+        self.cluster.may_rot = True
+        return True
 
     def _concerns(self, folder: str) -> bool:
         topic, _, index = folder.rpartition("-")
-        return (
-            index.isdigit() and not topic.startswith("__") and (self.topics is None or topic in self.topics)
-        )
+        return index.isdigit() and not topic.startswith("__") and (self.topics is None or topic in self.topics)
 
     async def wipe(self, node_id: int) -> None:
         assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"
