@@ -105,6 +105,42 @@ def bench(
 
 
 @app.command()
+def chaos(
+    cases: Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="default: a suite")] = None,
+    *,
+    suite: Annotated[str, typer.Option(help="ci: eight cases in six minutes; full: every fault")] = "",
+    place: Annotated[
+        str, typer.Option(help="processes, namespaces, or auto: wherever a case's faults can be injected")
+    ] = "auto",
+    minutes: Annotated[
+        float, typer.Option(min=0, help="how long to run altogether (default: as long as the cases say)")
+    ] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="who is hit, when, and by what (default: by chance)")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="where each run leaves its folder")] = Path("chaos-runs"),
+    chaos_dir: Annotated[
+        Path | None, typer.Option(help="suites and places (default: ./chaos, else those that came along)")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="list the cases and where they can run")] = False,
+) -> None:
+    """Hurt a real cluster while stock clients use it, and judge everything they saw: is anything lost or wrong?"""
+    from raftlog.cli.chaos import ChaosOptions, run
+
+    options = ChaosOptions(
+        cases=cases or [],
+        suite=suite,
+        place=place,
+        minutes=minutes,
+        seed=seed,
+        out=out,
+        chaos_dir=chaos_dir,
+        listing=listing,
+    )
+    raise typer.Exit(run(options))
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     _print_version()

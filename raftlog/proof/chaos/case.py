@@ -91,7 +91,7 @@ class Expectations:
     """After the healing every node is there, every replica in sync."""
     read_within_s: float = bounded(FINAL_S, 0.1, 3600)
     """Then everything acknowledged has been read by everybody."""
-    unavailable_s: Mapping[str, float] = field(default_factory=dict)
+    unavailable_s: Mapping[str, float] = field(default_factory=dict, metadata={"least": 0, "most": 3600})
     """By fault: no partition goes without an acknowledgement for longer."""
     nodes_may_stop: bool = False
     """A node may end by itself (its disk failed) and is started again by the healing."""
@@ -113,7 +113,7 @@ class Case:
     expect: Expectations = field(default_factory=Expectations)
 
     def lasting(self, seconds: float) -> Case:
-        """Return the same case with faults for so many seconds; what grows with time is expected to grow with it."""
+        """Return the same case with faults for so many seconds; of a shorter one less is expected."""
         share = seconds / self.faults.seconds if self.faults.seconds else 1.0
         grown = {
             name: int(getattr(self.expect, name) * min(share, 1.0))
@@ -147,7 +147,9 @@ def parse_case(name: str, text: str, known_faults: Iterable[str]) -> Case:
 
 def _contradictions(case: Case, known_faults: Sequence[str]) -> list[str]:
     found = [
-        f"faults: {_unknown(each, known_faults)}" for each in case.faults.names if each not in known_faults
+        f"faults: {_unknown(each, known_faults)}"
+        for each in case.faults.names
+        if each and each not in known_faults
     ]
     if case.faults.mix and case.faults.steps:
         found.append("faults: either steps or a mix")
