@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from raftlog.proof.chaos import folder as run_folder
 from raftlog.proof.chaos.case import Case, CaseError, read_cases, suite_of
 from raftlog.proof.chaos.ground import OpenPlace, Unavailable
 from raftlog.proof.chaos.landmarks import read_events, scandals
-from raftlog.proof.chaos.outcome import Judgement, Outcome, conclude, unrun
+from raftlog.proof.chaos.outcome import Judgement, Outcome, broken, conclude, unrun
 from raftlog.proof.chaos.places import PlaceFile, find_folder, fitting, read_places
 from raftlog.proof.chaos.record import Record
 from raftlog.proof.chaos.runner import Runner
@@ -142,8 +143,14 @@ class Session:
             screen.finished(outcome)
 
     async def _run_case(self, case: Case, screen: Screen) -> Outcome:
-        """Run a case in the first place that fits and can be had on this machine."""
         screen.begin(case)
+        try:
+            return await self._run_somewhere(case, screen)
+        except Exception as error:  # the other cases still run, and their outcomes are told
+            return broken(case, f"{type(error).__name__}: {error}", traceback.format_exc(), seed=self._seed)
+
+    async def _run_somewhere(self, case: Case, screen: Screen) -> Outcome:
+        """Run a case in the first place that fits and can be had on this machine."""
         reasons = {}
         for place in fitting(self._places, case.faults.names):
             lacking = place.lacks(case.faults.names)

@@ -98,6 +98,18 @@ def unrun(case: Case, reasons: Mapping[str, str], *, seed: int) -> Outcome:
     )
 
 
+def broken(case: Case, reason: str, trace: str, *, seed: int) -> Outcome:
+    """Return the outcome of a case that the harness itself, or the cluster's start, broke off."""
+    return Outcome(
+        case=case.name,
+        title=case.title,
+        place="",
+        seed=seed,
+        status="failed",
+        reasons=[reason, *trace.strip().splitlines()[-2 * WORTH_TELLING :]],
+    )
+
+
 def conclude(
     record: Record, judgement: Judgement, *, events: Sequence[Event] = (), scandals: Sequence[str] = ()
 ) -> Outcome:

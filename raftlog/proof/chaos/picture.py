@@ -280,9 +280,9 @@ def _busy(values: Sequence[float]) -> float:
 
 
 def _nice(value: float) -> float:
-    """Return the next of 1, 2, 4, 6, 8, 10 times a power of ten."""
+    """Return the next round number: a small one times a power of ten."""
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= value)
+    return next(step * power for step in (1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10) if step * power >= value)
 
 
 def _caption(canvas: Canvas, text: str, keys: Sequence[tuple[str, str]]) -> None:

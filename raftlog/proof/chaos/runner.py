@@ -19,7 +19,7 @@ from raftlog.proof.chaos.ground import Ground
 from raftlog.proof.chaos.meter import Beats, Meter
 from raftlog.proof.chaos.record import Phase, Record, injections
 from raftlog.proof.faults import FAULTS
-from raftlog.proof.faults.nemesis import Nemesis, RotatingMix
+from raftlog.proof.faults.nemesis import Nemesis, RotatingMix, Steps
 from raftlog.proof.history import Op, Recorder
 from raftlog.proof.workloads.log import LogOptions, LogWorkload
 
@@ -204,6 +204,8 @@ def _shifted(beats: Beats, by_s: float) -> Beats:
 
 def plan_of(faults: Faults) -> Any:
     """Return the nemesis's plan for a case."""
+    if faults.steps:
+        return Steps(tuple((each.fault, each.for_s, each.rest_s) for each in faults.steps))
     return RotatingMix(faults.period_s, faults.quiet_share, faults.mix)
 
 

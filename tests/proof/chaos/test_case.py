@@ -15,7 +15,7 @@ KNOWN = ("kill", "pause")
 BAD = """
 title = 3
 suites = "ci"
-minutes = 1
+gibberish = 1
 
 [workload]
 writers = 0
@@ -39,7 +39,7 @@ def test_everything_wrong_with_a_case_is_said_at_once_by_name():
     assert set(caught.value.faults) == {
         "title: a string, not 3",
         "suites: a list of strings, not 'ci'",
-        "minutes: nobody knows 'minutes'",
+        "gibberish: nobody knows 'gibberish'",
         "workload.writers: 1 to 64, not 0",
         "workload.rates: nobody knows 'rates' (perhaps 'rate')",
         "workload.subscribe: true or false, not 1",
