@@ -16,7 +16,6 @@ from typing import Any
 
 from raftlog.proof.place import Ability, DiskTrouble, PartitionView, View
 from raftlog.testing.cluster import Cluster
-from raftlog.testing.ports import LOOPBACK
 from raftlog.testing.probe import NO_QUORUM, Topics, view_quorum, view_topics
 
 ASK_TIMEOUT_S = 0.5
@@ -55,7 +54,8 @@ class ProcessPlace:
 
     def address(self, node_id: int) -> tuple[str, int]:
         """Where a node is asked."""
-        return LOOPBACK, self.cluster.nodes[node_id].port
+        host, _, port = self.cluster.nodes[node_id].address.rpartition(":")
+        return host, int(port)
 
     async def view(self) -> View:
         """Ask every node that runs; of what they say, the newest counts."""

@@ -205,13 +205,10 @@ def _conclude(record: Record, place: OpenPlace, folder: Path) -> Outcome:
     found = [line for node, own in lines.items() for line in scandals(node, own, logged)]
     with (folder / run_folder.HISTORY).open("rb") as file:
         verdict = judge(*read_history(file))
-    anomalies, allowed = {}, {}
-    for name, findings in verdict.anomalies.items():
-        anomalies[name] = sum(not each.allowed for each in findings)
-        allowed[name] = sum(each.allowed for each in findings)
+    excused = {name: found[0].allowed for name, found in verdict.anomalies.items()}
     judgement = Judgement(
-        {name: count for name, count in anomalies.items() if count},
-        {name: count for name, count in allowed.items() if count},
+        {name: count for name, count in verdict.cases.items() if not excused[name]},
+        {name: count for name, count in verdict.cases.items() if excused[name]},
         verdict.text(),
     )
     outcome = replace_folder(conclude(record, judgement, events=events, scandals=found), folder)

@@ -33,18 +33,29 @@ def bounded(default: Any, least: float, most: float, **metadata: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Who writes and reads. `rate` is operations per second of all clients together."""
+    """Who writes and reads, as `raftlog.proof.workloads` understands it. Each is one process at a time."""
 
-    writers: int = bounded(3, 1, 64)
-    readers: int = bounded(2, 0, 64)
+    clients: int = bounded(3, 0, 64)
+    """They write and read."""
+    writers: int = bounded(1, 0, 64)
+    readers: int = bounded(1, 0, 64)
+    careless: int = bounded(0, 0, 64)
+    """They write with acks=1."""
     subscribe: bool = False
-    """Readers are members of a group, else they assign partitions to themselves."""
+    """Readers are members of groups, else they assign partitions to themselves."""
     transactions: bool = False
     rate: float = bounded(100.0, 0.1, 100_000)
+    """Operations per second of all together."""
+    keys: int = bounded(4, 1, 1_000)
+    """Partitions that are written to at a time."""
     partitions: int = bounded(2, 1, 64)
     """Of each topic."""
-    ops_per_key: int = bounded(256, 1, 1_000_000)
-    """So many writes to a partition before the next one takes its place: topics are created all the time."""
+    writes_per_key: int = bounded(256, 1, 1_000_000)
+    """After so many a partition's place is taken by the next: topics are created all the time."""
+    longest: int = bounded(4, 1, 100)
+    """Writes of one operation, at most."""
+    crash_every_s: float = bounded(30.0, 0, 3600)
+    """How long a client lives on average; 0: for ever."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,10 @@ from raftlog.proof.workloads.log import LogOptions, LogWorkload
 
 METER_TOPIC: Final = "heartbeats"
 METER_PARTITIONS: Final = 3
+REPLICAS: Final = 3
+TOPIC_CONFIGS: Final = {"min.insync.replicas": "2"}
+END_S: Final = 60.0
+"""How long clients may take to end."""
 LOOK_S: Final = 0.1
 """How often the cluster is asked whether it is whole, and progress told."""
 GRACE_S: Final = 30.0
@@ -124,8 +128,8 @@ class Runner:
     async def _tell(self, phase: str, of_s: float) -> None:
         began_s, tally = self._now_s(), self.record.tally
         while True:
-            self._gather()
             now_s = self._now_s()
+            self._gather(now_s)
             active = tuple(
                 f"{each.fault} {each.target}".strip()
                 for each in self.record.injections
@@ -136,20 +140,25 @@ class Runner:
             )
             await asyncio.sleep(LOOK_S)
 
-    def _gather(self) -> None:
-        self.record.injections = list(injections(self._nemesis.timeline, self.record.began_at, self._now_s()))
+    def _gather(self, now_s: float) -> None:
+        self.record.injections = list(injections(self._nemesis.timeline, self.record.began_at, now_s))
 
     # --- the phases
 
     async def _begin(self) -> None:
         port = self._ground.open_port(self._recorder.new_process(), "admin")
         try:
-            await port.create_topic(METER_TOPIC, METER_PARTITIONS)
+            await port.create_topic(
+                METER_TOPIC,
+                partitions=METER_PARTITIONS,
+                replicas=min(REPLICAS, self.record.case.nodes),
+                configs=TOPIC_CONFIGS,
+            )
         finally:
             await port.close()
         self._meter = self._ground.open_meter(METER_TOPIC, METER_PARTITIONS)
         await self._meter.start()
-        await self._workload.start()
+        self._workload.start()
 
     async def _heal(self) -> None:
         self._see_fallen()
@@ -181,21 +190,27 @@ class Runner:
     async def _read(self) -> None:
         if self._meter is not None:
             await self._meter.stop()
-        await self._workload.stop()
-        await self._workload.finish(self.record.case.expect.read_within_s)
-        self.record.read_all = True
+        missing = await self._workload.finish(self.record.case.expect.read_within_s)
+        self.record.read_all = not missing
+        self.record.troubles += [
+            f"{key}: not read up to offset {offset}, which was acknowledged"
+            for key, offset in sorted(missing.items())
+        ]
 
     def _see_fallen(self) -> None:
         self.record.fallen += [f"node {node}: {how}" for node, how in self._ground.place.fallen().items()]
 
     async def _end(self) -> None:
         self._see_fallen()
-        self._gather()
+        self._gather(self._now_s())
         if self._meter is not None:
             await self._meter.stop()
             self.record.meter_errors = self._meter.errors
             self.record.beats = [_shifted(each, self.record.began_at) for each in self._meter.beats]
-        await self._workload.stop()
+        self._workload.stop()
+        async with self._phase("end", END_S):
+            await self._workload.close()
+        self.record.troubles += self._workload.faults
 
 
 def _shifted(beats: Beats, by_s: float) -> Beats:
@@ -211,7 +226,23 @@ def plan_of(faults: Faults) -> Any:
 
 def options_of(case: Case) -> LogOptions:
     """Return the workload's options for a case."""
-    return LogOptions()
+    workload = case.workload
+    return LogOptions(
+        clients=workload.clients,
+        writers=workload.writers,
+        readers=workload.readers,
+        careless=workload.careless,
+        subscribe=workload.subscribe,
+        txn=workload.transactions,
+        rate=workload.rate,
+        keys=workload.keys,
+        partitions=workload.partitions,
+        replicas=min(REPLICAS, case.nodes),
+        topic_configs=TOPIC_CONFIGS,
+        writes_per_key=workload.writes_per_key,
+        longest=workload.longest,
+        crash_every_s=workload.crash_every_s,
+    )
 
 
 def missing(names: tuple[str, ...], ground: Ground) -> dict[str, str]:

@@ -18,7 +18,7 @@ suites = "ci"
 gibberish = 1
 
 [workload]
-writers = 0
+writers = -1
 rates = 3
 subscribe = 1
 
@@ -40,7 +40,7 @@ def test_everything_wrong_with_a_case_is_said_at_once_by_name():
         "title: a string, not 3",
         "suites: a list of strings, not 'ci'",
         "gibberish: nobody knows 'gibberish'",
-        "workload.writers: 1 to 64, not 0",
+        "workload.writers: 0 to 64, not -1",
         "workload.rates: nobody knows 'rates' (perhaps 'rate')",
         "workload.subscribe: true or false, not 1",
         "faults.steps[0].for_s: a number, not 'x'",
@@ -55,7 +55,7 @@ def test_everything_wrong_with_a_case_is_said_at_once_by_name():
 
 def test_what_is_no_toml_is_said_with_the_case():
     """A syntax error, too, names the file."""
-    with pytest.raises(CaseError, match="^odd: no TOML: "):
+    with pytest.raises(CaseError, match=r"^odd: no TOML: "):
         parse_case("odd", "faults = [", KNOWN)
 
 
