@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint sim chaos interop bench clean
+.PHONY: demo test lint sim planted chaos interop bench clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -23,7 +23,12 @@ lint: $(STAMP)
 sim: $(STAMP)
 	$(BIN)/python -m pytest tests/proof $(TEST)
 
-# Eight cases in six minutes: a real cluster is hurt while stock clients use it. CHAOS="--suite full --minutes 60" runs others.
+# Plants bugs and shows how soon the simulator finds each. PLANTED="--only ack-before-flush" hunts one.
+planted: $(STAMP)
+	$(BIN)/python -m tests.planted --jobs 2 --seeds 500 $(PLANTED)
+
+# Eight cases in six minutes: a real cluster is hurt while stock clients use it.
+# CHAOS="--suite full --minutes 60" runs others.
 chaos: $(STAMP)
 	$(BIN)/raftlog chaos --suite ci $(CHAOS)
 
