@@ -101,7 +101,7 @@ class ProcessPlace:
 
     async def power_cut(self, node_id: int) -> None:
         self._down.add(node_id)
-        await self._deed("power_cut", node_id)
+        await self._deed("power_cut", node_id, self._chance)
 
     async def terminate(self, node_id: int) -> None:
         self._down.add(node_id)
@@ -134,8 +134,7 @@ class ProcessPlace:
     # --- the disk and the clock
 
     async def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
-        if self.cluster.nodes[node_id].running:
-            await self._deed("trouble_disk", node_id, trouble)
+        await self._deed("trouble_disk", node_id, trouble)
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
         topics = sorted({key.rpartition("-")[0] for key in (await self.view()).partitions})
@@ -145,8 +144,7 @@ class ProcessPlace:
         await self._deed("wipe", node_id)
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
-        if self.cluster.nodes[node_id].running:
-            await self._deed("set_clock", node_id, offset_ms)
+        await self._deed("set_clock", node_id, offset_ms)
 
     async def _deed(self, name: str, *arguments: Any) -> Any:
         method: Callable[..., Any] = getattr(self.cluster, name)
@@ -197,7 +195,7 @@ def _newest(known: Mapping[int, Topics], controller: int) -> dict[str, Partition
 
 async def open_place(directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int) -> ProcessPlace:
     """Start a cluster in that folder and return it once every node sees all. Raises ClusterError."""
-    cluster = Cluster(nodes, settings=settings, directory=directory)
+    cluster = Cluster(nodes, settings=settings, directory=directory, faults=True)
     place = ProcessPlace(cluster, random.Random(seed))
     try:
         for node_id in place.nodes:

@@ -33,7 +33,7 @@ from raftlog.proof.chaos.runner import Runner
 from raftlog.proof.chaos.stock import stock_ground
 from raftlog.proof.checkers import judge
 from raftlog.proof.faults import FAULTS
-from raftlog.proof.history import Header, HistoryFile, read_history
+from raftlog.proof.history import Header, HistoryFile, StoredHistory
 
 ANYWHERE: Final = "auto"
 OVERHEAD_S: Final = 15.0
@@ -116,7 +116,11 @@ class Session:
         with Screen(len(self._cases)) as screen:
             screen.say(f"{len(self._cases)} cases, seed {self._seed}, folders in {self._options.out}")
             try:
-                asyncio.run(self._run_all(screen))
+                for case in self._cases:
+                    # a loop for each, since its threads live where the case's place is
+                    outcome = asyncio.run(self._run_case(case, screen))
+                    self.outcomes.append(outcome)
+                    screen.finished(outcome)
                 interrupted = False
             except (KeyboardInterrupt, asyncio.CancelledError):
                 interrupted = True
@@ -132,17 +136,11 @@ class Session:
         path = self._options.out / f"{began.strftime('%Y%m%d-%H%M%S')}-summary.json"
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self.outcomes), indent=1) + b"\n")
 
-    async def _run_all(self, screen: Screen) -> None:
+    async def _run_case(self, case: Case, screen: Screen) -> Outcome:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, task.cancel)
-        for case in self._cases:
-            outcome = await self._run_case(case, screen)
-            self.outcomes.append(outcome)
-            screen.finished(outcome)
-
-    async def _run_case(self, case: Case, screen: Screen) -> Outcome:
         screen.begin(case)
         try:
             return await self._run_somewhere(case, screen)
@@ -203,8 +201,8 @@ def _conclude(record: Record, place: OpenPlace, folder: Path) -> Outcome:
     )
     logged = record.case.expect.logged
     found = [line for node, own in lines.items() for line in scandals(node, own, logged)]
-    with (folder / run_folder.HISTORY).open("rb") as file:
-        verdict = judge(*read_history(file))
+    history = StoredHistory(folder / run_folder.HISTORY)
+    verdict = judge(history.header, history)
     excused = {name: found[0].allowed for name, found in verdict.anomalies.items()}
     judgement = Judgement(
         {name: count for name, count in verdict.cases.items() if not excused[name]},

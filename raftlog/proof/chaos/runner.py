@@ -146,7 +146,7 @@ class Runner:
     # --- the phases
 
     async def _begin(self) -> None:
-        port = self._ground.open_port(self._recorder.new_process(), "admin")
+        port = self._ground.open_port(self._recorder.new_process(), "writer")
         try:
             await port.create_topic(
                 METER_TOPIC,

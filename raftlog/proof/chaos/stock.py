@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from raftlog.proof.chaos.ground import Ground, OpenPlace
 from raftlog.proof.chaos.meter import PATIENCE, Beats, UnavailabilityMeter
@@ -43,11 +43,9 @@ class StockMeter:
 
 def stock_ground(place: OpenPlace) -> Ground:
     """Return a place with stock clients. Raises ImportError without confluent-kafka."""
-    from raftlog.proof.workloads.stock import StockPort
+    from raftlog.proof.workloads.stock import StockPorts
 
-    def open_port(process: int, kind: str) -> Any:
-        return StockPort(place.bootstrap, process, kind)
+    def open_meter(topic: str, partitions: int) -> StockMeter:
+        return StockMeter(place.bootstrap, topic, partitions)
 
-    return Ground(
-        place, open_port, lambda topic, partitions: StockMeter(place.bootstrap, topic, partitions), time.time
-    )
+    return Ground(place, StockPorts(place.bootstrap), open_meter, time.time)
