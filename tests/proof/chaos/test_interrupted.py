@@ -45,7 +45,9 @@ def wait_for(process: subprocess.Popen[str], word: str) -> None:
 
 @pytest.mark.clients
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name
+)
 def test_no_process_is_left_when_the_harness_is_ended_in_the_middle(number, tmp_path):
     """Nodes end with whoever holds them; of the two signals that can be caught the harness itself returns in order."""
     folder = tmp_path / "chaos"
