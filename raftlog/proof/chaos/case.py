@@ -126,15 +126,14 @@ class Case:
     def lasting(self, seconds: float) -> Case:
         """Return the same case with faults for so many seconds; of a shorter one less is expected."""
         share = seconds / self.faults.seconds if self.faults.seconds else 1.0
-        grown = {
-            name: int(getattr(self.expect, name) * min(share, 1.0))
-            for name in ("acked", "acked_during_faults", "injections")
-        }
-        return replace(
-            self,
-            faults=replace(self.faults, seconds=seconds),
-            expect=replace(self.expect, **grown),
+        share, expect = min(share, 1.0), self.expect
+        less = replace(
+            expect,
+            acked=int(expect.acked * share),
+            acked_during_faults=int(expect.acked_during_faults * share),
+            injections=int(expect.injections * share),
         )
+        return replace(self, faults=replace(self.faults, seconds=seconds), expect=less)
 
 
 # --- reading
@@ -219,7 +218,7 @@ class _Reader:
         least, most = each.metadata.get("least"), each.metadata.get("most")
         if least is not None and most is not None and not least <= value <= most:
             return self._wrong(where, f"{least:g} to {most:g}", value)
-        return float(value) if kind is _SCALARS[float] else value
+        return float(str(value)) if kind is _SCALARS[float] else value
 
     def _words(self, value: Any, where: str) -> Any:
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):

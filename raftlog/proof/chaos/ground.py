@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from raftlog.proof.chaos.meter import Meter
 from raftlog.proof.place import Place
+from raftlog.proof.workloads.log import OpenPort
 
 
 class OpenPlace(Place, Protocol):
@@ -34,8 +35,8 @@ class Ground(NamedTuple):
     """One run's place and clients."""
 
     place: OpenPlace
-    open_port: Callable[[int, str], Any]
-    """(process, kind) -> a client of the workload's (`ClientPort`)."""
+    open_port: OpenPort
+    """(process, kind) -> a client."""
     open_meter: Callable[[str, int], Meter]
     """(topic, partitions) -> closed loops on it."""
     wall_s: Callable[[], float]

@@ -43,8 +43,11 @@ class Beats(NamedTuple):
 class Meter(Protocol):
     """Closed loops, one a partition, on the clock of the loop that the run is on."""
 
-    beats: Sequence[Beats]
-    errors: list[str]
+    @property
+    def beats(self) -> Sequence[Beats]: ...
+
+    @property
+    def errors(self) -> list[str]: ...
 
     async def start(self) -> None: ...
 
@@ -155,7 +158,7 @@ def longest_gap(times: Sequence[float], started: float, ended: float) -> Gap:
 class Spread(NamedTuple):
     """Of some gaps, seconds."""
 
-    count: int
+    times: int
     median_s: float
     p99_s: float
     max_s: float

@@ -229,7 +229,7 @@ def summed(stalls: Iterable[Stall]) -> list[Unavailability]:
         found.append(
             Unavailability(
                 fault=fault,
-                count=during.count,
+                count=during.times,
                 median_s=during.median_s,
                 p99_s=during.p99_s,
                 max_s=during.max_s,

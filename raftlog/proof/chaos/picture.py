@@ -286,7 +286,7 @@ def _nice(value: float) -> float:
 
 
 def _caption(canvas: Canvas, text: str, keys: Sequence[tuple[str, str]]) -> None:
-    x, y = LEFT + 2, canvas.y + 2
+    x, y = LEFT + 2.0, canvas.y + 2
     canvas.text(x, y, text, "caption")
     x += len(text) * CHARACTER * 1.12 + 16
     for kind, label in keys:
@@ -341,7 +341,8 @@ def _events(canvas: Canvas, marks: Sequence[Mark]) -> None:
 
 def _distinct(canvas: Canvas, marks: Sequence[Mark]) -> Iterator[Mark]:
     """Yield marks that fall on different pixels; those on one pixel share its first one's tick and their texts."""
-    pixel, gathered = None, []
+    pixel: int | None = None
+    gathered: list[Mark] = []
     for each in marks:
         spot = round(canvas.x(each.at_s))
         if spot != pixel and gathered:

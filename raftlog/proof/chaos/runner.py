@@ -12,14 +12,14 @@ from array import array
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from raftlog.proof.chaos.case import Case, Faults
 from raftlog.proof.chaos.ground import Ground
 from raftlog.proof.chaos.meter import Beats, Meter
 from raftlog.proof.chaos.record import Phase, Record, injections
 from raftlog.proof.faults import FAULTS
-from raftlog.proof.faults.nemesis import Nemesis, RotatingMix, Steps
+from raftlog.proof.faults.nemesis import Nemesis, Plan, RotatingMix, Step, Steps
 from raftlog.proof.history import Op, Recorder
 from raftlog.proof.workloads.log import LogOptions, LogWorkload
 
@@ -217,10 +217,10 @@ def _shifted(beats: Beats, by_s: float) -> Beats:
     return Beats(array("d", (each - by_s for each in beats.acked_at)), beats.took_s)
 
 
-def plan_of(faults: Faults) -> Any:
+def plan_of(faults: Faults) -> Plan:
     """Return the nemesis's plan for a case."""
     if faults.steps:
-        return Steps(tuple((each.fault, each.for_s, each.rest_s) for each in faults.steps))
+        return Steps([Step(each.fault, each.for_s, each.rest_s) for each in faults.steps])
     return RotatingMix(faults.period_s, faults.quiet_share, faults.mix)
 
 

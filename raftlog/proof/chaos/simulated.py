@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from raftlog.proof.chaos.case import Case
 from raftlog.proof.chaos.ground import Ground
@@ -20,6 +20,7 @@ from raftlog.proof.history import Op
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.simulator.place import SimPlace
+from raftlog.proof.workloads.log import OpenPort
 from raftlog.proof.workloads.port import Definite, Indefinite
 from raftlog.proof.workloads.simulated import SimPorts
 
@@ -33,7 +34,7 @@ METER_PROCESS: Final = 1_000_000
 class PortMeter:
     """The meter on the workload's own ports: one record in flight for each partition."""
 
-    def __init__(self, open_port: Callable[[int, str], Any], topic: str, partitions: int) -> None:
+    def __init__(self, open_port: OpenPort, topic: str, partitions: int) -> None:
         self.beats = tuple(Beats(array("d"), array("d")) for _ in range(partitions))
         self.errors: list[str] = []
         self._open_port = open_port
@@ -100,9 +101,9 @@ async def run_simulated(case: Case, loop: SimLoop) -> Told:
     ports = SimPorts(loop, cluster.bootstrap)
 
     def open_meter(topic: str, partitions: int) -> PortMeter:
-        return PortMeter(ports, topic, partitions)  # type: ignore[arg-type]
+        return PortMeter(ports, topic, partitions)
 
     history: list[Op] = []
-    ground = Ground(place, ports, open_meter, loop.time)  # type: ignore[arg-type]
+    ground = Ground(place, ports, open_meter, loop.time)
     runner = Runner(case, ground, seed=loop.seed, keep=history.append)
     return Told(await runner.run(), history)
