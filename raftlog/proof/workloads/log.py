@@ -172,15 +172,16 @@ class _Process:
             return "fail"
         answers = [self.port.send(key, value) for key, value in operation.writes]
         results = await asyncio.gather(*answers, return_exceptions=True)
-        offsets = [_offset(each) for each in results]
         careless = self.kind == "careless"
-        if not careless:
-            for (key, _), offset in zip(operation.writes, offsets, strict=True):
-                if offset is not None:
-                    self.load.generator.note_acked(key, offset)
-                    self.load.acked_count += 1
+        offsets = [_offset(each) for each in results]
+        if careless:
+            offsets = [None] * len(offsets)
+        for (key, _), offset in zip(operation.writes, offsets, strict=True):
+            if offset is not None:
+                self.load.generator.note_acked(key, offset)
+                self.load.acked_count += 1
         value = [
-            ["send", key, [None if careless else offset, value]]
+            ["send", key, [offset, value]]
             for (key, value), offset in zip(operation.writes, offsets, strict=True)
         ]
         outcome = _outcome(results, careless=careless)
@@ -342,12 +343,12 @@ def _text(error: Exception | None) -> str | None:
 
 
 def _offset(result: int | BaseException) -> int | None:
-    """Return the offset, None after Definite or Indefinite; anything else is a fault of ours and raised."""
+    """Return the offset, None if it is not known; what is neither Definite nor Indefinite is a fault, and raised."""
+    if isinstance(result, int):
+        return result if result >= 0 else None
     if isinstance(result, Definite | Indefinite):
         return None
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    raise result
 
 
 def _outcome(results: Sequence[int | BaseException], *, careless: bool) -> Outcome:

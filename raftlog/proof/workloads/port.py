@@ -123,7 +123,10 @@ class ClientPort(Protocol):
         """Create a topic, or find that it exists. Raises Definite, Indefinite."""
 
     def send(self, key: str, value: int) -> asyncio.Future[int]:
-        """Send a record now, behind all that were sent before. The future is its offset, Definite or Indefinite."""
+        """Send a record now, behind all that were sent before. The future is its offset, Definite or Indefinite.
+
+        -1: it is acknowledged, and the client does not know where.
+        """
 
     async def assign(self, keys: Sequence[str], *, seek_to_beginning: bool) -> None:
         """Poll these keys from now on. Those assigned before go on where they were, others begin at the beginning."""
