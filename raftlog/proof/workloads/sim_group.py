@@ -200,7 +200,7 @@ class GroupMember:
                 raise Refused("FindCoordinator", int(found.error_code))
             self._coordinator = (found.host, found.port)
         try:
-            return await self.client.ask_at(self._coordinator, api_key, request)
+            return await self.client.ask(self._coordinator, api_key, request)
         except AWAY:
             self._coordinator = None
             raise

@@ -136,7 +136,8 @@ class Client:
             self._wires[address] = wire
         return wire
 
-    async def _ask(self, address: tuple[str, int], api_key: int, message: Any) -> Any:
+    async def ask(self, address: tuple[str, int], api_key: int, message: Any) -> Any:
+        """Ask one broker."""
         wire = await self._wire(address)
         return await self.answer(wire, wire.send(api_key, message))
 
@@ -149,14 +150,10 @@ class Client:
             wire.close()
             raise
 
-    async def ask_at(self, address: tuple[str, int], api_key: int, message: Any) -> Any:
-        """Ask one broker by its address."""
-        return await self._ask(address, api_key, message)
-
     async def ask_any(self, api_key: int, message: Any) -> Any:
         """Ask one of the bootstrap brokers, another one each time."""
         self._turn += 1
-        return await self._ask(self._bootstrap[self._turn % len(self._bootstrap)], api_key, message)
+        return await self.ask(self._bootstrap[self._turn % len(self._bootstrap)], api_key, message)
 
     async def refresh(self, *topics: str) -> None:
         """Learn who leads the partitions of these topics."""
