@@ -41,7 +41,7 @@ async def play(cluster: Cluster, load: LogWorkload) -> dict[str, int]:
 def test_stock_clients_find_nothing_wrong_when_a_node_is_killed() -> None:
     """Idempotent producers, consumers in groups, crashes of clients, and acks=1 writers beside them."""
     ops: list[Op] = []
-    options = LogOptions(subscribe=True, careless=1, writes_per_key=30, crash_every_s=1.0)
+    options = LogOptions(subscribe=True, careless=1, writes_per_key=30, crash_every_s=2.0)
     threads = threading.active_count()
     with Cluster(3, settings={"min.insync.replicas": "2"}) as cluster:
         ports = StockPorts(cluster.bootstrap_servers)
