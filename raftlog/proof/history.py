@@ -232,9 +232,10 @@ def decode_op(line: bytes | str, number: int) -> Op:
 
 
 def _validate(op: Op) -> None:
-    """Raise ValidationError unless the value is what its function says."""
-    if not -(2**63) <= op.time_ns < 2**63:
-        raise msgspec.ValidationError(f"time_ns {op.time_ns} is no 64-bit number")
+    """Raise ValidationError unless numbers are of 64 bits and the value is what its function says."""
+    for name, number in (("index", op.index), ("time_ns", op.time_ns), ("process", op.process)):
+        if not -(2**63) <= number < 2**63:
+            raise msgspec.ValidationError(f"{name} {number} is no 64-bit number")
     if not op.value:
         return
     if op.f in ("assign", "subscribe"):
