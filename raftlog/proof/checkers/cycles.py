@@ -52,7 +52,7 @@ class Dependencies:
                     self.wr.targets.append(step.number)
 
     def ww(self) -> Edges:
-        """Return the edges between writers of neighbours in a version order, passing over what may not have committed."""
+        """Return the edges between writers of neighbours in a version order, passing over uncommitted ones."""
         edges = Edges(WW, array("i"), array("i"))
         committed = self._evidence.committed
         for log in self._evidence.keys.values():

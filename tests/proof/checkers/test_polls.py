@@ -129,7 +129,7 @@ def test_who_subscribed_to_a_topic_keeps_its_keys():
 
 
 def test_a_value_read_in_a_place_that_is_anothers_counts_as_one_step():
-    """jepsen.tests.kafka: an unknown index counts as delta 1. Only one value of an offset has a place in the version order."""
+    """jepsen.tests.kafka: an unknown index counts as delta 1. Only one value of an offset has a place."""
     tale = Tale().log(*ABC).send(5, "z", None).poll(1, (0, "a"), (2, "z"))
     assert tale.found() == {"inconsistent-offsets"}
 
