@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint sim chaos bench clean
+.PHONY: demo test lint sim planted chaos bench clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -22,6 +22,10 @@ lint: $(STAMP)
 # The same code on a simulated loop, disk and network.
 sim: $(STAMP)
 	$(BIN)/python -m pytest tests/proof $(TEST)
+
+# Plants bugs and shows how soon the simulator finds each. PLANTED="--only ack-before-flush" hunts one.
+planted: $(STAMP)
+	$(BIN)/python -m tests.planted --jobs 2 --seeds 500 $(PLANTED)
 
 # Stock clients against real processes that are killed, paused and restarted.
 chaos: $(STAMP)

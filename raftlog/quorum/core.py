@@ -34,6 +34,7 @@ from raftlog.quorum.seams import (
     REGULAR,
     NoPoller,
     Outbound,
+    Sizes,
     SnapshotSender,
     Voter,
     clock,
@@ -69,6 +70,7 @@ class Core(SyncObj):  # type: ignore[misc]
         chance: random.Random,
         now: Callable[[], float],
         timing: Timing,
+        sizes: Sizes = Sizes(),  # noqa: B008 (immutable)
     ) -> None:
         self.node_id = node_id
         self.journal = journal
@@ -88,14 +90,14 @@ class Core(SyncObj):  # type: ignore[misc]
             super().__init__(
                 Voter(node_id),
                 list(self._nodes.values()),
-                configuration(timing),
+                configuration(timing, sizes.batch_bytes),
                 nodeClass=Voter,
                 transport=Outbound(self._send),
             )
         finally:
             raft.createJournal = create_journal
         self._poller = NoPoller()
-        self._SyncObj__serializer = SnapshotSender(journal.files.read_newest)
+        self._SyncObj__serializer = SnapshotSender(journal.files.read_newest, sizes.chunk_bytes)
         self._SyncObj__needLoadDumpFile = False
         self._SyncObj__raftElectionDeadline = _NEVER
         if journal.snapshot is not None:

@@ -30,6 +30,7 @@ from raftlog.quorum.messages import (
     RequestVote,
     SnapshotChunk,
 )
+from raftlog.quorum.seams import Sizes
 from raftlog.quorum.snapshot import decode_snapshot
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
 from raftlog.quorum.writer import Writer
@@ -58,6 +59,7 @@ class Driver:
         machine: StateMachine,
         timing: Timing,
         compaction: Compaction,
+        sizes: Sizes = Sizes(),  # noqa: B008 (immutable)
     ) -> None:
         self.node_id = node_id
         self.send: Callable[[int, Message], None] = lambda _peer, _message: None
@@ -81,6 +83,7 @@ class Driver:
             chance=env.random,
             now=self._loop.time,
             timing=timing,
+            sizes=sizes,
         )
         self.journal.snapshot = None  # restored; it may be large
         self.election = Election(

@@ -28,7 +28,8 @@ class Listener:
         self._identity = identity
         self._admit = admit
         self._takers = dict(takers)
-        self._channels: set[Accepted] = set()
+        self._channels: dict[Accepted, None] = {}
+        """In the order in which they came: a set's order would depend on addresses in memory."""
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.AbstractServer | None = None
 
@@ -52,12 +53,15 @@ class Listener:
             admit=self._admit,
             on_open=self._opened,
             on_failed=self._failed,
-            on_ended=self._channels.discard,
+            on_ended=self._forget,
         )
-        self._channels.add(channel)
+        self._channels[channel] = None
         if len(self._channels) > MAX_CHANNELS:
             asyncio.get_running_loop().call_soon(channel.close, "too many connections")
         return channel
+
+    def _forget(self, channel: Accepted) -> None:
+        self._channels.pop(channel, None)
 
     def _opened(self, channel: Accepted) -> None:
         self._takers[channel.kind](channel)

@@ -20,6 +20,7 @@ from raftlog.quorum.links import Links
 from raftlog.quorum.listener import Listener
 from raftlog.quorum.machine import StateMachine
 from raftlog.quorum.rpc import Answerer, OnRequest
+from raftlog.quorum.seams import Sizes
 
 log = get_logger("quorum")
 
@@ -53,6 +54,7 @@ class Quorum:
         machine: StateMachine,
         timing: Timing = Timing(),  # noqa: B008 (immutable)
         compaction: Compaction = Compaction(),  # noqa: B008 (immutable)
+        sizes: Sizes = Sizes(),  # noqa: B008 (immutable)
     ) -> None:
         assert node_id in voters
         self.node_id = node_id
@@ -65,6 +67,7 @@ class Quorum:
         self._directory = directory
         self._machine = machine
         self._timing = timing
+        self._sizes = sizes
         self.compaction = compaction
         """When to take snapshots; heeded by `start`."""
         self._heartbeats: dict[int, Accepted] = {}
@@ -89,6 +92,7 @@ class Quorum:
             machine=self._machine,
             timing=self._timing,
             compaction=self.compaction,
+            sizes=self._sizes,
         )
         links = Links(
             self._env,
@@ -130,6 +134,11 @@ class Quorum:
             self._driver.stop()
 
     # -- the journal ---------------------------------------------------------------------
+
+    @property
+    def started(self) -> bool:
+        """Whether the log was opened."""
+        return self._driver is not None
 
     @property
     def driver(self) -> Driver:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pysyncobj.syncobj as raft
 from pysyncobj import SyncObjConf
@@ -48,14 +48,25 @@ PRIVATE_METHODS: Final = {
 }
 """Private methods called or overridden here, and their parameters."""
 
-BATCH_BYTES: Final = 2 * MAX_COMMAND_BYTES
-"""An append_entries message holds at most this and one more command."""
-
 CHUNK_BYTES: Final = 1024 * 1024
+
+
+class Sizes(NamedTuple):
+    """How much one message carries, bytes. Simulations make both tiny, so that few entries are many messages.
+
+    `batch_bytes`: an append_entries message holds at most this and one more command; every command must be smaller.
+    `chunk_bytes`: of a snapshot.
+    """
+
+    batch_bytes: int = 2 * MAX_COMMAND_BYTES
+    chunk_bytes: int = CHUNK_BYTES
+
+
 REGULAR: Final = b"\x00"
 """First byte of a command of ours; PySyncObj's own kinds (no-op, membership, version) are ignored."""
 
-logging.getLogger("pysyncobj").disabled = True  # what matters of it is checked and logged here
+for _name in ("pysyncobj", "pysyncobj.syncobj"):  # a logger's children do not ask whether it is disabled
+    logging.getLogger(_name).disabled = True  # it cries of truncations that `core` filters out
 
 
 class Clock:
@@ -97,8 +108,9 @@ class NoPoller:
 class SnapshotSender:
     """What the core calls its serializer, reduced to cutting the newest snapshot into chunks."""
 
-    def __init__(self, read: Callable[[], tuple[int, bytes] | None]) -> None:
+    def __init__(self, read: Callable[[], tuple[int, bytes] | None], chunk_bytes: int) -> None:
         self._read = read
+        self._chunk_bytes = chunk_bytes
         self._sending: dict[Node, tuple[int, bytes, int]] = {}
 
     def getTransmissionData(self, node: Node) -> tuple[SnapshotChunk, bool, bool]:
@@ -108,7 +120,7 @@ class SnapshotSender:
             assert newest is not None, "the log was cut but there is no snapshot"
             self._sending[node] = (*newest, 0)
         index, data, start = self._sending[node]
-        end = min(start + CHUNK_BYTES, len(data))
+        end = min(start + self._chunk_bytes, len(data))
         is_last = end == len(data)
         if is_last:
             del self._sending[node]
@@ -120,7 +132,7 @@ class SnapshotSender:
         self._sending.pop(node, None)
 
 
-def configuration(timing: Timing) -> SyncObjConf:
+def configuration(timing: Timing, batch_bytes: int) -> SyncObjConf:
     """Return PySyncObj's settings: no thread, fork, file or membership change of its own; it asserts the times."""
     return SyncObjConf(
         autoTick=False,
@@ -130,7 +142,7 @@ def configuration(timing: Timing) -> SyncObjConf:
         leaderFallbackTimeout=timing.fallback,
         connectionTimeout=max(3.5, timing.election_max),
         appendEntriesUseBatch=True,
-        appendEntriesBatchSizeBytes=BATCH_BYTES,
+        appendEntriesBatchSizeBytes=batch_bytes,
         dynamicMembershipChange=False,
         useFork=False,
     )

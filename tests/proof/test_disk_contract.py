@@ -1,4 +1,4 @@
-"""RealDisk and SimDisk keep one contract, and SimDisk forgets exactly what it lets a disk forget."""
+"""All disks keep one contract, and SimDisk forgets exactly what it lets a disk forget."""
 
 from __future__ import annotations
 
@@ -11,12 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.disk import Disk, RealDisk
+from raftlog.proof.disks.forgetful import ForgetfulDisk
+from raftlog.proof.disks.troubled import TroubledDisk
 from raftlog.proof.simulator import SimDisk
 
 
-@pytest.fixture(params=["real", "simulated"])
+@pytest.fixture(params=["real", "simulated", "forgetful", "troubled"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Disk, str]]:
-    yield (RealDisk(), str(tmp_path)) if request.param == "real" else (SimDisk(), "/data")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    if request.param == "real":
+        yield RealDisk(), str(folder)
+    elif request.param == "simulated":
+        yield SimDisk(), "/data"
+    else:
+        forgetful = ForgetfulDisk([str(folder)])
+        yield forgetful if request.param == "forgetful" else TroubledDisk(forgetful), str(folder)
 
 
 def test_a_file_reads_back_what_was_written_where(place: tuple[Disk, str]) -> None:

@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from raftlog.proof.simulator import SimLoop, simulate
+from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum import wal
 from raftlog.quorum.compaction import Compaction
-from tests.quorum.world import World
 
 ENTRIES = 20
 """Entries between two snapshots: few, so that a node that was away needs one."""

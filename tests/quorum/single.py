@@ -10,6 +10,7 @@ from raftlog.quorum.core import Core
 from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.messages import AppendEntries, Message, VoteGranted
+from raftlog.quorum.seams import Sizes
 from raftlog.quorum.wal import Entry
 
 NOOP = b"\x01"
@@ -18,7 +19,14 @@ NOOP = b"\x01"
 class Node:
     """A core with a disk, driven by hand: a step is deliver, sync, tick, sync."""
 
-    def __init__(self, node_id: int = 1, peers: Iterable[int] = (2, 3), disk: SimDisk | None = None) -> None:
+    def __init__(
+        self,
+        node_id: int = 1,
+        peers: Iterable[int] = (2, 3),
+        disk: SimDisk | None = None,
+        *,
+        sizes: Sizes = Sizes(),  # noqa: B008 (immutable)
+    ) -> None:
         self.node_id = node_id
         self.peers = tuple(peers)
         self.disk = disk or SimDisk()
@@ -32,6 +40,7 @@ class Node:
             chance=random.Random(1),
             now=lambda: self.now,
             timing=Timing(),
+            sizes=sizes,
         )
         self.sync()
         for peer in self.peers:

@@ -9,13 +9,13 @@ import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.proof.simulator import SimEnv
+from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum import rpc
 from raftlog.quorum.channel import HANDSHAKE_SECONDS
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.quorum import Quorum
 from tests.quorum.test_observer import Watcher
 from tests.quorum.test_quorum import play
-from tests.quorum.world import World
 
 
 class Desk:

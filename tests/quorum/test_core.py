@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from raftlog.quorum import seams
 from raftlog.quorum.core import Violation
 from raftlog.quorum.messages import (
     AppendEntries,
@@ -18,6 +17,7 @@ from raftlog.quorum.messages import (
     TimeoutNow,
     VoteGranted,
 )
+from raftlog.quorum.seams import Sizes
 from tests.quorum.single import NOOP, Node, append, entries, exchange
 
 
@@ -82,10 +82,10 @@ def test_entries_out_of_place_are_dropped() -> None:
     assert node.log == [(NOOP, 1, 0)]
 
 
-def test_a_divergent_tail_of_more_than_one_batch_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_divergent_tail_of_more_than_one_batch_is_replaced() -> None:
     """PySyncObj's two resets undo each other, and such a node never catches up."""
-    monkeypatch.setattr(seams, "BATCH_BYTES", 20)
-    leader, follower = Node(1, (2, 3)), Node(2, (1, 3))
+    sizes = Sizes(batch_bytes=20)
+    leader, follower = Node(1, (2, 3), sizes=sizes), Node(2, (1, 3), sizes=sizes)
     follower.step(1, append(1, 1, 0, entries(2, 60, 1, b"lost")))
     leader.step(3, append(2, 1, 0, entries(2, 40, 2, b"kept")))
     leader.elect()

@@ -8,9 +8,9 @@ import random
 import pytest
 
 from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.quorum import seams
+from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum.compaction import Compaction
-from tests.quorum.world import World
+from raftlog.quorum.seams import Sizes
 
 
 class Storm:
@@ -82,7 +82,7 @@ class Storm:
 
 async def storm(loop: SimLoop, voters: int, rounds: int) -> tuple[int, int]:
     """Append batches in fair weather and foul, to whoever thinks it leads; then heal, and hold all to the oracle."""
-    world = World(loop, voters, compaction=Compaction(entries=40))
+    world = World(loop, voters, compaction=Compaction(entries=40), sizes=Sizes(batch_bytes=40))
     weather = Storm(loop, world)
     world.boot()
     number = 0
@@ -100,9 +100,8 @@ async def storm(loop: SimLoop, voters: int, rounds: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_storm_loses_nothing_that_was_committed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storm_loses_nothing_that_was_committed(seed: int) -> None:
     """Crashes with power loss, pauses and partitions break no promise of Raft's figure 3, and it converges after."""
-    monkeypatch.setattr(seams, "BATCH_BYTES", 40)
     voters = 5 if seed % 3 == 2 else 3
     run = simulate(lambda loop: storm(loop, voters, 60), seed=seed)
     committed, leaders = run.result

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from raftlog.proof.simulator import SimEnv
+from raftlog.proof.stories.quorum_world import SECRET, Watched, World
 from raftlog.quorum import feed
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.observer import Observer
 from tests.quorum.test_quorum import play
-from tests.quorum.world import SECRET, Watched, World
 
 
 class Watcher:

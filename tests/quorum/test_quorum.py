@@ -12,10 +12,10 @@ import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.proof.simulator import SimLoop, hosts, simulate
+from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
 from raftlog.quorum.wal import MAX_COMMAND_BYTES
-from tests.quorum.world import World
 
 
 def play(script: Callable[[World], Awaitable[Any]], voters: int = 3, **options: Any) -> Any:

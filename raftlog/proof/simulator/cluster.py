@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from raftlog.base.config import load_config
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
-from raftlog.metadata.snapshot import encode_image
 from raftlog.node import Node, NodeFailed
+from raftlog.proof.invariants import Invariants, Violations
 from raftlog.proof.simulator.env import SimEnv
 from raftlog.proof.simulator.hosts import Host
 from raftlog.proof.simulator.loop import SimLoop
@@ -58,7 +58,7 @@ class SimNode:
 class SimCluster:
     """Nodes 1 to `nodes` on hosts node1, node2, …, each broker and voter; `settings` go to all.
 
-    `failures` gathers what no fault excuses: a node that cannot start or go on, images that differ at equal offsets.
+    `failures` gathers what no fault excuses: a node that cannot start or go on, and every broken invariant.
     """
 
     def __init__(
@@ -71,9 +71,12 @@ class SimCluster:
     ) -> None:
         self.loop = loop
         self.compaction = compaction
-        self.failures: list[str] = []
-        self.images: dict[int, bytes] = {}
-        """Encoded metadata images by their offset, as the first node had them."""
+        self.failures = Violations()
+        self.failures.chronicle = loop.chronicle
+        self.invariants = Invariants(self.failures, loop.chronicle)
+        loop.observer = self.invariants.stepped
+        self.may_rot = False
+        """Whether disks may rot here, so that a damaged log is no failure."""
         voters = ",".join(f"{each}@node{each}:{CONTROLLER_PORT}" for each in range(1, nodes + 1))
         self.nodes: dict[int, SimNode] = {}
         for node_id in range(1, nodes + 1):
@@ -98,7 +101,7 @@ class SimCluster:
         node = place.node = Node(place.config, SimEnv(place.host))
         if self.compaction is not None and node.control.quorum is not None:
             node.control.quorum.compaction = self.compaction
-        node.metadata.subscribe_each(lambda image: self._compare_image(place, image))
+        node.metadata.subscribe_each(self.invariants.began(place.host, place.node_id, node))
         try:
             await node.start()
         except Exception as error:
@@ -114,6 +117,7 @@ class SimCluster:
         """Kill -9, with or without the loss of what was not synced; paused nodes die as well."""
         for node_id in node_ids:
             place = self.nodes[node_id]
+            self.invariants.ended(place.host.name)
             if place.host.process.paused:
                 place.host.resume()
             place.node = None
@@ -149,12 +153,6 @@ class SimCluster:
         if self.nodes[node_id].host.process.paused:
             self.nodes[node_id].host.resume()
 
-    def _compare_image(self, place: SimNode, image: MetadataImage) -> None:
-        """At one offset all nodes, in all their lives, have the same metadata."""
-        encoded = encode_image(image)
-        if self.images.setdefault(image.offset, encoded) != encoded:
-            self.failures.append(f"node {place.node_id} has other metadata at offset {image.offset}")
-
     # -- looking inside -----------------------------------------------------------------------------------------
 
     def running(self) -> list[SimNode]:
@@ -185,15 +183,24 @@ class SimCluster:
             return None
         return node.broker.replicas.partitions.get(TopicPartition(topic, index))
 
+    def all_in_sync(self) -> bool:
+        """Whether each partition has a leader, and all its replicas in its ISR, as the newest metadata says."""
+        image = self.newest_image()
+        return image is not None and all(
+            state.leader != NO_BROKER and set(state.isr) == set(state.replicas)
+            for topic in image.topics.values()
+            for state in topic.partitions
+        )
+
     def check(self) -> None:
         """Nothing has happened that no fault excuses. Raises AssertionError."""
+        self.invariants.look_at_all()
         failures = [*self.failures, *(f"{each.get('exception')!r}" for each in self.loop.failures)]
         for place in self.running():
             broker = place.node.broker if place.node else None
             for name, each in broker.replicas.partitions.items() if broker else ():
-                if (
-                    each.log.damage is not None
-                ):  # these disks forget and tear what was not synced, but never rot
+                # unless told to rot, these disks forget and tear what was not synced, and nothing else
+                if each.log.damage is not None and not self.may_rot:
                     failures.append(f"node {place.node_id} takes {name} for damaged: {each.log.damage}")
         assert not failures, "; ".join(failures)
 

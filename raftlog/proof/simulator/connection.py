@@ -109,9 +109,7 @@ class Pipe:
         first = self._items[0][1]
         if isinstance(first, bytes):
             segment = self._segment()
-            self._loop.trace.note(
-                self._loop.time(), self.receiver.process.host.name, f"received {len(segment)}"
-            )
+            self._loop.trace.step(self._loop.time(), self.receiver.process.name, len(segment))
             self.receiver.receive(segment)
             self.sender.drained()
         else:

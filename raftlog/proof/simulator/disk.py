@@ -349,6 +349,11 @@ class SimDisk:
         if self.on_sync is not None:
             self.on_sync()
 
+    def peek(self, path: str) -> bytearray | None:
+        """What programs would read of a file, past faults, chance and time: for who watches from outside."""
+        node = self._find(path)
+        return node.content if isinstance(node, _Inode) else None
+
     def is_cold(self) -> bool:
         return self.cold_read_rate > 0 and self._chance.random() < self.cold_read_rate
 

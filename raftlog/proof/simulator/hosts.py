@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from raftlog.proof.simulator.disk import SimDisk
 
 if TYPE_CHECKING:
+    from raftlog.proof.simulator.handles import SimHandle, SimTimer
     from raftlog.proof.simulator.loop import SimLoop
 
 T = TypeVar("T")
@@ -35,14 +36,15 @@ current_process: contextvars.ContextVar[Process] = contextvars.ContextVar("curre
 class Process:
     """One life of a host, from its start to its crash."""
 
-    __slots__ = ("_graves", "alive", "context", "host", "number", "paused", "ready", "tasks")
+    __slots__ = ("_graves", "alive", "context", "host", "name", "number", "paused", "ready", "tasks")
 
     def __init__(self, host: Host, number: int) -> None:
         self.host = host
+        self.name = host.name
         self.number = number
         self.alive = True
         self.paused = False
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[SimHandle | SimTimer] = deque()
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._graves: list[asyncio.Task[Any]] = []
         self.context = contextvars.Context()
@@ -132,6 +134,7 @@ class Host:
 
     def resume(self) -> None:
         self.process.paused = False
+        self.loop.woke(self.process)
         self.note("resumed")
 
     def wall_clock_ms(self) -> int:

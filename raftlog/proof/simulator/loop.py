@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import heapq
 import random
 import socket
@@ -20,7 +19,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from raftlog.proof.chronicle import Chronicle
 from raftlog.proof.simulator.connection import SimTransport
+from raftlog.proof.simulator.handles import SimHandle, SimTimer, label_of
 from raftlog.proof.simulator.hosts import Host, Process, current_process
 from raftlog.proof.simulator.network import Network, SimServer
 from raftlog.proof.simulator.trace import Trace
@@ -70,7 +71,9 @@ class SimTask(asyncio.Task[T]):
     ) -> None:
         self._serial = loop.next_serial()
         self.process = context.get(current_process, loop.main.process)
-        super().__init__(coroutine, loop=loop, name=name or f"task-{self._serial}", context=context)
+        name = name or f"task-{self._serial}"
+        self.label = f"{name} {getattr(coroutine, '__qualname__', '')}"
+        super().__init__(coroutine, loop=loop, name=name, context=context)
 
     def __hash__(self) -> int:
         return self._serial
@@ -86,10 +89,16 @@ class SimLoop(asyncio.BaseEventLoop):
         self.failures: list[dict[str, Any]] = []
         self._now = START_S
         self._serial = 0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
-        self._schedule = self.stream("schedule")
+        self._timers: list[tuple[float, int, SimTimer]] = []
+        self._busy: list[Process] = []
+        """Processes with something to run, in the order in which they got it; paused ones are taken out lazily."""
+        self._schedule = self.stream("schedule").random
+        self.observer: Callable[[Process], None] | None = None
+        """Called after every step with the process that took it. It must only look: not a trace of it may show."""
         self._hosts: dict[str, Host] = {}
         self._dead: list[Process] = []
+        self.chronicle: Chronicle | None = None
+        """Kept where somebody set it: what happened, for people."""
         self.stop_at = float("inf")
         self.max_steps = MAX_STEPS
         self.network = Network(self)
@@ -127,6 +136,12 @@ class SimLoop(asyncio.BaseEventLoop):
         """Undo cuts and clogs between two hosts, of one host, or everywhere."""
         self.network.heal(one, other)
 
+    def keep_chronicle(self) -> Chronicle:
+        """Keep a chronicle of this world from now on."""
+        chronicle = self.chronicle = Chronicle(lambda: self._now - START_S)
+        self.trace.on_note = chronicle.note_world
+        return chronicle
+
     def stream(self, name: str) -> random.Random:
         """Return a stream of chance that depends on the seed and the name alone."""
         return random.Random(f"{self.seed}/{name}")
@@ -156,8 +171,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         self._check_closed()
-        handle = asyncio.Handle(callback, args, self, context)
-        self._enqueue(handle)
+        if context is None:
+            context = contextvars.copy_context()
+        process = context.get(current_process) or self.main.process
+        handle = SimHandle(callback, args, self, context, process)
+        if process.alive:
+            if not process.ready:
+                self._busy.append(process)
+            process.ready.append(handle)
         return handle
 
     def call_soon_threadsafe(
@@ -174,9 +195,12 @@ class SimLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         self._check_closed()
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, self.next_serial(), timer))
-        timer._scheduled = True
+        if context is None:
+            context = contextvars.copy_context()
+        process = context.get(current_process) or self.main.process
+        timer = SimTimer(when, callback, args, loop=self, context=context, process=process)
+        self._serial = serial = self._serial + 1
+        heapq.heappush(self._timers, (when, serial, timer))
         return timer
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -198,51 +222,69 @@ class SimLoop(asyncio.BaseEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Cancelled timers fall out of the heap when their time comes."""
 
-    def _owner(self, handle: asyncio.Handle) -> Process:
-        context: contextvars.Context = handle._context  # type: ignore[attr-defined]
-        return context.get(current_process, self.main.process)
-
-    def _enqueue(self, handle: asyncio.Handle) -> None:
-        process = self._owner(handle)
-        if process.alive:
-            process.ready.append(handle)
+    def woke(self, process: Process) -> None:
+        """A process that was paused may run again."""
+        if process.ready and process not in self._busy:
+            self._busy.append(process)
 
     def _run_once(self) -> None:
-        self._release_due_timers()
-        runnable = [each for each in self._processes() if each.ready and not each.paused]
-        if not runnable:
-            self._jump_to_next_timer()
-            return
-        process = runnable[0] if len(runnable) == 1 else self._schedule.choice(runnable)
-        handle = process.ready.popleft()
-        if handle.cancelled():
-            return
-        self._now += STEP_S
-        self.trace.note(self._now, process.host.name, _label(handle))
-        if self.trace.steps > self.max_steps or self._now > self.stop_at:
-            spent = f"{self._now - START_S:.3f} s, {self.trace.steps} steps"
-            raise SimulationFailed(f"seed {self.seed}: over the limit after {spent}")
-        handle._run()
+        """Run callbacks, one at a time, until somebody stops the loop."""
+        note = self.trace.step
+        while not self._stopping:
+            process = self._next_process()
+            if process is None:
+                self._jump_to_next_timer()
+                continue
+            handle = process.ready.popleft()
+            if not process.ready:
+                self._busy.remove(process)
+            if handle._cancelled:
+                continue
+            self._now += STEP_S
+            steps = note(self._now, process.name, label_of(handle._callback))
+            if steps > self.max_steps or self._now > self.stop_at:
+                self._stop_at_limit()
+            handle._run()
+            if self.observer is not None:
+                self.observer(process)
 
-    def _processes(self) -> list[Process]:
-        return [host.process for host in self._hosts.values()]
-
-    def _release_due_timers(self) -> None:
+    def _next_process(self) -> Process | None:
+        """Release the timers that are due, and choose among those who have something to run."""
         timers = self._timers
         while timers and timers[0][0] <= self._now:
-            _, _, timer = heapq.heappop(timers)
-            timer._scheduled = False
-            if not timer.cancelled():
-                self._enqueue(timer)
+            self._release(heapq.heappop(timers)[2])
+        busy = self._busy
+        while busy:
+            index = int(self._schedule() * len(busy)) if len(busy) > 1 else 0
+            process = busy[index]
+            if process.ready and not process.paused:
+                return process
+            del busy[index]
+        return None
+
+    def _release(self, timer: SimTimer) -> None:
+        timer._scheduled = False
+        process = timer.process
+        if process.alive and not timer._cancelled:
+            if not process.ready:
+                self._busy.append(process)
+            process.ready.append(timer)
+
+    def _stop_at_limit(self) -> None:
+        spent = f"{self._now - START_S:.3f} s, {self.trace.steps} steps"
+        raise SimulationFailed(f"seed {self.seed}: over the limit after {spent}")
 
     def _jump_to_next_timer(self) -> None:
         timers = self._timers
-        while timers and (timers[0][2].cancelled() or not self._owner(timers[0][2]).alive):
+        while timers and (timers[0][2]._cancelled or not timers[0][2].process.alive):
             heapq.heappop(timers)
         if timers:
             self._now = max(self._now, timers[0][0])
         elif not self._stopping:
             raise SimulationStalled(f"seed {self.seed}: nothing left to happen at {self._now:.6f} s")
+
+    def _processes(self) -> list[Process]:
+        return [host.process for host in self._hosts.values()]
 
     # -- asyncio's network --------------------------------------------------------------------------
 
@@ -334,17 +376,6 @@ class SimLoop(asyncio.BaseEventLoop):
     def close(self) -> None:
         self._timers.clear()
         super().close()
-
-
-def _label(handle: asyncio.Handle) -> str:
-    """Name a callback in a way that does not depend on addresses."""
-    callback = handle._callback  # type: ignore[attr-defined]
-    while isinstance(callback, functools.partial):
-        callback = callback.func
-    owner = getattr(callback, "__self__", None)
-    if isinstance(owner, asyncio.Task):
-        return f"{owner.get_name()} {getattr(owner.get_coro(), '__qualname__', '')}"
-    return str(getattr(callback, "__qualname__", type(callback).__qualname__))
 
 
 @dataclass(slots=True, frozen=True)

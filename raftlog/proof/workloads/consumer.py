@@ -31,15 +31,18 @@ class Consumer:
         self.stopping = False
         self.offset = 0
         self.latest = 0
+        self.pause_s = 0.0
+        """Between two questions that were answered, seconds."""
         self._chance = chance
 
     async def run(self) -> None:
         while not self.stopping:
             try:
                 if self._chance.random() < 0.02:
-                    self.offset = 0  # the same read twice gives the same records
+                    self._rewind()
                 code = await (self._list_latest() if self._chance.random() < 0.2 else self._fetch())
                 if code == 0:
+                    await asyncio.sleep(self.pause_s)
                     continue
             except AWAY:
                 pass
@@ -48,6 +51,11 @@ class Consumer:
                 await self.client.refresh(self.where[0])
             except AWAY:
                 pass
+
+    def _rewind(self) -> None:
+        """The same read twice gives the same records."""
+        back = self._chance.choice((1, 10, 100, 100, 1_000_000))
+        self.offset = max(0, self.offset - back)
 
     async def _fetch(self) -> int:
         topic, index = self.where

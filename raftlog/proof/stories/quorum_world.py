@@ -1,4 +1,7 @@
-"""A quorum in the simulated world: hosts that crash, pause and lose each other, and an oracle that watches them all."""
+"""A quorum in the simulated world: hosts that crash, pause and lose each other, and who watches over them.
+
+The oracle judges what the state machines are told, the law what voters say and hold. No faults and no workload here.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from raftlog.base.errors import KafkaError
-from raftlog.proof.simulator import SimEnv, SimLoop
+from raftlog.proof.simulator.env import SimEnv
 from raftlog.proof.simulator.hosts import Host
+from raftlog.proof.simulator.loop import SimLoop
+from raftlog.proof.stories.quorum_law import Held, Law, held_on_disk
 from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.messages import Message
+from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import Quorum
+from raftlog.quorum.wal import DamagedJournal
 
 PORT = 9093
 SECRET = b"a secret of the simulation"
+DIRECTORY = "/data/quorum"
+OBSERVER = 9
+"""The node id of the observer, where there is one."""
 
 
 class Oracle:
@@ -23,6 +34,8 @@ class Oracle:
         self.committed: list[bytes] = []
         self.leaders: dict[int, int] = {}
         self.failures: list[BaseException] = []
+        self.acked = 0
+        """Batches that who proposed them saw committed while it still led: their senders were told so."""
 
     def applied(self, node: int, position: int, data: bytes) -> None:
         """State machine safety: at one position all nodes apply the same."""
@@ -53,6 +66,7 @@ class Watched:
         assert self.leads is None or data.endswith(signature), "a loss was not told before another's batch"
         self.oracle.applied(self.node, len(self.data), data)
         self.data.append(data)
+        self.oracle.acked += self.leads is not None
 
     def snapshot(self) -> Callable[[], bytes]:
         captured = list(self.data)
@@ -81,6 +95,7 @@ class World:
     ) -> None:
         self.loop = loop
         self.oracle = Oracle()
+        self.law = Law(voters)
         self.hosts: dict[int, Host] = {node: loop.host(f"n{node}") for node in range(1, voters + 1)}
         self.voters = {node: (host.name, PORT) for node, host in self.hosts.items()}
         self.compaction = compaction or Compaction()
@@ -88,8 +103,13 @@ class World:
         self.may_fail = False
         self.nodes: dict[int, Quorum] = {}
         self.machines: dict[int, Watched] = {}
+        self.observers: dict[int, Observer] = {}
+        self.on_new_leader: Callable[[int], None] = lambda _node: None
+        """Called in no node's process when a voter speaks as leader of a term for the first time."""
+        self._down: dict[int, Held] = {}
 
     def boot(self, *nodes: int) -> None:
+        """Start voters (default: all)."""
         for node in nodes or tuple(self.hosts):
             self.hosts[node].start(self._run(node))
 
@@ -99,7 +119,7 @@ class World:
             SimEnv(self.hosts[node]),
             node_id=node,
             voters=self.voters,
-            directory="/data/quorum",
+            directory=DIRECTORY,
             secret=SECRET,
             cluster_id=lambda: None,
             machine=machine,
@@ -108,12 +128,54 @@ class World:
         )
         quorum.on_failure = self.oracle.failures.append
         self.nodes[node], self.machines[node] = quorum, machine
-        await quorum.start(("0.0.0.0", PORT))
+        try:
+            await quorum.start(("", PORT))
+        except (DamagedJournal, OSError) as error:
+            if self.nodes.get(node) is not quorum:
+                return  # it lost its power meanwhile
+            self.oracle.failures.append(error)
+            raise
+        self._down.pop(node, None)
+        send = quorum.driver.send
+        quorum.driver.send = lambda peer, message: self._sent(node, peer, message, send)
+
+    def _sent(self, node: int, peer: int, message: Message, send: Callable[[int, Message], None]) -> None:
+        if self.law.said(node, peer, message):
+            self.loop.main.call(self.on_new_leader, node)
+        send(peer, message)
+
+    def boot_observer(self) -> None:
+        """Start a node that follows without a vote, held to the same oracle."""
+        self.loop.host(f"n{OBSERVER}").start(self._run_observer())
+
+    async def _run_observer(self) -> None:
+        machine = self.machines[OBSERVER] = Watched(self.oracle, OBSERVER)
+        observer = self.observers[OBSERVER] = Observer(
+            SimEnv(self.loop.host(f"n{OBSERVER}")),
+            node_id=OBSERVER,
+            voters=self.voters,
+            secret=SECRET,
+            cluster_id=lambda: None,
+            machine=machine,
+        )
+        observer.on_failure = self.oracle.failures.append
+        await observer.start()
 
     def crash(self, *nodes: int, power_loss: bool = True) -> None:
+        """End voters at once; `power_loss`: with what was not synced."""
         for node in nodes:
-            self.nodes.pop(node, None)
-            self.hosts[node].crash(power_loss=power_loss)
+            quorum, host = self.nodes.pop(node, None), self.hosts[node]
+            if host.process.paused:
+                host.resume()
+            host.crash(power_loss=power_loss)
+            if quorum is not None:
+                self._look_at_disk(node)
+
+    def _look_at_disk(self, node: int) -> None:
+        try:
+            self._down[node] = held_on_disk(self.hosts[node].disk, DIRECTORY)
+        except DamagedJournal as error:
+            self.oracle.failures.append(error)
 
     def leading(self) -> int | None:
         """Return the node that leads the highest term, of those that think they lead."""
@@ -142,8 +204,11 @@ class World:
             await asyncio.sleep(0.005)
 
     def check(self) -> None:
-        """No voter stopped itself, unless the test makes one."""
+        """No voter stopped itself, unless the test makes one, and the law holds. Raises AssertionError."""
         assert self.may_fail or not self.oracle.failures, self.oracle.failures
+        running = {node: quorum.driver for node, quorum in self.nodes.items() if quorum.started}
+        self.law.inspect(running, self._down)
+        assert not self.law.violations, "; ".join(self.law.violations)
 
     async def leader(self, seconds: float = 30.0, *, among: Iterable[int] | None = None) -> int:
         """Wait until one node leads and all (or those given) know it."""
@@ -179,5 +244,5 @@ class World:
         """Wait until all nodes hold the same, with all that was ever committed."""
         await self.commit(mark)
         await self.until(
-            lambda: all(machine.data == self.oracle.committed for machine in self.machines.values())
+            lambda: all(self.machines[node].data == self.oracle.committed for node in self.hosts)
         )

@@ -1,0 +1,96 @@
+"""The stage of a choreography: a cluster that serves clients, and one partition that the play is about.
+
+A choreography brings about one kind of trouble on purpose, at moments that the seed draws, where a storm would have to
+meet it by chance. It knows what clients were promised, never how raftlog keeps it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from raftlog.metadata.image import PartitionState
+from raftlog.proof.simulator.loop import SimLoop
+from raftlog.proof.stories.endurance import PARTITIONS, TOPIC, Endurance, Report
+
+SETTINGS = {"replica.lag.time.max.ms": "1000", "broker.session.timeout.ms": "1000"}
+"""Who is away is noticed within a second, so that a play lasts a few."""
+
+SERVED_S = 60.0
+"""Within this somebody serves again once the trouble is over, virtual seconds."""
+
+
+class Scene(Endurance):
+    """Endurance without its weather. `partition` is the one that the play is about."""
+
+    def __init__(self, loop: SimLoop, *, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(loop, nodes=nodes, settings={**SETTINGS, **(settings or {})})
+        self.partition = self.chance.randrange(PARTITIONS)
+
+    def state(self) -> PartitionState:
+        """What the newest image says of the partition."""
+        state = self.cluster.state(TOPIC, self.partition)
+        assert state is not None
+        return state
+
+    async def leader(self) -> int:
+        """Wait until a node leads the partition that is ready; returns it."""
+        leader = -1
+
+        def leads() -> bool:
+            nonlocal leader
+            leader = self.state().leader
+            return leader >= 0 and self.cluster.nodes[leader].ready
+
+        await self.cluster.until(leads, SERVED_S, "a leader")
+        return leader
+
+    def followers(self, leader: int) -> list[int]:
+        """The other replicas, in an order of chance."""
+        others = [each for each in self.state().replicas if each != leader]
+        self.chance.shuffle(others)
+        return others
+
+    async def served(self, records: int) -> None:
+        """Wait until so many more records are acknowledged."""
+        wanted = self.history.acked_count + records
+        await self.cluster.until(lambda: self.history.acked_count >= wanted, SERVED_S, "served")
+
+    async def whole(self) -> None:
+        """Wait until all run and every replica of every partition is in sync, so that what one has may be destroyed."""
+
+        def in_sync() -> bool:
+            states = [self.cluster.state(TOPIC, index) for index in range(PARTITIONS)]
+            return all(each is not None and sorted(each.isr) == sorted(each.replicas) for each in states)
+
+        self.cluster.start()
+        await self.cluster.until_ready(seconds=SERVED_S)
+        await self.cluster.until(in_sync, SERVED_S, "all in sync")
+
+    async def others_follow(self, first: int) -> None:
+        """Start the others after a while: sooner or later there is a majority, of which `first` is part."""
+        others = [each for each in self.cluster.nodes if each != first]
+        self.chance.shuffle(others)
+        for each in others:
+            await asyncio.sleep(self.a_while(0.0, 0.2, 0.8))
+            self.cluster.start(each)
+
+    def a_while(self, *seconds: float) -> float:
+        """Up to one of these, by chance: the shorter ones are as likely as the longer."""
+        return self.chance.uniform(0.2, 1.0) * self.chance.choice(seconds)
+
+    def power(self) -> bool:
+        """Whether a crash takes with it what was not synced."""
+        return self.chance.random() < 0.7
+
+    def stop(self) -> None:
+        """Let the clients come to an end; producers still wait for what they sent."""
+        for worker in (*self.producers, *self.others):
+            worker.stopping = True
+
+    async def end(self) -> Report:
+        """Heal everything, wait until all is well, judge. Raises AssertionError."""
+        recovery_s = await self.finish()
+        faults = self.judge()
+        assert not faults, "; ".join(faults[:10])
+        return self.report(recovery_s)

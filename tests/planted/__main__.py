@@ -1,0 +1,98 @@
+"""`python -m tests.planted`: plants bugs, one per process, and shows within how many seeds the simulator finds each.
+
+First the code as it is passes every story; then each plant is hunted from seed 1 on. Exits 1 if a story fails without
+a plant, if a plant is broken, or if one isn't found: that is a hole in the harness.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterable
+
+from tests.planted.errand import Outcome, Task, carry_out
+from tests.planted.plant import Plant, Story, all_plants, story_name
+
+SEEN_CHARACTERS = 110
+"""Of what was noticed, in the table; a single plant (--only) shows more."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; 0 if every plant was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.planted", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
+    parser.add_argument("--seeds", type=int, default=500, help="seeds tried for each plant")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="only this plant; repeatable"
+    )
+    parser.add_argument("--budget", type=float, default=600.0, help="processor seconds for each plant")
+    parser.add_argument(
+        "--controls", type=int, default=4, help="seeds of each story without any plant, first"
+    )
+    options = parser.parse_args(arguments)
+    plants = all_plants()
+    for name in options.only:
+        if name not in plants:
+            parser.error(f"no plant is called {name}; there are {', '.join(plants)}")
+    chosen = [each for name, each in plants.items() if name in (options.only or plants)]
+    began_at = time.monotonic()
+    controls = [
+        Task(each.name, range(1, options.controls + 1), control=True) for each in _one_per_story(chosen)
+    ]
+    seeds = range(options.first, options.first + options.seeds)
+    hunts = [Task(each.name, seeds, options.budget) for each in chosen]
+    sound = _run_controls(controls, plants, options.jobs)
+    found = _run_hunts(hunts, plants, options.jobs, wide=bool(options.only))
+    print(f"{found} of {len(hunts)} plants found in {time.monotonic() - began_at:.0f} s")
+    return 0 if sound and found == len(hunts) else 1
+
+
+def _one_per_story(plants: Iterable[Plant]) -> list[Plant]:
+    stories: dict[tuple[Story, float], Plant] = {}
+    for each in plants:
+        stories.setdefault((each.story, each.seconds), each)
+    return list(stories.values())
+
+
+def _run(tasks: list[Task], jobs: int) -> Iterable[Outcome]:
+    """A fresh interpreter for each, so that no plant outlives its hunt."""
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=1) as pool:
+        yield from pool.imap_unordered(carry_out, tasks, chunksize=1)
+
+
+def _run_controls(tasks: list[Task], plants: dict[str, Plant], jobs: int) -> bool:
+    sound = True
+    print("without a plant")
+    for task, catch, fault in _run(tasks, jobs):
+        plant = plants[task.plant]
+        verdict = f"{catch.tried} seeds pass in {catch.seconds:.1f} s" if catch else fault
+        print(f"  {story_name(plant.story)} ({plant.seconds:g} s): {verdict}", flush=True)
+        sound = sound and catch is not None
+    return sound
+
+
+def _run_hunts(tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: bool) -> int:
+    """Returns how many were found."""
+    width = max(len(task.plant) for task in tasks)
+    hazards = max(len(plants[task.plant].hazard) for task in tasks)
+    stories = max(len(story_name(plants[task.plant].story)) for task in tasks)
+    print(f"{'plant':{width}}  {'hazard':{hazards}}  {'story':{stories}}  seeds   time  seen")
+    found = 0
+    for task, catch, fault in _run(tasks, jobs):
+        plant = plants[task.plant]
+        head = f"{plant.name:{width}}  {plant.hazard:{hazards}}  {story_name(plant.story):{stories}}"
+        if catch is None:
+            print(f"{head}  {fault}", flush=True)
+            continue
+        found += catch.seed is not None
+        seen = catch.seen if wide else catch.seen[:SEEN_CHARACTERS]
+        verdict = seen if catch.seed is not None else "NOT FOUND"
+        print(f"{head}  {catch.tried:5}  {catch.seconds:4.0f} s  {verdict}", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Bugs of storage: what is synced, what recovery trusts, and what a log remembers of epochs and producers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.broker import flusher
+from raftlog.proof.stories.blackouts import blackouts
+from raftlog.proof.stories.clean_stop import clean_stop
+from raftlog.proof.stories.corruption import corruption
+from raftlog.proof.stories.disk_errors import disk_errors
+from raftlog.proof.stories.endurance import endure
+from raftlog.proof.stories.kip_101 import kip_101
+from raftlog.proof.stories.retry import retry
+from raftlog.quorum import wal
+from raftlog.storage import damage, recovery, replicated, segment, snapshots
+from raftlog.storage.epochs import LeaderEpochs
+from raftlog.storage.flush import FlushTicket
+from raftlog.storage.log import Log
+from raftlog.storage.log_directory import LogDirectory
+from raftlog.storage.producers import ProducerState
+from raftlog.storage.recovery import Contents
+from tests.planted.plant import Plant
+
+
+def never_check_crc(patch: pytest.MonkeyPatch) -> None:
+    """Neither recovery nor a first reader nor a follower looks at a CRC."""
+    for module in (damage, replicated, segment):
+        patch.setattr(module, "check_crc", lambda buffer, position, header: None)
+
+
+def accept_torn_tails(patch: pytest.MonkeyPatch) -> None:
+    """Recovery takes a batch for whole if its header is."""
+    patch.setattr(damage, "check_crc", lambda buffer, position, header: None)
+
+
+def take_damage_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
+    """Recovery cuts a log at the first bad batch, whatever comes after it."""
+    patch.setattr(recovery._Recovery, "_acknowledged_until", lambda *arguments: None)
+
+
+def ignore_failed_syncs(patch: pytest.MonkeyPatch) -> None:
+    """A sync that failed counts as done."""
+    run = flusher._run
+    patch.setattr(flusher, "_run", lambda tickets, now: (run(tickets, now)[0], None))
+
+
+def sync_no_folders(patch: pytest.MonkeyPatch) -> None:
+    """The bytes of a new segment are synced, its name is not."""
+    patch.setattr(FlushTicket, "sync_directory", lambda ticket, path: None)
+
+
+def put_the_recovery_point_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint claims what was only written."""
+    checkpoint = Log.checkpoint
+
+    def claim_all(log: Log) -> int:
+        checkpoint(log)
+        log.recovery_point = log.log_end_offset
+        return log.recovery_point
+
+    patch.setattr(Log, "checkpoint", claim_all)
+
+
+def leave_the_clean_marker(patch: pytest.MonkeyPatch) -> None:
+    """What a clean stop once wrote is believed after every later crash."""
+    take = LogDirectory._take_clean_marker
+
+    def take_and_put_back(directory: LogDirectory) -> int | None:
+        epoch = take(directory)
+        if epoch is not None:
+            directory.mark_clean(epoch)
+        return epoch
+
+    patch.setattr(LogDirectory, "_take_clean_marker", take_and_put_back)
+
+
+def forget_epochs_as_follower(patch: pytest.MonkeyPatch) -> None:
+    """A follower's log does not learn the epochs of what it fetched."""
+    append = Log._append_run
+
+    def append_only(log: Log, run: memoryview, headers: list[Any]) -> None:
+        noting = LeaderEpochs.note
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(
+                LeaderEpochs,
+                "note",
+                lambda epochs, epoch, start: epochs.latest < 0 and noting(epochs, epoch, start),
+            )
+            append(log, run, headers)
+
+    patch.setattr(Log, "_append_run", append_only)
+
+
+def forget_epochs_on_recovery(patch: pytest.MonkeyPatch) -> None:
+    """A restart keeps the newest epoch only (as KAFKA-10432 skipped the first)."""
+    load = recovery.load
+
+    def load_newest(*arguments: Any, **rest: Any) -> Contents:
+        contents = load(*arguments, **rest)
+        epochs = contents.epochs
+        epochs._epochs, epochs._starts = epochs._epochs[-1:], epochs._starts[:1]
+        return contents
+
+    patch.setattr(recovery, "load", load_newest)
+
+
+def keep_producers_on_truncation(patch: pytest.MonkeyPatch) -> None:
+    """What is cut off is still taken for a producer's newest batch."""
+    patch.setattr(ProducerState, "roll_back", lambda state, end_offset: True)
+
+
+def remember_one_batch_after_restart(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot holds a producer's last batch only, and nobody looks for the others (KIP-98: five)."""
+    patch.setattr(snapshots, "_recall_batches", lambda state, segments, offset: None)
+
+
+def metadata_without_sync(patch: pytest.MonkeyPatch) -> None:
+    """Raft §5: a vote or an entry that is answered for must be on the disk."""
+
+    def append_only(journal: wal.Wal, records: list[bytes]) -> None:
+        assert journal._file is not None
+        group = b"".join([wal.group_record(journal._end), *records])
+        journal._end += journal._file.pwritev([group], journal._end)
+
+    patch.setattr(wal.Wal, "append", append_only)
+
+
+PLANTS = [
+    Plant("crc-never-checked", "H19 bit rot", corruption, never_check_crc),
+    Plant("torn-tail-accepted", "H19 torn write", blackouts, accept_torn_tails),
+    Plant("damage-taken-for-torn-tail", "H19 damage in mid-log", corruption, take_damage_for_a_torn_tail),
+    Plant("failed-sync-ignored", "H17 failed fsync", disk_errors, ignore_failed_syncs),
+    Plant("folders-not-synced", "H3 name not durable", blackouts, sync_no_folders),
+    Plant("recovery-point-too-far", "H19 recovery point", blackouts, put_the_recovery_point_at_the_end),
+    Plant("clean-marker-stays", "H19 clean shutdown", clean_stop, leave_the_clean_marker),
+    Plant("epochs-not-noted-by-follower", "H25 epoch cache", kip_101, forget_epochs_as_follower),
+    Plant("epochs-lost-on-restart", "H25 epoch cache", kip_101, forget_epochs_on_recovery),
+    Plant("producers-not-truncated", "H10 producer snapshot", retry, keep_producers_on_truncation),
+    Plant("dedup-window-of-one", "H10 producer snapshot", retry, remember_one_batch_after_restart),
+    Plant("metadata-without-sync", "P2 journal not synced", endure, metadata_without_sync),
+]

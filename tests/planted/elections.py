@@ -1,0 +1,154 @@
+"""Bugs of the controller: who may lead, who is in sync, and which requests are fenced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import InvalidUpdateVersion
+from raftlog.base.types import NO_BROKER
+from raftlog.controller import brokers, partitions, settling
+from raftlog.controller.standing import Standing
+from raftlog.metadata import replay
+from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.metadata.records import PartitionChanged
+from raftlog.metadata.requests import IsrChange
+from raftlog.proof.stories.last_replica import last_replica
+from raftlog.proof.stories.pause_kill import pause_kill
+from raftlog.proof.stories.relay import relay
+from raftlog.proof.stories.wiped import wiped
+from raftlog.replication.leading import Leading
+from tests.planted.plant import Plant
+
+
+def elect_uncleanly(patch: pytest.MonkeyPatch) -> None:
+    """unclean.leader.election.enable counts as set everywhere."""
+    settle = settling.settle
+
+    def settle_uncleanly(*arguments: Any, **rest: Any) -> PartitionChanged | None:
+        return settle(*arguments, **{**rest, "unclean": True})
+
+    patch.setattr(settling, "settle", settle_uncleanly)
+
+
+def empty_the_isr(patch: pytest.MonkeyPatch) -> None:
+    """When the last ISR member is fenced, the ISR becomes whoever is alive."""
+    settle = settling.settle
+
+    def settle_anew(
+        topic_id: Any, index: int, state: PartitionState, *, standing: Standing, **rest: Any
+    ) -> PartitionChanged | None:
+        alive = tuple(each for each in state.replicas if each in standing.alive)
+        if alive and not any(each in group for each in state.isr for group in standing):
+            return PartitionChanged(topic_id, index, leader=alive[0], isr=alive)
+        return settle(topic_id, index, state, standing=standing, **rest)
+
+    patch.setattr(settling, "settle", settle_anew)
+
+
+def keep_the_new_incarnation(patch: pytest.MonkeyPatch) -> None:
+    """A broker that registers anew keeps its places in ISRs and its leaderships."""
+    register = brokers.decide_register
+
+    def register_only(image: MetadataImage, request: Any, **rest: Any) -> Any:
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(brokers, "settle_all", lambda *arguments, **_: settling.Settlement((), (), True))
+            return register(image, request, **rest)
+
+    patch.setattr(brokers, "decide_register", register_only)
+
+
+def trust_another_disk(patch: pytest.MonkeyPatch) -> None:
+    """A broker that comes back with other directories is taken for the one it was."""
+    register = brokers.decide_register
+
+    def register_trusting(image: MetadataImage, request: Any, **rest: Any) -> Any:
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(brokers, "Lacking", lambda broker_id: settling.NOBODY)
+            return register(image, request, **rest)
+
+    patch.setattr(brokers, "decide_register", register_trusting)
+
+
+def ignore_broker_epochs(patch: pytest.MonkeyPatch) -> None:
+    """KIP-903: an ISR change may name a life of a broker that is over."""
+    check = partitions._check_isr
+
+    def check_without(image: MetadataImage, state: PartitionState, change: IsrChange) -> None:
+        isr = tuple(type(each)(each.broker_id, -1) for each in change.isr)
+        check(
+            image,
+            state,
+            IsrChange(change.topic_id, change.partition, change.leader_epoch, change.partition_epoch, isr),
+        )
+
+    patch.setattr(partitions, "_check_isr", check_without)
+    patch.setattr(Leading, "_is_eligible", _is_unfenced)
+
+
+def _is_unfenced(leading: Leading, progress: Any) -> bool:
+    broker = leading.host.brokers().get(progress.broker_id)
+    return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
+
+def take_in_the_fenced(patch: pytest.MonkeyPatch) -> None:
+    """KIP-841: a fenced broker may come into an ISR."""
+    check = partitions._check_isr
+
+    def check_without(image: MetadataImage, state: PartitionState, change: IsrChange) -> None:
+        unfenced = {each: replace(broker, fenced=False) for each, broker in image.brokers.items()}
+        check(replace(image, brokers=unfenced), state, change)
+
+    patch.setattr(partitions, "_check_isr", check_without)
+    patch.setattr(Leading, "_is_eligible", lambda leading, progress: True)
+
+
+def ignore_partition_epochs(patch: pytest.MonkeyPatch) -> None:
+    """KIP-497: a late copy of an ISR change undoes newer ones."""
+    accepted = partitions._accepted
+
+    def accept_old(image: MetadataImage, change: IsrChange, broker_id: int) -> PartitionState:
+        try:
+            return accepted(image, change, broker_id)
+        except InvalidUpdateVersion:
+            state = image.topic_by_id(change.topic_id).partitions[change.partition]  # type: ignore[union-attr]
+            partitions._check_isr(image, state, change)
+            return state
+
+    patch.setattr(partitions, "_accepted", accept_old)
+
+
+def shrink_without_a_new_partition_epoch(patch: pytest.MonkeyPatch) -> None:
+    """An ISR that became smaller looks as new as the larger one."""
+    changed = replay.changed
+
+    def change(state: PartitionState, record: PartitionChanged) -> PartitionState:
+        after = changed(state, record)
+        shrunk = len(after.isr) < len(state.isr) and after.leader_epoch == state.leader_epoch
+        return replace(after, partition_epoch=state.partition_epoch) if shrunk else after
+
+    patch.setattr(replay, "changed", change)
+
+
+def elect_the_dead(patch: pytest.MonkeyPatch) -> None:
+    """Leaders are elected outside the ISR while it has members that are alive."""
+
+    def elect(replicas: tuple[int, ...], isr: tuple[int, ...], standing: Standing) -> int:
+        alive = [each for each in replicas if each in standing.alive]
+        return alive[-1] if alive and any(each in isr for each in alive) else NO_BROKER
+
+    patch.setattr(settling, "elect", elect)
+
+
+PLANTS = [
+    Plant("unclean-election", "H1 unclean election", last_replica, elect_uncleanly),
+    Plant("last-isr-member-fenced", "H2 last replica", last_replica, empty_the_isr),
+    Plant("new-incarnation-stays", "H7 rebooted replica", relay, keep_the_new_incarnation),
+    Plant("other-disk-trusted", "H7 wiped replica", wiped, trust_another_disk),
+    Plant("broker-epoch-ignored", "H7 KIP-903", wiped, ignore_broker_epochs),
+    Plant("fenced-broker-joins", "H7 KIP-841", last_replica, take_in_the_fenced),
+    Plant("partition-epoch-ignored", "H6 KIP-497", pause_kill, ignore_partition_epochs),
+    Plant("shrink-keeps-epoch", "H6 partition epoch", pause_kill, shrink_without_a_new_partition_epoch),
+]

@@ -1,0 +1,45 @@
+"""One errand of a worker process: hunt one plant, or tell one story without any."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from tests.planted.hunt import BrokenPlant, Catch, hunt, listen, tell
+from tests.planted.plant import Plant, all_plants
+
+
+class Task(NamedTuple):
+    """Work for a process of its own, by name, since functions don't travel."""
+
+    plant: str
+    seeds: range
+    budget_s: float = 0.0
+    control: bool = False
+
+
+class Outcome(NamedTuple):
+    task: Task
+    catch: Catch | None
+    fault: str = ""
+
+
+def carry_out(task: Task) -> Outcome:
+    """Hunt a plant, or, as a control, tell its story without it."""
+    listen()
+    plant = all_plants()[task.plant]
+    try:
+        if task.control:
+            return _control(task, plant)
+        return Outcome(task, hunt(plant, task.seeds, budget_s=task.budget_s))
+    except BrokenPlant as error:
+        return Outcome(task, None, f"broken: {error}")
+
+
+def _control(task: Task, plant: Plant) -> Outcome:
+    began_at = time.process_time()
+    for seed in task.seeds:
+        seen = tell(plant.story, plant.seconds, seed)
+        if seen is not None:
+            return Outcome(task, None, f"without a plant, seed {seed}: {seen}")
+    return Outcome(task, Catch(None, len(task.seeds), time.process_time() - began_at, ""))

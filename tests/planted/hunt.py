@@ -1,0 +1,112 @@
+"""Looks for a planted bug, seed by seed, and tells what a story noticed from what the plant itself broke.
+
+Found means that the harness says so: an assertion of a story, of a checker or of raftlog failed. A plant whose own
+code fails (AttributeError and the like, even where a node only logs it) is broken, and so is a story that fails at
+the same seed without the plant.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pytest
+
+from raftlog.base.log import configure_log
+from raftlog.proof.simulator import SimLoop, simulate
+from tests.planted.plant import Plant, Story
+
+RECOVERY_S = 900.0
+"""Virtual seconds that a story may go on beyond its own length."""
+
+STEPS_AT_MOST = 200_000
+"""Callbacks of one run: a cluster that is busy with nothing for ever has been found out by then."""
+
+_OWN_FAULT = re.compile(
+    r"\b(AttributeError|TypeError|NameError|UnboundLocalError|ImportError|RecursionError|NotImplementedError)\b"
+)
+
+
+class BrokenPlant(Exception):
+    """What failed is the plant or the story, not the harness's check of raftlog."""
+
+
+class Catch(NamedTuple):
+    """How a hunt ended. `seed` None: nothing was noticed in `tried` seeds. `seconds` is processor time."""
+
+    seed: int | None
+    tried: int
+    seconds: float
+    seen: str
+
+
+class ErrorLog:
+    """A stream for the nodes' log: keeps the errors of one run."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write(self, line: str) -> None:
+        self.lines.append(line)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def isatty(self) -> bool:
+        return False
+
+
+_errors = ErrorLog()
+
+
+def listen() -> None:
+    """Take the nodes' errors from now on; once in a process of one's own, before its first log line."""
+    configure_log(level="error", format="json", stream=_errors)
+
+
+def tell(story: Story, seconds: float, seed: int) -> str | None:
+    """Tell a story once; returns what it noticed, None if all was well. Raises BrokenPlant."""
+    _errors.lines.clear()
+    seen: str | None = None
+
+    async def told(loop: SimLoop) -> None:
+        loop.max_steps = STEPS_AT_MOST
+        await story(loop, seconds)
+
+    try:
+        simulate(told, seed=seed, limit_s=seconds + RECOVERY_S)
+    except AssertionError as error:
+        seen = " ".join(str(error).split()) or repr(error)
+    except Exception as error:
+        raise BrokenPlant(f"seed {seed}: {error!r}") from error
+    for text in (seen or "", *_errors.lines):
+        if _OWN_FAULT.search(text):
+            raise BrokenPlant(f"seed {seed}: {text[-400:]}")
+    return seen
+
+
+def hunt(plant: Plant, seeds: Iterable[int], *, budget_s: float = float("inf")) -> Catch:
+    """Plant the bug and try seeds until its story notices it, or `budget_s` of processor time are over.
+
+    Raises BrokenPlant, also where the story fails at the same seed without the plant.
+    """
+    began_at = time.process_time()
+    tried = 0
+    for seed in seeds:
+        tried += 1
+        with pytest.MonkeyPatch.context() as patch:
+            try:
+                plant.plant(patch)
+            except Exception as error:
+                raise BrokenPlant(f"it does not fit the code: {error!r}") from error
+            seen = tell(plant.story, plant.seconds, seed)
+        spent = time.process_time() - began_at
+        if seen is not None:
+            if (alone := tell(plant.story, plant.seconds, seed)) is not None:
+                raise BrokenPlant(f"seed {seed} fails without the plant: {alone}")
+            return Catch(seed, tried, spent, seen)
+        if spent > budget_s:
+            break
+    return Catch(None, tried, time.process_time() - began_at, "")

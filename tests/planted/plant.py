@@ -1,0 +1,48 @@
+"""What a planted bug is, and where all of them are: every module of this folder that has a list `PLANTS`.
+
+A plant is a monkeypatch: raftlog itself has no switch for it. Its row names the hazard (of the catalogue that
+replication and quorum are built against) and the story that must notice it, which is told as it is to sound code too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from raftlog.proof.simulator import SimLoop
+
+Story = Callable[[SimLoop, float], Coroutine[Any, Any, object]]
+"""Raises AssertionError when a promise was broken; the number is its length in virtual seconds."""
+
+
+class Plant(NamedTuple):
+    """One row. `hazard`: its number and a phrase. `seconds`: for the story, virtual. `note`: why that is a bug."""
+
+    name: str
+    hazard: str
+    story: Story
+    plant: Callable[[pytest.MonkeyPatch], None]
+    seconds: float = 3.0
+    note: str = ""
+
+
+def all_plants() -> dict[str, Plant]:
+    """Every plant by its name, in the order of their modules."""
+    plants: dict[str, Plant] = {}
+    for found in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if found.name.startswith(("test_", "__")):
+            continue
+        for each in getattr(importlib.import_module(f"tests.planted.{found.name}"), "PLANTS", ()):
+            assert each.name not in plants, f"two plants are called {each.name}"
+            plants[each.name] = each
+    return plants
+
+
+def story_name(story: Story) -> str:
+    """The name of a story for people."""
+    return getattr(story, "__name__", type(story).__name__).replace("_", "-")

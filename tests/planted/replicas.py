@@ -1,0 +1,284 @@
+"""Bugs of replication: who counts, up to where, what is acknowledged and what is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import KafkaError
+from raftlog.base.types import EpochEnd
+from raftlog.broker import fetcher
+from raftlog.proof.stories.blackouts import blackouts
+from raftlog.proof.stories.endurance import endure
+from raftlog.proof.stories.kip_101 import kip_101
+from raftlog.proof.stories.last_replica import last_replica
+from raftlog.proof.stories.pause_kill import pause_kill
+from raftlog.proof.stories.relay import relay
+from raftlog.proof.stories.retry import retry
+from raftlog.replication.following import Following
+from raftlog.replication.host import CommitWaiter, PartitionRead
+from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
+from raftlog.replication.leading import Leading
+from raftlog.replication.partition import Partition
+from raftlog.replication.progress import Progress
+from raftlog.storage.producers import ProducerState
+from tests.planted.plant import Plant
+
+
+def leader_counts_the_unflushed(patch: pytest.MonkeyPatch) -> None:
+    """The leader counts what it has only written; its followers are honest."""
+    appended = Leading._note_appended
+
+    def count_at_once(leading: Leading, end_before: int) -> None:
+        appended(leading, end_before)
+        leading.note_flushed(leading.log.log_end_offset)
+
+    patch.setattr(Leading, "_note_appended", count_at_once)
+
+
+def followers_fetch_unflushed(patch: pytest.MonkeyPatch) -> None:
+    """A follower's next fetch says that it has what it did not flush; its leader is honest."""
+    patch.setattr(fetcher, "_is_dirty", lambda partition: False)
+
+
+def acknowledge_before_the_flush(patch: pytest.MonkeyPatch) -> None:
+    """Kafka's own default: nobody flushes before it counts."""
+    leader_counts_the_unflushed(patch)
+    followers_fetch_unflushed(patch)
+
+
+def acknowledge_before_replication(patch: pytest.MonkeyPatch) -> None:
+    """acks=all answers as acks=1 does."""
+
+    def at_once(leading: Leading, end_offset: int, waiter: CommitWaiter) -> None:
+        waiter.committed(leading.partition)
+
+    patch.setattr(Leading, "await_commit", at_once)
+
+
+def acknowledge_on_resigning(patch: pytest.MonkeyPatch) -> None:
+    """A leader that was deposed answers its waiting producers as if their records were committed."""
+
+    def resign(leading: Leading, error: type[KafkaError]) -> None:
+        waiters, leading._waiters = leading._waiters, type(leading._waiters)()
+        for _, waiter in waiters:
+            waiter.committed(leading.partition)
+
+    patch.setattr(Leading, "resign", resign)
+
+
+def ignore_min_insync_replicas(patch: pytest.MonkeyPatch) -> None:
+    """A leader that is alone goes on acknowledging."""
+    set_isr = Leading._set_isr
+
+    def set_and_forget(leading: Leading, isr: Isr) -> None:
+        set_isr(leading, isr)
+        leading.below_min_isr = False
+
+    patch.setattr(Leading, "_set_isr", set_and_forget)
+
+
+def commit_one_too_many(patch: pytest.MonkeyPatch) -> None:
+    """A follower counts for one record more than it proved to have."""
+    note_fetch = Progress.note_fetch
+
+    def note_more(progress: Progress, offset: int, epoch: int, *, leader_end_offset: int, now: float) -> None:
+        proven = offset + (offset < leader_end_offset)
+        note_fetch(progress, proven, epoch, leader_end_offset=leader_end_offset, now=now)
+
+    patch.setattr(Progress, "note_fetch", note_more)
+
+
+def serve_the_uncommitted(patch: pytest.MonkeyPatch) -> None:
+    """Consumers may read up to the log end."""
+    read = Leading.read_as_consumer
+
+    def read_on(leading: Leading, offset: int, max_bytes: int, **rest: Any) -> PartitionRead:
+        partition = leading.partition
+        committed, partition.high_watermark = partition.high_watermark, leading.log.log_end_offset
+        try:
+            return read(leading, offset, max_bytes, **rest)
+        finally:
+            partition.high_watermark = committed
+
+    patch.setattr(Leading, "read_as_consumer", read_on)
+
+
+def trust_the_isr_at_election(patch: pytest.MonkeyPatch) -> None:
+    """A new leader takes its ISR to have its whole log before they fetched in its epoch."""
+    begin = Leading.begin
+
+    def begin_trusting(leading: Leading) -> None:
+        for progress in leading._counted:
+            progress.end_offset = leading.log.log_end_offset
+        begin(leading)
+
+    patch.setattr(Leading, "begin", begin_trusting)
+
+
+def tell_the_end_before_it_is_settled(patch: pytest.MonkeyPatch) -> None:
+    """KIP-207: a new leader's high watermark may lie before what the old one told."""
+    offset_for = Leading.offset_for_timestamp
+
+    def as_if_settled(leading: Leading, timestamp_ms: int, **rest: Any) -> tuple[int, int, int] | None:
+        start, leading.epoch_start_offset = leading.epoch_start_offset, 0
+        try:
+            return offset_for(leading, timestamp_ms, **rest)
+        finally:
+            leading.epoch_start_offset = start
+
+    patch.setattr(Leading, "offset_for_timestamp", as_if_settled)
+
+
+# -- the ISR ------------------------------------------------------------------------------------------------------
+
+
+def shrink_without_the_controller(patch: pytest.MonkeyPatch) -> None:
+    """The leader goes on without a laggard before the controller has agreed."""
+    propose = Leading._propose
+
+    def shrink_at_once(leading: Leading, isr: PendingExpand | PendingShrink) -> None:
+        if isinstance(isr, PendingShrink):
+            leading._set_isr(CommittedIsr(isr.proposed))
+            leading.advance()
+        else:
+            propose(leading, isr)
+
+    patch.setattr(Leading, "_propose", shrink_at_once)
+
+
+def shrink_before_the_answer(patch: pytest.MonkeyPatch) -> None:
+    """KIP-497: who is proposed to leave counts until the controller has answered."""
+    patch.setattr(PendingShrink, "maximal", PendingShrink.proposed)
+
+
+def leave_out_who_is_joining(patch: pytest.MonkeyPatch) -> None:
+    """KIP-497: who is proposed to join counts, since the controller may have taken it in."""
+    patch.setattr(PendingExpand, "maximal", property(lambda isr: isr.committed))
+
+
+def join_before_the_epoch_start(patch: pytest.MonkeyPatch) -> None:
+    """KIP-497: the high watermark of a new leader lags, so being past it proves too little."""
+    consider = Leading._consider_joining
+
+    def consider_early(leading: Leading, progress: Progress) -> None:
+        start, leading.epoch_start_offset = leading.epoch_start_offset, 0
+        try:
+            consider(leading, progress)
+        finally:
+            leading.epoch_start_offset = start
+
+    patch.setattr(Leading, "_consider_joining", consider_early)
+
+
+def join_behind_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Any follower that fetches joins the ISR."""
+    consider = Leading._consider_joining
+
+    def consider_anyone(leading: Leading, progress: Progress) -> None:
+        reached, progress.end_offset = progress.end_offset, leading.log.log_end_offset
+        try:
+            consider(leading, progress)
+        finally:
+            progress.end_offset = reached
+
+    patch.setattr(Leading, "_consider_joining", consider_anyone)
+
+
+# -- followers ----------------------------------------------------------------------------------------------------
+
+
+def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """KIP-101: a follower's high watermark lags, so this cuts what was committed."""
+    begin = Following.begin
+
+    def cut_and_begin(following: Following) -> None:
+        begin(following)
+        partition = following.partition
+        partition.log.truncate_to(max(partition.high_watermark, partition.log_start_offset))
+
+    patch.setattr(Following, "begin", cut_and_begin)
+
+
+def truncate_to_the_leaders_epoch_end_only(patch: pytest.MonkeyPatch) -> None:
+    """KIP-279: after two fast failovers the follower's own end of that epoch may lie before the leader's."""
+
+    def truncate_to(following: Following, diverging: EpochEnd, *, leader_epoch: int) -> int:
+        log = following.partition.log
+        following._truncate(max(min(diverging.end_offset, log.log_end_offset), log.log_start_offset))
+        return log.log_end_offset
+
+    patch.setattr(Following, "truncate_to", truncate_to)
+
+
+def never_diverge(patch: pytest.MonkeyPatch) -> None:
+    """The leader does not compare epochs: whoever fetches within its log is served (KIP-595)."""
+    patch.setattr(Leading, "_divergence", lambda leading, offset, last_fetched_epoch: None)
+
+
+def append_whatever_comes(patch: pytest.MonkeyPatch) -> None:
+    """KAFKA-18723: no leader epoch is looked at between a follower's question and its log."""
+    patch.setattr(Partition, "_check_leader_epoch", lambda partition, epoch: None)
+    patch.setattr(Following, "_require", lambda following, epoch: None)
+    patch.setattr("raftlog.replication.following.up_to_epoch", lambda records, epoch: records)
+
+
+# -- producers ----------------------------------------------------------------------------------------------------
+
+
+def forget_producers_on_failover(patch: pytest.MonkeyPatch) -> None:
+    """A new leader does not know what its producers sent to the old one."""
+    begin = Leading.begin
+
+    def forget_and_begin(leading: Leading) -> None:
+        leading.log._producers = ProducerState()
+        begin(leading)
+
+    patch.setattr(Leading, "begin", forget_and_begin)
+
+
+def check_no_sequences(patch: pytest.MonkeyPatch) -> None:
+    """Whatever an idempotent producer sends is new."""
+    patch.setattr(ProducerState, "admit", lambda state, header: None)
+
+
+def answer_duplicates_with_the_log_end(patch: pytest.MonkeyPatch) -> None:
+    """A retry is recognised, but told where the log ends instead of where its original is."""
+
+    def append(leading: Leading, *arguments: Any, **rest: Any) -> Any:
+        appended = append_produced(leading, *arguments, **rest)
+        if appended.duplicate:
+            count = appended.end_offset - appended.base_offset
+            end = leading.log.log_end_offset
+            appended = appended._replace(base_offset=end - count, end_offset=end)
+        return appended
+
+    append_produced = Leading.append_produced
+    patch.setattr(Leading, "append_produced", append)
+
+
+PLANTS = [
+    Plant("ack-before-flush", "H3 ack without fsync", blackouts, acknowledge_before_the_flush),
+    Plant("leader-counts-unflushed", "H3 ack without fsync", blackouts, leader_counts_the_unflushed),
+    Plant("follower-fetches-unflushed", "H3 ack without fsync", blackouts, followers_fetch_unflushed),
+    Plant("ack-before-replication", "H3 ack by one replica", relay, acknowledge_before_replication),
+    Plant("ack-on-resigning", "H5 zombie leader", relay, acknowledge_on_resigning),
+    Plant("min-isr-ignored", "H2 last replica", last_replica, ignore_min_insync_replicas),
+    Plant("high-watermark-one-too-high", "high watermark off by one", endure, commit_one_too_many),
+    Plant("uncommitted-served", "read before commit", endure, serve_the_uncommitted),
+    Plant("isr-trusted-at-election", "H8 fetch of this epoch", relay, trust_the_isr_at_election),
+    Plant("offsets-before-kip-207", "H9 KIP-207", relay, tell_the_end_before_it_is_settled),
+    Plant("shrink-without-controller", "H6 ISR change race", pause_kill, shrink_without_the_controller),
+    Plant("shrink-before-answer", "H6 KIP-497", pause_kill, shrink_before_the_answer),
+    Plant("joiner-not-counted", "H6 KIP-497", pause_kill, leave_out_who_is_joining),
+    Plant("join-before-epoch-start", "H8 stale by epoch", relay, join_before_the_epoch_start),
+    Plant("join-behind-high-watermark", "H8 stale by offset", relay, join_behind_the_high_watermark),
+    Plant("truncate-to-high-watermark", "H4 KIP-101", kip_101, truncate_to_the_high_watermark),
+    Plant("truncate-by-leader-only", "H4 KIP-279", kip_101, truncate_to_the_leaders_epoch_end_only),
+    Plant("divergence-not-seen", "H4 KIP-595", kip_101, never_diverge),
+    Plant("no-epoch-check-on-append", "H24 KAFKA-18723", kip_101, append_whatever_comes),
+    Plant("dedup-lost-on-failover", "H10 duplicates on retry", retry, forget_producers_on_failover),
+    Plant("sequences-not-checked", "H10 duplicates on retry", retry, check_no_sequences),
+    Plant("duplicate-told-log-end", "H10 original offset", retry, answer_duplicates_with_the_log_end),
+]

@@ -1,0 +1,60 @@
+"""A few planted bugs at seeds known to show them, and what does not count as found. `make planted` hunts them all."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raftlog.proof.simulator import SimLoop
+from raftlog.replication.leading import Leading
+from tests.planted.hunt import BrokenPlant, hunt
+from tests.planted.plant import Plant, all_plants
+
+QUICK = {"ack-before-flush": 1}
+"""Plants by a seed that shows them within a second or two."""
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_planted_bug_is_found(name: str) -> None:
+    """Stories that find nothing must be stories in which there was nothing to find."""
+    catch = hunt(all_plants()[name], [QUICK[name]])
+    assert catch.seed == QUICK[name] and catch.seen
+
+
+async def harmless(loop: SimLoop, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def calls_the_leader(loop: SimLoop, seconds: float) -> None:
+    Leading.advance(None)  # type: ignore[arg-type]
+
+
+async def fails(loop: SimLoop, seconds: float) -> None:
+    raise AssertionError("always")
+
+
+def nothing(patch: pytest.MonkeyPatch) -> None:
+    """Plants nothing."""
+
+
+def test_what_no_story_notices_is_not_found() -> None:
+    """Neither are more seeds tried than the budget allows."""
+    plant = Plant("none", "-", harmless, nothing, 1.0)
+    assert hunt(plant, range(3))[:2] == (None, 3)
+    assert hunt(plant, range(3), budget_s=0.0)[:2] == (None, 1)
+
+
+def test_an_error_of_the_plant_itself_is_no_find() -> None:
+    """A patch that no longer fits the code raises AttributeError or TypeError, and would be found by anything."""
+    misfit = Plant(
+        "misfit", "-", calls_the_leader, lambda patch: patch.setattr(Leading, "advance", lambda: 0), 1.0
+    )
+    with pytest.raises(BrokenPlant, match="TypeError"):
+        hunt(misfit, [1])
+
+
+def test_a_story_that_fails_without_the_plant_finds_nothing() -> None:
+    """The same seed must pass once the bug is gone."""
+    with pytest.raises(BrokenPlant, match="without the plant"):
+        hunt(Plant("none", "-", fails, nothing, 1.0), [1])
