@@ -141,6 +141,39 @@ def chaos(
 
 
 @app.command()
+def check(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="a history; - reads standard input")],
+    *,
+    json: Json = False,
+) -> None:
+    """Judge a history of what clients did and saw: lost, doubled, reordered, and all of Jepsen's Kafka anomalies.
+
+    Exit code 0: valid. 1: anomalies that are not allowed. 2: the file can't be understood.
+
+    A history is JSON lines in the order of real time: one when an operation begins (type invoke), one when it ends
+    (ok, fail, or info if nobody knows). A key is a topic-partition; a value is sent to a key only once.
+
+    \b
+    {"raftlog_history": 1, "allowed": []}
+    {"index": 0, "time_ns": 1000, "process": 1, "type": "invoke",
+     "f": "send", "value": [["send", "t0-0", 7]]}
+    {..., "type": "ok", "f": "send", "value": [["send", "t0-0", [12, 7]]]}
+    {..., "type": "invoke", "f": "poll", "value": [["poll"]]}
+    {..., "type": "ok", "f": "poll", "value": [["poll", {"t0-0": [[12, 7]]}]]}
+
+    \b
+    send       to a key: a value; when it ended, its offset (or null) and value
+    poll       when it ended, by key: offsets and values
+    txn        several of both
+    assign     keys; also subscribe; "seek_to_beginning": true rewinds them
+    crash      nothing: the process is gone for good (info)
+    """
+    from raftlog.cli.check import run
+
+    raise typer.Exit(run(file, json=json))
+
+
+@app.command()
 def sim(
     *,
     seed: Annotated[int | None, typer.Option(min=0, help="replay one seed exactly")] = None,
