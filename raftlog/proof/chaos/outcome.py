@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -15,7 +15,8 @@ from raftlog.proof.chaos.meter import Spread, longest_gap, spread
 from raftlog.proof.chaos.record import Injection, Record, covered
 
 Status = Literal["passed", "failed", "not run"]
-WORTH_TELLING: int = 5
+EDGE_S: Final = 0.05
+WORTH_TELLING: Final = 5
 """So many lines of one kind of trouble; the rest is counted."""
 
 
@@ -180,15 +181,17 @@ def _some(lines: Sequence[str], rest: str) -> list[str]:
 
 def _stall(record: Record, injection: Injection, events: Iterable[Event]) -> Stall:
     """Measure what an injection did to the worst of the meter's partitions, and say where the time went."""
-    later = [each.at_s for each in record.injections if each.at_s > injection.until_s]
+    later = [each.at_s for each in record.injections if each.at_s >= injection.until_s]
     metered = record.phase("heal")
     last_s = metered.ended_s if metered else record.ended_s
     until_s = max(injection.until_s, min([*later, last_s]))
-    gaps = [longest_gap(each.acked_at, injection.at_s, injection.until_s) for each in record.beats]
+    # what begins as this one is healed is the next one's
+    before_s = max(injection.at_s, injection.until_s - EDGE_S)
+    gaps = [longest_gap(each.acked_at, injection.at_s, before_s) for each in record.beats]
     gap = max(gaps, default=None)
     back = max((_gap_within(each.acked_at, injection.until_s, until_s) for each in record.beats), default=0.0)
     again_s = max(
-        (_first_after(each.acked_at, injection.until_s, last_s) for each in record.beats), default=0.0
+        (_first_after(each.acked_at, injection.until_s, until_s) for each in record.beats), default=0.0
     )
     found = {} if gap is None else {"acknowledged": gap.ended_at - injection.at_s}
     found |= first_moments(
@@ -214,7 +217,7 @@ def _gap_within(times: Sequence[float], from_s: float, until_s: float) -> float:
 
 def _first_after(times: Sequence[float], at_s: float, otherwise_s: float) -> float:
     position = bisect_left(times, at_s)
-    return times[position] if position < len(times) else otherwise_s
+    return min(times[position], otherwise_s) if position < len(times) else otherwise_s
 
 
 def summed(stalls: Iterable[Stall]) -> list[Unavailability]:
