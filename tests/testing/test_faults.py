@@ -66,8 +66,20 @@ def make_topic(cluster: Cluster, topic: str) -> None:
     admin.create_topics([new])[topic].result(10)
 
 
+def wait_whole(cluster: Cluster, topic: str) -> None:
+    """Wait until every replica of a topic is in its ISR; only then its end is known for sure."""
+    everybody = set(cluster.nodes)
+
+    def is_whole() -> bool:
+        found = cluster.partitions(topic)
+        return len(found) == PARTITIONS and all(set(each.isr) == everybody for each in found.values())
+
+    cluster.wait_until(is_whole, f"all replicas of {topic} are in the ISR")
+
+
 def read_all(cluster: Cluster, topic: str) -> list[int]:
     """Read every partition up to its end."""
+    wait_whole(cluster, topic)
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -189,10 +201,7 @@ def test_a_wiped_node_comes_back_as_a_new_disk_and_gets_everything_again(three: 
     assert segments(three, 2, "wiped") == b""
     three.restart(2)
     assert identity.read_text() != former
-    three.wait_until(
-        lambda: all(set(each.isr) == {1, 2, 3} for each in three.partitions("wiped").values()),
-        "all are in the ISR",
-    )
+    wait_whole(three, "wiped")
     assert segments(three, 2, "wiped") == segments(three, 1, "wiped")
 
 
