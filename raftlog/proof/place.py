@@ -2,6 +2,17 @@
 
 A place runs on an asyncio loop, real or simulated, and only *does* things; what to do and when is the faults' and the
 nemesis's. Every method returns once the deed is done, not once its consequences have shown.
+
+What a place of real processes can do, and by what means (the simulator can do all of it):
+
+| ability | processes on loopback | in network namespaces |
+|---|---|---|
+| kill, terminate, pause | signals | the same |
+| cut, cut-one-way, lossy-link | no | packets dropped by nftables where they arrive |
+| slow-link | no | netem, if the kernel has it |
+| slow-disk, full-disk, failing-disk, clock | the node does it to itself (`proof/node_faults.py`) | the same |
+| power-cut | kill -9, and what was not synced is taken from the files (`proof/disks/power_cut.py`) | the same |
+| flip-bit, wipe | the node's files (`proof/disks/harm.py`) | the same |
 """
 
 from __future__ import annotations

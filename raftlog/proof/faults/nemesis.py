@@ -16,14 +16,19 @@ from typing import Final, Literal, NamedTuple
 from raftlog.proof.faults import FAULTS
 from raftlog.proof.faults.fault import Fault
 from raftlog.proof.faults.flip_bit import FlipBit
-from raftlog.proof.place import Place, View
+from raftlog.proof.place import Ability, DiskTrouble, Place, View
 
 Event = Literal["inject", "heal", "not run"]
 
 LOOK_S: Final = 0.05
 """How often a destructive fault looks whether the cluster is whole."""
 MOST_AT_ONCE: Final = 3
-"""Faults of one period of a rotating mix."""
+"""Kinds of faults in one period of a rotating mix."""
+STRIKE_S: Final = 5.0
+"""In a mix something new happens about this often, seconds."""
+HEAL_RATE: Final = 0.7
+"""So often all is healed before the next strike."""
+DISK_TROUBLES: Final = frozenset({Ability.SLOW_DISK, Ability.FULL_DISK, Ability.FAILING_DISK})
 
 
 class Moment(NamedTuple):
@@ -35,10 +40,18 @@ class Moment(NamedTuple):
     target: str
 
 
-class Steps(NamedTuple):
-    """Faults in this order, again and again: each (name, seconds until it is healed, seconds of rest after that)."""
+class Step(NamedTuple):
+    """One fault for so long, then rest for so long, seconds."""
 
-    steps: tuple[tuple[str, float, float], ...]
+    fault: str
+    for_s: float
+    rest_s: float
+
+
+class Steps(NamedTuple):
+    """Faults in this order, again and again."""
+
+    steps: Sequence[Step]
 
 
 class RotatingMix(NamedTuple):
@@ -46,13 +59,16 @@ class RotatingMix(NamedTuple):
 
     period_s: float
     quiet_share: float
-    faults: tuple[str, ...]
+    faults: Sequence[str]
+
+
+Plan = Steps | RotatingMix
 
 
 class Nemesis:
     """Injects faults into a place by a plan. `timeline` and `counts` say what happened."""
 
-    def __init__(self, place: Place, chance: random.Random, plan: Steps | RotatingMix) -> None:
+    def __init__(self, place: Place, chance: random.Random, plan: Plan) -> None:
         self.place = place
         self.plan = plan
         self.timeline: list[Moment] = []
@@ -77,13 +93,18 @@ class Nemesis:
             await self._rotate(self.plan, end)
 
     async def calm(self) -> None:
-        """Heal everything and start every node; ends when that is done, not when the cluster is well."""
-        for fault, _ in reversed(tuple(self.active)):
+        """Heal everything, whoever did it, and start every node. Does not wait until the cluster is well."""
+        place = self.place
+        for fault, _ in tuple(self.active):
             await self.heal(fault)
-        await self.place.heal_links()
-        for node_id in self.place.nodes:
-            await self.place.resume(node_id)
-            await self.place.start(node_id)
+        await place.heal_links()
+        for node_id in place.nodes:
+            await place.resume(node_id)
+            if place.abilities & DISK_TROUBLES:
+                await place.trouble_disk(node_id, DiskTrouble())
+            if Ability.CLOCK in place.abilities:
+                await place.set_clock(node_id, 0)
+            await place.start(node_id)
 
     # --- one fault
 
@@ -167,13 +188,17 @@ class Nemesis:
         return self._chance.sample(able, self._chance.randint(1, min(MOST_AT_ONCE, len(able))))
 
     async def _strike_until(self, end: float, names: Sequence[str]) -> None:
-        """Strike now and then; each fault is healed after a while and may strike again, somebody else perhaps."""
-        span = end - self._loop.time()
-        while (left := end - self._loop.time()) > span * 0.1:
-            fault = await self.inject(self._chance.choice(names))
-            await asyncio.sleep(min(left, span * self._chance.uniform(0.05, 0.3)))
-            if fault is not None and self._chance.random() < 0.7:
-                await self.heal(fault)
+        """Strike now and then, sometimes twice before healing; the same fault may strike somebody else next."""
+        strike_s = min(STRIKE_S, end - self._loop.time())
+        while (left := end - self._loop.time()) > 0:
+            await self.inject(self._chance.choice(names))
+            await asyncio.sleep(min(left, strike_s * self._chance.uniform(0.1, 0.6)))
+            if self._chance.random() < HEAL_RATE:
+                for fault, _ in tuple(self.active):
+                    await self.heal(fault)
+            await asyncio.sleep(
+                max(0.0, min(end - self._loop.time(), strike_s * self._chance.uniform(0.0, 0.4)))
+            )
 
 
 def is_whole(view: View, place: Place) -> bool:

@@ -49,6 +49,8 @@ class SimNode:
         self.running = False
         self.started = False
         self.leaving = False
+        self.back = False
+        """It is to start again when it has left."""
         self.usual_sync: Callable[[], None] | None = None
         """What a sync of its disk costs when nothing is wrong with it."""
         self.troubled = False
@@ -95,9 +97,10 @@ class SimCluster:
     # -- life and death -----------------------------------------------------------------------------------------
 
     def start(self, *node_ids: int) -> None:
-        """Start nodes (default: all) that do not run."""
+        """Start nodes (default: all) that do not run; one that is about to leave starts when it has left."""
         for node_id in node_ids or tuple(self.nodes):
             place = self.nodes[node_id]
+            place.back = place.leaving
             if not place.running:
                 place.running = True
                 place.troubled = place.host.disk.in_trouble
@@ -153,9 +156,12 @@ class SimCluster:
         self.loop.main.call(self.crash_if, place, place.node, power_loss)
 
     def crash_if(self, place: SimNode, node: Node, power_loss: bool) -> None:
-        """Crash the place if that node still runs there."""
+        """Crash the place if that node still runs there; start it again if somebody wanted that meanwhile."""
         if place.node is node:
+            back, place.back = place.back, False
             self.crash(place.node_id, power_loss=power_loss)
+            if back:
+                self.start(place.node_id)
 
     def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
         """Set the state of a node's disk. While it fails, and until the node starts anew, the node may end itself."""

@@ -109,7 +109,9 @@ class SimPlace:
 
     def _concerns(self, folder: str) -> bool:
         topic, _, index = folder.rpartition("-")
-        return index.isdigit() and not topic.startswith("__") and (self.topics is None or topic in self.topics)
+        return (
+            index.isdigit() and not topic.startswith("__") and (self.topics is None or topic in self.topics)
+        )
 
     async def wipe(self, node_id: int) -> None:
         assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"

@@ -12,6 +12,7 @@ from typing import Any, Final
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.blackouts import blackouts
 from raftlog.proof.stories.endurance import endure
+from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.pause_kill import pause_kill
@@ -25,6 +26,7 @@ Story = Callable[[SimLoop, float], Awaitable[Any]]
 STORIES: Final[dict[str, Story]] = {
     "endurance": endure,
     "blackouts": blackouts,
+    "jepsen": jepsen,
     "kip-101": kip_101,
     "last-replica": last_replica,
     "pause-kill": pause_kill,
