@@ -53,7 +53,7 @@ class NamespacePlace(processes.ProcessPlace):
     def _go(self, namespace: Namespace) -> None:
         """Take this thread there, and all that it starts from now on; idle threads of before are not used again."""
         namespace.enter()
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(initializer=namespace.enter))
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
 
     async def cut(self, source: int, target: int) -> None:
         await asyncio.to_thread(self._network.cut, source, target)

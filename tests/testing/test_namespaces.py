@@ -39,5 +39,6 @@ async def test_a_node_that_is_cut_off_is_fenced_and_comes_back_when_healed(tmp_p
     finally:
         await place.close()
     assert os.readlink("/proc/thread-self/ns/net") == mine
+    assert await asyncio.to_thread(os.readlink, "/proc/thread-self/ns/net") == mine
     assert subprocess.run(["ip", "-br", "link"], capture_output=True, check=False).stdout == before
     assert not place.cluster.running_ids()
