@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from raftlog.base.config import load_config
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.node import Node, NodeFailed
 from raftlog.proof.invariants import Invariants, Violations
@@ -182,6 +182,15 @@ class SimCluster:
         if node is None or node.broker is None:
             return None
         return node.broker.replicas.partitions.get(TopicPartition(topic, index))
+
+    def all_in_sync(self) -> bool:
+        """Whether each partition has a leader, and all its replicas in its ISR, as the newest metadata says."""
+        image = self.newest_image()
+        return image is not None and all(
+            state.leader != NO_BROKER and set(state.isr) == set(state.replicas)
+            for topic in image.topics.values()
+            for state in topic.partitions
+        )
 
     def check(self) -> None:
         """Nothing has happened that no fault excuses. Raises AssertionError."""
