@@ -16,6 +16,7 @@ from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
+from raftlog.proof.stories.zombie import zombie
 from raftlog.replication.following import Following
 from raftlog.replication.host import CommitWaiter, PartitionRead
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
@@ -263,7 +264,7 @@ PLANTS = [
     Plant("leader-counts-unflushed", "H3 ack without fsync", blackouts, leader_counts_the_unflushed),
     Plant("follower-fetches-unflushed", "H3 ack without fsync", blackouts, followers_fetch_unflushed),
     Plant("ack-before-replication", "H3 ack by one replica", relay, acknowledge_before_replication),
-    Plant("ack-on-resigning", "H5 zombie leader", relay, acknowledge_on_resigning),
+    Plant("ack-on-resigning", "H5 zombie leader", zombie, acknowledge_on_resigning),
     Plant("min-isr-ignored", "H2 last replica", last_replica, ignore_min_insync_replicas),
     Plant("high-watermark-one-too-high", "high watermark off by one", endure, commit_one_too_many),
     Plant("uncommitted-served", "read before commit", endure, serve_the_uncommitted),

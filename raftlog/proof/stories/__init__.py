@@ -24,6 +24,7 @@ from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
 from raftlog.proof.stories.transactions import transactions
 from raftlog.proof.stories.wiped import wiped
+from raftlog.proof.stories.zombie import zombie
 
 Story = Callable[[SimLoop, float], Awaitable[Any]]
 """What it returns has figures named as those of `Report`, as far as they mean something to it."""
@@ -43,5 +44,6 @@ STORIES: Final[dict[str, Story]] = {
     "retry": retry,
     "transactions": transactions,
     "wiped": wiped,
+    "zombie": zombie,
 }
 """By the name that `raftlog sim --story` takes."""

@@ -25,6 +25,7 @@ async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
     end = loop.time() + seconds
     while loop.time() < end:
         await asyncio.sleep(scene.a_while(0.005, 0.02))
+        scene.cluster.check()
         state = scene.cluster.state(LEDGER, 0)
         replica = scene.cluster.replica(state.leader, LEDGER, 0) if state is not None else None
         if state is None or replica is None:
