@@ -13,6 +13,7 @@ CHOREOGRAPHIES = (
     "commits",
     "corruption",
     "disk-errors",
+    "double-failover",
     "kip-101",
     "last-replica",
     "pause-kill",

@@ -15,6 +15,7 @@ from raftlog.proof.stories.clean_stop import clean_stop
 from raftlog.proof.stories.commits import commits
 from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
+from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
@@ -36,6 +37,7 @@ STORIES: Final[dict[str, Story]] = {
     "commits": commits,
     "corruption": corruption,
     "disk-errors": disk_errors,
+    "double-failover": double_failover,
     "kip-101": kip_101,
     "last-replica": last_replica,
     "pause-kill": pause_kill,
