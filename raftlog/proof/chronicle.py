@@ -60,7 +60,11 @@ class Chronicle:
             return
         events = self._partitions.setdefault(where, deque(maxlen=KEPT_EVENTS))
         last = events[-1] if events else None
-        if last is not None and (last.node, last.kind, last.end) == (node, kind, offsets[0]) != (node, kind, -1):
+        if last is not None and (last.node, last.kind, last.end) == (node, kind, offsets[0]) != (
+            node,
+            kind,
+            -1,
+        ):
             events[-1] = last._replace(end=offsets[1])  # one more of the same
         else:
             events.append(event)

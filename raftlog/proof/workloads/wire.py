@@ -15,7 +15,17 @@ from raftlog.protocol.codec import RequestHeader, decode_response, encode_reques
 from raftlog.protocol.shapes import request_shapes
 
 LIST_OFFSETS, METADATA, CREATE_TOPICS, INIT_PRODUCER_ID = 2, 3, 19, 22
-VERSIONS: Final = {0: 9, 1: 12, LIST_OFFSETS: 7, METADATA: 9, CREATE_TOPICS: 7, INIT_PRODUCER_ID: 4}
+DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS = 20, 44
+VERSIONS: Final = {
+    0: 9,
+    1: 12,
+    LIST_OFFSETS: 7,
+    METADATA: 9,
+    CREATE_TOPICS: 7,
+    DELETE_TOPICS: 6,
+    INIT_PRODUCER_ID: 4,
+    INCREMENTAL_ALTER_CONFIGS: 1,
+}
 """The version used of each API: flexible, and topics by name."""
 
 _LENGTH = Struct(">i")
