@@ -58,11 +58,6 @@ def _encourage_the_stale(answer: Any) -> Any:
     return answer_as_if_fresh
 
 
-def lead_before_all_is_applied(patch: pytest.MonkeyPatch) -> None:
-    """A new leader takes batches before it has applied what its predecessors committed."""
-    patch.setattr(Core, "leads_all_committed", Core.is_leader)
-
-
 def tell_of_losses_late(patch: pytest.MonkeyPatch) -> None:
     """A leader that stepped down is told only after the next leader's batches were applied."""
     announce, tick = Driver._announce, Driver._tick
