@@ -105,6 +105,34 @@ def bench(
 
 
 @app.command()
+def sim(
+    *,
+    seed: Annotated[int | None, typer.Option(min=0, help="replay one seed exactly")] = None,
+    seeds: Annotated[str, typer.Option(metavar="A..B", help="first and last seed of a sweep")] = "1..10",
+    story: Annotated[str, typer.Option(help="what to tell; see --stories")] = "endurance",
+    seconds: Annotated[float, typer.Option(min=0.0, help="length of each storm, virtual seconds")] = 6.0,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="processes")] = 1,
+    budget: Annotated[
+        float | None, typer.Option(min=0.0, help="begin no seed after so many real seconds")
+    ] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", "-k", help="do not stop at a failure")] = False,
+    log: Annotated[bool, typer.Option("--log", help="with --seed: the nodes' log in virtual time")] = False,
+    regressions: Annotated[
+        bool, typer.Option("--regressions", help="first the seeds that once found something")
+    ] = False,
+    stories: Annotated[bool, typer.Option("--stories", help="list the stories")] = False,
+) -> None:
+    """Run whole clusters in virtual time through faults, a world per seed, and explain each seed that fails."""
+    from raftlog.cli import sim as body
+
+    raise typer.Exit(
+        body.run(
+            body.Request(seed, seeds, story, seconds, jobs, budget, keep_going, log, regressions, stories)
+        )
+    )
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     _print_version()

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import NO_OFFSET, TopicPartition
 
 KEPT_EVENTS: Final = 20_000
 """Newest events kept per partition, and of the cluster."""
@@ -18,11 +18,21 @@ KEPT_EVENTS: Final = 20_000
 STORY_LINES: Final = 60
 """Longest story."""
 
+LEAD_IN_LINES: Final = 6
+
 Kind = Literal["appended", "truncated", "high watermark", "acked", "role", "metadata", "fault", "violated"]
 
 _OFFSET = re.compile(r"\b(?:at|offset|from|to)(?: offset)? (\d+)")
 _CROWD: Final = frozenset({"appended", "truncated", "high watermark", "acked"})
 """Kinds that come in crowds: told only where they concern the offset in question."""
+
+_PLAIN: Final = (
+    (" power_loss=True", ", unsynced writes lost"),
+    (" power_loss=False", ""),
+    (" silent=True", ", without a word to its peers"),
+    (" silent=False", ""),
+    ("healed * *", "all links healed"),
+)
 
 
 class Event(NamedTuple):
@@ -34,6 +44,8 @@ class Event(NamedTuple):
     text: str
     start: int = -1
     end: int = -1
+    number: int = 0
+    """In the order of notice: time stands still within a step."""
 
 
 class Chronicle:
@@ -41,6 +53,7 @@ class Chronicle:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
+        self._count = 0
         self._cluster: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._partitions: dict[TopicPartition, deque[Event]] = {}
 
@@ -54,7 +67,8 @@ class Chronicle:
         offsets: tuple[int, int] = (-1, -1),
     ) -> None:
         """Add what happened now, to a partition or to all. `offsets`: first and end."""
-        event = Event(self._now(), node, kind, text, *offsets)
+        self._count += 1
+        event = Event(self._now(), node, kind, text, *offsets, self._count)
         if where is None:
             self._cluster.append(event)
             return
@@ -71,19 +85,41 @@ class Chronicle:
 
     def note_world(self, _now: float, host: str, text: str) -> None:
         """Add what happened to a host or to the network (`Trace.on_note`)."""
+        for told, plain in _PLAIN:
+            text = text.replace(told, plain)
         self.note(host, "fault", text)
 
     def tell(self, failure: str) -> list[Event]:
-        """Return the events that explain a failure: those of the partitions and offsets that its text names."""
+        """Return the events that explain a failure: those of the partitions and offsets that its text names.
+
+        If it names none, what concerns no single records is told of all.
+        """
         named = [each for each in self._partitions if _is_named(each, failure)]
-        offsets = {int(found) for found in _OFFSET.findall(failure)} if named else set()
+        offsets = {int(found) for found in _OFFSET.findall(failure)} if named else {NO_OFFSET}
         events = list(self._cluster)
-        for where in named:
-            mark = f"{where.topic}-{where.partition}: " if len(named) > 1 else ""
+        told = named or list(self._partitions)
+        for where in told:
+            mark = f"{where.topic}-{where.partition}: " if len(told) > 1 else ""
             events += [each._replace(text=mark + each.text) for each in self._partitions[where]]
-        chosen = [each for each in events if _concerns(each, offsets)]
-        chosen.sort(key=lambda each: each.at_s)
-        return chosen[-STORY_LINES:]
+        events.sort(key=lambda each: each.number)
+        return _shortened([each for each in _until_violated(events) if _concerns(each, offsets)])
+
+
+def _until_violated(events: list[Event]) -> list[Event]:
+    """What came after the first violation explains nothing."""
+    ends = (at for at, each in enumerate(events) if each.kind == "violated")
+    return events[: next(ends, len(events)) + 1]
+
+
+def _shortened(events: list[Event]) -> list[Event]:
+    """Begin shortly before the offset in question appears, and leave the middle out of what is still too long."""
+    first = next((at for at, each in enumerate(events) if each.kind in _CROWD), 0)
+    events = events[max(0, first - LEAD_IN_LINES) :]
+    if len(events) <= STORY_LINES:
+        return events
+    head, tail = events[: STORY_LINES // 3], events[-STORY_LINES * 2 // 3 :]
+    left_out = len(events) - len(head) - len(tail)
+    return [*head, Event(head[-1].at_s, "…", "fault", f"{left_out} more events"), *tail]
 
 
 def _is_named(where: TopicPartition, text: str) -> bool:

@@ -53,12 +53,11 @@ class NodeWatch:
 
 
 class Invariants:
-    """Watches the nodes of a cluster: `began`, then `stepped` after each step of theirs, `looked_last` before a crash."""
+    """Watches the nodes of a cluster: `began`, then `stepped` after each step of theirs, `ended` before a crash."""
 
     def __init__(self, failures: Violations, chronicle: Chronicle | None = None) -> None:
         self.failures = failures
         self.chronicle = chronicle
-        self.elections = 0
         self._every = LOOK_STEPS if chronicle is None else 1
         self._steps = 0
         self._watches: dict[str, NodeWatch] = {}

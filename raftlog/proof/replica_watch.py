@@ -17,7 +17,7 @@ from raftlog.replication.partition import Partition
 from raftlog.storage.segment import Segment
 
 if TYPE_CHECKING:
-    from raftlog.proof.chronicle import Chronicle
+    from raftlog.proof.chronicle import Chronicle, Kind
     from raftlog.proof.simulator.hosts import Host
 
 _Batch = tuple[int, int, int]
@@ -113,13 +113,15 @@ class ReplicaWatch:
         partition, where = self._partition, self.truth.name
         if partition.role is not self.role:
             kind = type(partition.role).__name__.lower()
-            text = f"{kind} in epoch {partition.leader_epoch}, log ends at {partition.log_end_offset}"
+            opened = partition.leader_epoch < 0 and kind == "role"
+            text = "opened its log" if opened else f"{kind} in epoch {partition.leader_epoch}"
+            text += f"; log ends at {partition.log_end_offset}, high watermark {partition.high_watermark}"
             chronicle.note(self._node, "role", text, where=where)
         end, was = partition.log_end_offset, self._log_end
         self._log_end = end
         if end != was:
-            kind_ = "appended" if end > was else "truncated"
-            chronicle.note(self._node, kind_, "", where=where, offsets=(min(was, end), max(was, end)))
+            change: Kind = "appended" if end > was else "truncated"
+            chronicle.note(self._node, change, "", where=where, offsets=(min(was, end), max(was, end)))
         high, low = partition.high_watermark, max(self.high_watermark, 0)
         if high > low:
             chronicle.note(self._node, "high watermark", "", where=where, offsets=(low, high))

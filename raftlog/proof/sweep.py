@@ -1,72 +1,202 @@
-"""Runs many seeds of the endurance story: `python -m raftlog.proof.sweep --seeds 0..99`. Exits 1 if any failed.
+"""Tells stories over many seeds, in several processes, and explains the ones that fail. It prints nothing.
 
-Each failure prints the line that replays it; `--log` shows what the nodes say, `--trace` the last steps.
+A seed that failed is told once more with a chronicle: the world is the same, since whoever keeps it only looks.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
+import multiprocessing
 import time
 import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from raftlog.base.log import configure_log
-from raftlog.proof.simulator.hosts import current_process
-from raftlog.proof.simulator.loop import START_S
-from raftlog.proof.stories import endurance
+from raftlog.proof.chronicle import Chronicle, Event
+from raftlog.proof.simulator.loop import Run, SimLoop, simulate
+from raftlog.proof.stories import STORIES
+from raftlog.proof.stories.report import Report, report_of
 
-QUIET = "error"
+RECOVERY_LIMIT_S: Final = 600.0
+"""Virtual seconds that a story may take beyond those it was given."""
 
-
-class VirtualLog:
-    """A stream that puts virtual seconds and the host in the place of each line's wall time."""
-
-    def write(self, line: str) -> None:
-        process = current_process.get(None)
-        if process is not None and line.strip():
-            _, _, event = line.partition(" ")
-            line = f"{process.host.loop.time() - START_S:10.5f} {process.host.name:7} {event}"
-        sys.stdout.write(line)
-
-    def flush(self) -> None:
-        sys.stdout.flush()
-
-    def isatty(self) -> bool:
-        return False
+FAILURE_CHARS: Final = 2_000
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the seeds that the command line names; 0 if all went well."""
-    parser = argparse.ArgumentParser(prog="python -m raftlog.proof.sweep", description=__doc__)
-    parser.add_argument("--seeds", default="0..9", help="one seed, or the first and last: A..B")
-    parser.add_argument("--seconds", type=float, default=15.0, help="length of each storm, virtual seconds")
-    parser.add_argument("--log", action="store_true", help="print the nodes' log")
-    options = parser.parse_args(arguments)
-    configure_log(level="info" if options.log else QUIET, format="console", stream=VirtualLog())
-    first, _, last = options.seeds.partition("..")
-    failed = 0
-    for seed in range(int(first), int(last or first) + 1):
-        failed += not _run(seed, options.seconds)
-    return 1 if failed else 0
+@dataclass(frozen=True, slots=True)
+class Tale:
+    """One story to be told with one seed for some virtual seconds."""
+
+    story: str
+    seed: int
+    seconds: float
+
+    @property
+    def replay(self) -> str:
+        """The command line that tells it again, with the nodes' log."""
+        return f"raftlog sim --story {self.story} --seconds {self.seconds:g} --seed {self.seed} --log"
 
 
-def _run(seed: int, seconds: float) -> bool:
-    began_at = time.perf_counter()
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it went. `failure` is empty if all promises were kept; `events` are what explains it.
+
+    `busy_s`: processor seconds.
+    """
+
+    tale: Tale
+    report: Report = field(default_factory=Report)
+    digest: str = ""
+    steps: int = 0
+    virtual_s: float = 0.0
+    busy_s: float = 0.0
+    failure: str = ""
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(slots=True)
+class Summary:
+    """What many seeds add up to. `real_s` is the sweep's; `busy_s` the processor time of the seeds."""
+
+    seeds: int = 0
+    real_s: float = 0.0
+    busy_s: float = 0.0
+    virtual_s: float = 0.0
+    steps: int = 0
+    acked: int = 0
+    elections: int = 0
+    slowest_recovery_s: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    failures: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.busy_s += outcome.busy_s
+        self.virtual_s += outcome.virtual_s
+        self.steps += outcome.steps
+        self.acked += outcome.report.acked
+        self.elections += outcome.report.elections
+        self.slowest_recovery_s = max(self.slowest_recovery_s, outcome.report.recovery_s)
+        for name, count in outcome.report.faults.items():
+            self.faults[name] += count  # a Counter keeps zeros that are added so
+        if outcome.failure:
+            self.failures.append(outcome)
+
+    @property
+    def silent_faults(self) -> list[str]:
+        """Faults that could have struck and never did."""
+        return sorted(name for name, count in self.faults.items() if not count)
+
+
+def tell(tale: Tale) -> Outcome:
+    """Tell a story in a world of its own; if it fails, once more for its chronicle. KeyError: no such story."""
+    began_at = time.process_time()
     try:
-        run = endurance.run(seed, seconds)
+        run = _simulate(tale, lambda _loop: None)
     except Exception as error:
-        print(f"seed {seed} FAILED: {str(error)[:2000] or type(error).__name__}")  # noqa: T201
-        if not isinstance(error, AssertionError):
-            traceback.print_exc()
-        print(f"  replay: python -m raftlog.proof.sweep --seeds {seed} --seconds {seconds} --log", flush=True)  # noqa: T201
-        return False
-    took = time.perf_counter() - began_at
-    print(  # noqa: T201
-        f"seed {seed} ok {run.digest[:8]} {run.seconds:.1f} s in {took:.1f} s, {run.steps} steps, {run.result}",
-        flush=True,
-    )
-    return True
+        took = time.process_time() - began_at
+        return Outcome(tale, busy_s=took, failure=_text_of(error), events=tuple(_explain(tale)))
+    took = time.process_time() - began_at
+    return Outcome(tale, report_of(run.result), run.digest, run.steps, run.seconds, took)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _simulate(tale: Tale, furnish: Callable[[SimLoop], object]) -> Run[Any]:
+    story = STORIES[tale.story]
+
+    async def program(loop: SimLoop) -> Any:
+        furnish(loop)
+        try:
+            return await story(loop, tale.seconds)
+        finally:
+            loop.trace.on_note = None  # how the world is taken down is no part of the story
+
+    return simulate(program, seed=tale.seed, limit_s=tale.seconds + RECOVERY_LIMIT_S)
+
+
+def _explain(tale: Tale) -> list[Event]:
+    """Tell a story that fails, with a chronicle, and return the events that matter."""
+    chronicles: list[Chronicle] = []
+    try:
+        _simulate(tale, lambda loop: chronicles.append(loop.keep_chronicle()))
+    except Exception as error:
+        return chronicles[0].tell(_text_of(error))
+    return []
+
+
+def _text_of(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    if not isinstance(error, AssertionError):
+        text = "".join(traceback.format_exception(error))
+    return text[:FAILURE_CHARS]
+
+
+class Sweep:
+    """Tells tales, `jobs` at a time; iterate over the outcomes as they come. `summary` grows with them.
+
+    `budget_s`: no tale begins after so many real seconds. Unless `keep_going`, none begins after a failure.
+    """
+
+    def __init__(
+        self, tales: Iterable[Tale], *, jobs: int = 1, budget_s: float | None = None, keep_going: bool = False
+    ) -> None:
+        self.summary = Summary()
+        self._tales = iter(tales)
+        self._jobs = jobs
+        self._budget_s = budget_s
+        self._keep_going = keep_going
+        self._began_at = time.perf_counter()
+
+    def __iter__(self) -> Iterator[Outcome]:
+        outcomes = self._in_turn() if self._jobs == 1 else self._side_by_side()
+        for outcome in outcomes:
+            self.summary.add(outcome)
+            self.summary.real_s = time.perf_counter() - self._began_at
+            yield outcome
+
+    def _next(self) -> Tale | None:
+        spent = time.perf_counter() - self._began_at
+        if (self._budget_s is not None and spent >= self._budget_s) or (
+            self.summary.failures and not self._keep_going
+        ):
+            return None
+        return next(self._tales, None)
+
+    def _in_turn(self) -> Iterator[Outcome]:
+        while (tale := self._next()) is not None:
+            yield tell(tale)
+
+    def _side_by_side(self) -> Iterator[Outcome]:
+        # spawned, not forked: every process is as fresh as the one that replays
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(self._jobs, mp_context=context, initializer=begin_worker)
+        try:
+            yield from self._from_pool(pool.submit)
+        except BaseException:
+            workers = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in workers:
+                worker.terminate()
+            raise
+        pool.shutdown()
+
+    def _from_pool(self, submit: Callable[..., Future[Outcome]]) -> Iterator[Outcome]:
+        running: set[Future[Outcome]] = set()
+        while True:
+            while len(running) < self._jobs and (tale := self._next()) is not None:
+                running.add(submit(tell, tale))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+
+
+def begin_worker() -> None:
+    """Prepare a process that tells tales: its nodes say only what needs a person, and Ctrl-C is the parent's."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    configure_log(level="error", format="console")

@@ -86,7 +86,7 @@ async def test_producers_start_while_no_controller_is_there_for_long() -> None:
     await subject.prepare()
     given = set()
     for number in range(1500):
-        controller.error = NotController() if 499 <= number < 999 else None
+        controller.error = NotController() if 500 <= number < 1400 else None
         given.add(await subject.next())
         await asyncio.sleep(0)
     assert len(given) == 1500

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.loop import SimLoop
@@ -16,39 +17,48 @@ PACES = (0.1, 0.3, 1.0)
 BACK_AFTER_S = (0.0, 0.01, 0.1, 0.5, 2.0)
 """How long a node is away that comes back by itself, virtual seconds."""
 
+FAULTS: Final = (
+    "crash",
+    "power_loss",
+    "power_loss_then_back",
+    "vanish",
+    "pause",
+    "cut",
+    "clog",
+    "isolate",
+    "leave",
+    "blackout",
+    "relay",
+)
+"""The methods of `Weather` that are faults."""
+
 
 class Weather:
     """Strikes until told to stop. `counts` says how often what happened."""
 
-    def __init__(self, loop: SimLoop, cluster: SimCluster) -> None:
+    def __init__(self, loop: SimLoop, cluster: SimCluster, faults: Sequence[str] | None = None) -> None:
+        """`faults`: those of FAULTS that may strike, none for fair weather; by default the seed draws a mix."""
         self.loop = loop
         self.cluster = cluster
         self.chance = random.Random(loop.stream("weather").random())
         self.counts: Counter[str] = Counter()
-        faults: list[Callable[[], None]] = [
-            self.crash,
-            self.power_loss,
-            self.power_loss_then_back,
-            self.vanish,
-            self.pause,
-            self.cut,
-            self.clog,
-            self.isolate,
-            self.leave,
-            self.blackout,
-            self.relay,
-        ]
-        self._faults = self.chance.sample(faults, self.chance.randint(2, len(faults)))
+        names = self.chance.sample(FAULTS, self.chance.randint(2, len(FAULTS))) if faults is None else faults
+        self._faults: list[Callable[[], None]] = [getattr(self, name) for name in names]
         self._cures: list[Callable[[], None]] = [self.restart, self.resume, self.heal, self.calm]
         self._pace = self.chance.choice(PACES)
         self._cure_rate = self.chance.uniform(0.4, 0.7)
+
+    def told(self) -> dict[str, int]:
+        """How often each fault struck; those that never did, too. Cures are not told."""
+        return {name: self.counts[name] for name in FAULTS}
 
     async def storm(self, seconds: float) -> None:
         """Strike now and then for some virtual seconds; what is broken at the end stays broken."""
         end = self.loop.time() + seconds
         while self.loop.time() < end:
             await asyncio.sleep(self._pace * self.chance.choice(PAUSES_S))
-            self.strike()
+            if self._faults:
+                self.strike()
             self.cluster.check()
 
     def strike(self) -> None:
@@ -56,6 +66,16 @@ class Weather:
         kind = self.chance.choice(kinds)
         self.counts[kind.__name__] += 1
         kind()
+
+    async def clear_up(self, seconds: float) -> None:
+        """End all faults and wait until every node runs and is unfenced. AssertionError: not within `seconds`."""
+        self.calm()
+        for place in self.cluster.nodes.values():
+            if place.leaving:  # it goes by itself; whoever stops during the calm is started again
+                await self.cluster.until(lambda each=place: not each.leaving, seconds, "a gentle stop")  # type: ignore[misc]
+        self.cluster.start()
+        await self.cluster.until_ready(seconds=seconds)
+        await self.cluster.until(self.cluster.all_in_sync, seconds, "all replicas in sync")
 
     # -- faults -------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from raftlog.base.config import load_config
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.node import Node, NodeFailed
 from raftlog.proof.invariants import Invariants, Violations
@@ -75,6 +75,8 @@ class SimCluster:
         self.failures.chronicle = loop.chronicle
         self.invariants = Invariants(self.failures, loop.chronicle)
         loop.observer = self.invariants.stepped
+        self.may_rot = False
+        """Whether disks may rot here, so that a damaged log is no failure."""
         voters = ",".join(f"{each}@node{each}:{CONTROLLER_PORT}" for each in range(1, nodes + 1))
         self.nodes: dict[int, SimNode] = {}
         for node_id in range(1, nodes + 1):
@@ -181,6 +183,15 @@ class SimCluster:
             return None
         return node.broker.replicas.partitions.get(TopicPartition(topic, index))
 
+    def all_in_sync(self) -> bool:
+        """Whether each partition has a leader, and all its replicas in its ISR, as the newest metadata says."""
+        image = self.newest_image()
+        return image is not None and all(
+            state.leader != NO_BROKER and set(state.isr) == set(state.replicas)
+            for topic in image.topics.values()
+            for state in topic.partitions
+        )
+
     def check(self) -> None:
         """Nothing has happened that no fault excuses. Raises AssertionError."""
         self.invariants.look_at_all()
@@ -188,9 +199,8 @@ class SimCluster:
         for place in self.running():
             broker = place.node.broker if place.node else None
             for name, each in broker.replicas.partitions.items() if broker else ():
-                if (
-                    each.log.damage is not None
-                ):  # these disks forget and tear what was not synced, but never rot
+                # unless told to rot, these disks forget and tear what was not synced, and nothing else
+                if each.log.damage is not None and not self.may_rot:
                     failures.append(f"node {place.node_id} takes {name} for damaged: {each.log.damage}")
         assert not failures, "; ".join(failures)
 

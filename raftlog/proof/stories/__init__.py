@@ -1,4 +1,35 @@
 """What the simulator tells anew with every seed: a cluster, its clients, its faults, and what must hold afterwards.
 
-A story is `async def story(loop, seconds)`; it raises AssertionError when a promise was broken, and returns a report.
+A story is `async def story(loop, seconds)`; it raises AssertionError when a promise was broken. A new one is
+a file here and a line in `STORIES`.
 """
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from raftlog.proof.simulator.loop import SimLoop
+from raftlog.proof.stories.blackouts import blackouts
+from raftlog.proof.stories.endurance import endure
+from raftlog.proof.stories.kip_101 import kip_101
+from raftlog.proof.stories.last_replica import last_replica
+from raftlog.proof.stories.pause_kill import pause_kill
+from raftlog.proof.stories.quorum import quorum_storm
+from raftlog.proof.stories.relay import relay
+from raftlog.proof.stories.retry import retry
+
+Story = Callable[[SimLoop, float], Awaitable[Any]]
+"""What it returns has figures named as those of `Report`, as far as they mean something to it."""
+
+STORIES: Final[dict[str, Story]] = {
+    "endurance": endure,
+    "blackouts": blackouts,
+    "kip-101": kip_101,
+    "last-replica": last_replica,
+    "pause-kill": pause_kill,
+    "quorum": quorum_storm,
+    "relay": relay,
+    "retry": retry,
+}
+"""By the name that `raftlog sim --story` takes."""

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from raftlog.proof.checkers.records import judge_records, judge_replicas, read_batches, values_of
 from raftlog.proof.faults.weather import Weather
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.hosts import OFFLOAD_S
 from raftlog.proof.simulator.loop import Run, SimLoop, simulate
+from raftlog.proof.stories.report import Report
 from raftlog.proof.workloads.consumer import Consumer
 from raftlog.proof.workloads.history import History
 from raftlog.proof.workloads.producer import CarelessProducer, Producer
@@ -23,21 +22,12 @@ from raftlog.proof.workloads.wire import Client, create_topic
 from raftlog.quorum.compaction import Compaction
 from raftlog.replication.partition import Partition
 
+__all__ = ["PARTITIONS", "RECOVERY_S", "TOPIC", "Endurance", "Report", "endure", "run"]
+
 TOPIC = "endurance"
 PARTITIONS = 3
 RECOVERY_S = 60.0
 """Within this after the storm all is as it was: acknowledged, in sync, equal. Virtual seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What one seed went through."""
-
-    acked: int
-    records: int
-    elections: int
-    faults: dict[str, int]
-    recovery_s: float
 
 
 class Endurance:
@@ -58,7 +48,7 @@ class Endurance:
             },
             compaction=Compaction(entries=self.chance.choice((20, 100, 5000))),
         )
-        self.history = History(self.cluster.failures)
+        self.history = History(self.cluster.failures, loop.chronicle)
         self._furnish_disks()
         self.weather = Weather(loop, self.cluster)
         self.producers: list[Producer] = []
@@ -105,14 +95,9 @@ class Endurance:
     async def finish(self) -> float:
         """Calm the weather and wait until all is well; returns the virtual seconds that took."""
         began_at = self.loop.time()
-        self.weather.calm()
         for worker in (*self.producers, *self.others):
             worker.stopping = True
-        for place in self.cluster.nodes.values():
-            if place.leaving:  # it goes by itself; whoever stops during the calm is started again
-                await self.cluster.until(lambda each=place: not each.leaving, 30, "a gentle stop")  # type: ignore[misc]
-        self.cluster.start()
-        await self.cluster.until_ready(seconds=RECOVERY_S)
+        await self.weather.clear_up(RECOVERY_S)
         await self._until(lambda: all(each.done for each in self.producers), "everything acknowledged")
         await self._until(lambda: all(map(self.in_sync, range(PARTITIONS))), "all replicas in sync")
         await self._until(self.images_agree, "equal metadata")
@@ -181,7 +166,7 @@ class Endurance:
                 for index in range(PARTITIONS)
             ),
             elections=sum(state.leader_epoch for state in states if state is not None),
-            faults=dict(Counter(self.weather.counts)),
+            faults=self.weather.told(),
             recovery_s=round(recovery_s, 3),
         )
 

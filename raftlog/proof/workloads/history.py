@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from raftlog.base.types import TopicPartition
+from raftlog.proof.chronicle import Chronicle
+
 TopicIndex = tuple[str, int]
 
 
@@ -20,12 +23,13 @@ class History:
     What is wrong at sight is added to `violations`.
     """
 
-    def __init__(self, violations: list[str]) -> None:
+    def __init__(self, violations: list[str], chronicle: Chronicle | None = None) -> None:
         self.attempted: dict[TopicIndex, set[bytes]] = {}
         self.acked: dict[TopicIndex, list[Acked]] = {}
         self.seen: dict[TopicIndex, dict[int, bytes]] = {}
         """What consumers read, by offset."""
         self.violations = violations
+        self._chronicle = chronicle
 
     def attempt(self, where: TopicIndex, values: tuple[bytes, ...]) -> None:
         self.attempted.setdefault(where, set()).update(values)
@@ -34,6 +38,9 @@ class History:
         if base_offset < 0:
             self.violations.append(f"{where}: {values[0]!r} was acknowledged without an offset")
         self.acked.setdefault(where, []).append(Acked(base_offset, values))
+        if self._chronicle is not None:
+            client, offsets = values[0].split(b"/")[0].decode(), (base_offset, base_offset + len(values))
+            self._chronicle.note(client, "acked", "", where=TopicPartition(*where), offsets=offsets)
 
     def consume(self, where: TopicIndex, offset: int, value: bytes) -> None:
         """A consumed record never changes (ConsistentRead)."""

@@ -1,0 +1,196 @@
+"""`raftlog sim`: tell a story of the simulator with one seed or many, and explain each seed that failed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from raftlog.base.log import configure_log
+from raftlog.cli import exits
+from raftlog.proof.chronicle import Event
+from raftlog.proof.regressions import REGRESSIONS
+from raftlog.proof.simulator.hosts import current_process
+from raftlog.proof.simulator.loop import START_S
+from raftlog.proof.stories import STORIES
+from raftlog.proof.sweep import Outcome, Summary, Sweep, Tale
+
+SHOWN_FAILURES = 20
+"""Failures that are told in full; the rest are only named."""
+
+Say = Callable[[str], None]
+Advance = Callable[[Outcome], None]
+
+
+class Request(NamedTuple):
+    """What the command line asks for."""
+
+    seed: int | None
+    seeds: str
+    story: str
+    seconds: float
+    jobs: int
+    budget_s: float | None
+    keep_going: bool
+    log: bool
+    regressions: bool
+    stories: bool
+
+    def tales(self) -> list[Tale]:
+        """All that are to be told, regressions first. Raises ValueError for seeds that are no range."""
+        known = REGRESSIONS if self.regressions else ()
+        first, last = seeds_of(self.seeds)
+        return [
+            *(Tale(each.story, each.seed, each.seconds) for each in known),
+            *(Tale(self.story, seed, self.seconds) for seed in range(first, last + 1)),
+        ]
+
+
+def run(request: Request) -> int:
+    """Do what was asked; returns the exit code."""
+    if request.stories:
+        for name, story in STORIES.items():
+            summary = (story.__doc__ or "").splitlines()[0].removesuffix(" Raises AssertionError.")
+            print(f"{name:14} {summary}")
+        return 0
+    if request.story not in STORIES:
+        print(f"raftlog: no story is called {request.story}; there are {', '.join(STORIES)}", file=sys.stderr)
+        return exits.USAGE
+    if request.seed is not None:
+        return replay(Tale(request.story, request.seed, request.seconds), log=request.log)
+    try:
+        tales = request.tales()
+    except ValueError:
+        print(f"raftlog: {request.seeds!r} is no range of seeds such as 1..100", file=sys.stderr)
+        return exits.USAGE
+    return sweep(request, tales)
+
+
+class VirtualLog:
+    """A stream that puts virtual seconds and the host in the place of each line's wall time."""
+
+    def write(self, line: str) -> None:
+        process = current_process.get(None)
+        if process is not None and line.strip():
+            _, _, event = line.partition(" ")
+            line = f"{process.host.loop.time() - START_S:10.5f} {process.host.name:7} {event}"
+        sys.stdout.write(line)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+    def isatty(self) -> bool:
+        return False
+
+
+def replay(tale: Tale, *, log: bool) -> int:
+    """Tell one story and print its digest and report, or why it failed; returns the exit code."""
+    configure_log(level="info" if log else "error", format="console", stream=VirtualLog())
+    for outcome in Sweep([tale]):
+        if outcome.failure:
+            print(text_of(outcome))
+            return exits.FAILED
+        print(f"seed {tale.seed} of {tale.story}: all promises kept")
+        print(f"digest   {outcome.digest}")
+        print(
+            f"time     {outcome.virtual_s:.3f} virtual s in {outcome.busy_s:.1f} processor s, {outcome.steps:,} steps"
+        )
+        report = outcome.report
+        print(f"acked    {report.acked:,} records, {report.records:,} in the logs")
+        print(f"elected  {report.elections} times; recovered in {report.recovery_s:.3f} virtual s")
+        struck = ", ".join(f"{name} {count}" for name, count in report.faults.items() if count)
+        print(f"faults   {struck or 'none'}")
+    return 0
+
+
+def sweep(options: Request, tales: list[Tale]) -> int:
+    """Tell many, show progress, explain failures, sum up; returns the exit code."""
+    configure_log(level="error", format="console")
+    run = Sweep(tales, jobs=options.jobs, budget_s=options.budget_s, keep_going=options.keep_going)
+    try:
+        with _progress(len(tales)) as (say, advance):
+            for outcome in run:
+                advance(outcome)
+                if outcome.failure and len(run.summary.failures) <= SHOWN_FAILURES:
+                    say(text_of(outcome))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        print(text_of_summary(run.summary, len(tales)))
+        return exits.INTERRUPTED
+    print(text_of_summary(run.summary, len(tales)))
+    return exits.FAILED if run.summary.failures else 0
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[tuple[Say, Advance]]:
+    """A bar on a terminal; elsewhere a line per tenth of the way."""
+    if not sys.stdout.isatty():
+        done: list[Outcome] = []
+
+        def advance(outcome: Outcome) -> None:
+            done.append(outcome)
+            if len(done) * 10 // total > (len(done) - 1) * 10 // total:
+                failed = sum(1 for each in done if each.failure)
+                print(f"{len(done)} of {total} seeds, {failed} failed", flush=True)
+
+        yield lambda text: print(text, flush=True), advance
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        say = lambda text: bar.console.print(text, markup=False, highlight=False)  # noqa: E731
+        yield say, lambda _outcome: bar.advance(task)
+
+
+def text_of(outcome: Outcome) -> str:
+    """Return a failure as a page: what was violated, the line that replays it, what happened before."""
+    tale = outcome.tale
+    lines = [f"FAILED: {tale.story}, seed {tale.seed}", f"  replay: {tale.replay}"]
+    if outcome.events:
+        lines += [f"  {'time s':>10}  {'node':8} event", *map(_line_of, outcome.events)]
+    lines += ["  violated:", *(f"    {each}" for each in outcome.failure.splitlines())]
+    return "\n".join(lines)
+
+
+def _line_of(event: Event) -> str:
+    offsets = f" {event.start}..{event.end - 1}" if event.end > event.start else ""
+    match event.kind:
+        case "high watermark":
+            text = f"{event.text}high watermark {event.start} → {event.end}"
+        case "truncated":
+            text = f"{event.text}truncated to {event.start} (from {event.end})"
+        case "appended" | "acked" | "violated":
+            text = f"{event.text}{event.kind}{offsets}" if offsets else f"{event.kind.upper()} {event.text}"
+        case _:
+            text = event.text
+    return f"  {event.at_s:10.5f}  {event.node:8} {text}"
+
+
+def text_of_summary(summary: Summary, asked: int) -> str:
+    """Return what many seeds add up to, a figure a line."""
+    real, busy = max(summary.real_s, 1e-9), max(summary.busy_s, 1e-9)
+    struck = ", ".join(f"{name} {count:,}" for name, count in sorted(summary.faults.items()) if count)
+    lines = [
+        f"seeds      {summary.seeds} of {asked}, {len(summary.failures)} failed, {summary.seeds / real:.2f} per second",
+        f"time       {summary.virtual_s:,.0f} virtual s in {real:.0f} s; "
+        f"{summary.virtual_s / busy:.1f} virtual s per processor s",
+        f"acked      {summary.acked:,} records; elections {summary.elections:,}; "
+        f"slowest recovery {summary.slowest_recovery_s:.1f} virtual s",
+        f"faults     {struck or 'none'}",
+    ]
+    if summary.silent_faults:
+        lines.append(f"never      {', '.join(summary.silent_faults)}")
+    lines += [f"failed     {each.tale.replay}" for each in summary.failures]
+    return "\n".join(lines)
+
+
+def seeds_of(text: str) -> tuple[int, int]:
+    """Return the first and last seed of "A..B", or of one seed "A". Raises ValueError."""
+    first, dots, last = text.partition("..")
+    found = int(first), int(last if dots else first)
+    if found[0] < 0 or found[1] < found[0]:
+        raise ValueError(text)
+    return found
