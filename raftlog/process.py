@@ -41,7 +41,8 @@ async def run(
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
-    env = env or Env(open_files=open_files_of_logs(_raise_open_files()))
+    env = env or Env()
+    env.open_files = open_files_of_logs(_raise_open_files())
     with ExitStack() as locks:
         for folder in sorted({*config.log_dirs, config.metadata_log_dir}):
             locks.enter_context(_locked(folder))

@@ -12,11 +12,13 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from raftlog import __version__
 from raftlog.base.config import ConfigFaults, NodeConfig, load_config, parse_file, parse_override
+from raftlog.base.env import Env
 from raftlog.base.log import configure_log, get_logger
 from raftlog.cli import exits
 
@@ -40,6 +42,12 @@ def parser() -> argparse.ArgumentParser:
         "--override", action="append", default=[], metavar="NAME=VALUE", help="one setting; may be repeated"
     )
     arguments.add_argument("--exit-with-stdin", action="store_true", help=argparse.SUPPRESS)
+    arguments.add_argument(
+        "--enable-faults",
+        action="store_true",
+        help="for tests only: JSON lines on standard input can make the disk slow, full or failing and the clock jump",
+    )
+    arguments.add_argument("--fault", action="append", default=[], metavar="JSON", help=argparse.SUPPRESS)
     return arguments
 
 
@@ -52,13 +60,16 @@ def main(argv: Sequence[str]) -> None:
     log.info("server_started", version=__version__, config=str(arguments.config or "none"))
     for warning in config.warnings:
         log.warning(warning.event, **warning.fields)
-    if arguments.exit_with_stdin:
-        exit_with_stdin()
+    env = None
+    if arguments.enable_faults:
+        env = _with_faults(config, arguments.fault, exit_at_end=arguments.exit_with_stdin)
+    elif arguments.exit_with_stdin:
+        watch_stdin(None, exit_at_end=True)
     from raftlog import process  # after the log is set up, and only for a config that can be used
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory(config.event_loop)) as runner:
-            runner.run(process.run(config))
+            runner.run(process.run(config, env=env))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
     except (process.NodeFailed, OSError) as error:
@@ -127,15 +138,37 @@ def _refuse(path: Path | None, faults: Sequence[str]) -> NoReturn:
     sys.exit(exits.USAGE)
 
 
-def exit_with_stdin() -> None:
-    """End this process at once when its standard input closes: whoever started it is gone."""
+def watch_stdin(obey: Callable[[bytes], bytes] | None, *, exit_at_end: bool) -> None:
+    """Obey each line of standard input, and answer there (on a socket; a pipe hears nothing). With `exit_at_end` this
+    process ends at once when it closes: whoever started it is gone."""
 
     def watch() -> None:
-        while os.read(0, 4096):
-            pass
-        os._exit(exits.FAILED)
+        rest = b""
+        while received := os.read(0, 4096):
+            *lines, rest = (rest + received).split(b"\n")
+            if obey is not None:
+                for line in lines:
+                    with suppress(OSError):
+                        os.write(0, obey(line) + b"\n")
+        if exit_at_end:
+            os._exit(exits.FAILED)
 
     threading.Thread(target=watch, name="raftlog-stdin", daemon=True).start()
+
+
+def _with_faults(config: NodeConfig, faults: Sequence[str], *, exit_at_end: bool) -> Env:
+    """Return an environment that can be troubled, by the faults given and then by standard input."""
+    from raftlog.proof.node_faults import NodeFaults, read_fault
+
+    folders = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
+    get_logger("server").warning("faults_enabled", advice="for tests only", folders=folders)
+    for folder in folders:
+        os.makedirs(folder, exist_ok=True)
+    node_faults = NodeFaults(folders)
+    for fault in faults:
+        node_faults.inject(read_fault(fault))
+    watch_stdin(node_faults.obey, exit_at_end=exit_at_end)
+    return Env(disk=node_faults.disk, wall_clock_ms=node_faults.wall_clock_ms)
 
 
 if __name__ == "__main__":

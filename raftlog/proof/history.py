@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 import msgspec
 
 FORMAT = 1
+LINE_BYTES = 64 << 20
+"""A longer line is none of ours."""
 
 Value = int | str
 """A record's value, unique within its key; never sent again above the client."""
@@ -23,7 +26,7 @@ Function = Literal["assign", "subscribe", "send", "poll", "txn", "crash", "debug
 Outcome = Literal["invoke", "ok", "fail", "info"]
 
 
-class Header(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Header(msgspec.Struct, kw_only=True):
     """The first line of a file. `allowed`: anomalies that the run's settings permit (acks=1 may lose writes)."""
 
     raftlog_history: int = FORMAT
@@ -115,33 +118,117 @@ class HistoryError(ValueError):
     """A history file that can't be understood. The message names the line and what is wrong with it."""
 
 
+class StoredHistory:
+    """A history file: its header, and its operations, read anew each time it is iterated; never all in memory.
+
+    Raises OSError, and HistoryError for what can't be understood. Of a run that was killed the last line may be cut
+    short: it is left out, and `cut_short` says so once the file was read to its end.
+    """
+
+    def __init__(self, path: Path, *, on_read: Callable[[int], object] = lambda length: None) -> None:
+        """`on_read` is told the length of each line, in bytes."""
+        self.path = path
+        self.cut_short = False
+        self._on_read = on_read
+        with path.open("rb") as file:
+            first = file.readline(LINE_BYTES)
+        if not first:
+            raise HistoryError("line 1: the file is empty")
+        self.header = _header_of(first) or Header()
+
+    def __iter__(self) -> Iterator[Op]:
+        with self.path.open("rb") as file:
+            lines = enumerate(iter(partial(file.readline, LINE_BYTES), b""), 1)
+            for number, line in lines:
+                self._on_read(len(line))
+                if number == 1 and _header_of(line) is not None:
+                    continue
+                if not line.endswith(b"\n"):
+                    yield from self._last(line, number)
+                elif not line.isspace():
+                    yield decode_op(line, number)
+
+    def _last(self, line: bytes, number: int) -> Iterator[Op]:
+        """Read a line without an end: whole, cut short, or too long to be one."""
+        if len(line) >= LINE_BYTES:
+            raise HistoryError(f"line {number}: longer than {LINE_BYTES >> 20} MiB")
+        try:
+            yield decode_op(line, number)
+        except HistoryError:
+            if number == 1:
+                raise
+            self.cut_short = True
+
+
 def read_history(lines: Iterable[bytes | str]) -> tuple[Header, Iterator[Op]]:
-    """Read a file's header and, one by one, its operations. Without a header all defaults hold. Raises HistoryError."""
+    """Read a header and, one by one, operations. Without a header all defaults hold. Raises HistoryError."""
     numbered = enumerate(lines, 1)
-    decoder = msgspec.json.Decoder(Op)
     number, first = next(numbered, (1, b""))
-    header, pending = Header(), b"" if isinstance(first, bytes) else ""
-    if b'"raftlog_history"' in (first if isinstance(first, bytes) else first.encode()):
-        header = _decode(msgspec.json.Decoder(Header), first, number)
-        if header.raftlog_history > FORMAT:
-            raise HistoryError(
-                f"line {number}: raftlog_history is {header.raftlog_history}, known up to {FORMAT}"
-            )
-    else:
-        pending = first
+    header = _header_of(first)
 
     def operations() -> Iterator[Op]:
-        if pending.strip():
-            yield _decode(decoder, pending, number)
+        if header is None and first.strip():
+            yield decode_op(first, number)
         for at, line in numbered:
             if line.strip():
-                yield _decode(decoder, line, at)
+                yield decode_op(line, at)
 
-    return header, operations()
+    return header or Header(), operations()
 
 
-def _decode(decoder: msgspec.json.Decoder[Any], line: bytes | str, number: int) -> Any:
+# --- one line
+
+Number = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+
+
+class _MicroOperation(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """What a micro-operation may look like; nothing is kept in this form."""
+
+    f: Literal["send", "poll"]
+    what: str | dict[str, list[tuple[Number, Value]]] | None = None
+    value: Value | tuple[Number | None, Value] | None = None
+
+
+_decode_header = msgspec.json.Decoder(Header).decode
+_decode_op = msgspec.json.Decoder(Op).decode
+
+
+def _header_of(line: bytes | str) -> Header | None:
+    """Return the header if this first line is one."""
+    if b'"raftlog_history"' not in (line if isinstance(line, bytes) else line.encode()):
+        return None
     try:
-        return decoder.decode(line)
-    except msgspec.MsgspecError as error:
+        header = _decode_header(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise HistoryError(f"line 1: {error}") from None
+    if header.raftlog_history > FORMAT:
+        raise HistoryError(f"line 1: raftlog_history is {header.raftlog_history}, known up to {FORMAT}")
+    return header
+
+
+def decode_op(line: bytes | str, number: int) -> Op:
+    """Read one line, its micro-operations included. Raises HistoryError with that line number."""
+    try:
+        op = _decode_op(line)
+        _validate(op)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise HistoryError(f"line {number}: {error}") from None
+    return op
+
+
+def _validate(op: Op) -> None:
+    """Raise ValidationError unless the value is what its function says."""
+    if not -(2**63) <= op.time_ns < 2**63:
+        raise msgspec.ValidationError(f"time_ns {op.time_ns} is no 64-bit number")
+    if not op.value:
+        return
+    if op.f in ("assign", "subscribe"):
+        msgspec.convert(op.value, list[str])
+    elif op.f in ("send", "poll", "txn"):
+        for each in msgspec.convert(op.value, list[_MicroOperation]):
+            if op.f not in (each.f, "txn"):
+                raise msgspec.ValidationError(f"a {each.f} in a {op.f}")
+            if each.f == "send" and not (isinstance(each.what, str) and each.value is not None):
+                raise msgspec.ValidationError('a send is ["send", key, value or [offset, value]]')
+            if each.f == "poll" and (isinstance(each.what, str) or each.value is not None):
+                raise msgspec.ValidationError('a poll is ["poll"] or ["poll", {key: [[offset, value], …]}]')

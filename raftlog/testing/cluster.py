@@ -1,121 +1,46 @@
-"""A cluster of node processes on loopback: started, killed, paused, resumed, restarted, and surely taken down.
+"""A cluster of node processes: started, killed, paused, resumed, restarted, hurt, and surely taken down.
 
-Nodes are reached by the Kafka port and by signals only. They end with whoever holds the cluster, even when that one is
-killed: each watches a pipe that closes then.
+Nodes are reached by the Kafka port, by signals, and through their files while they do not run; with `faults` they also
+trouble their own disks and clocks when told to. They end with whoever holds the cluster, even when that one is killed.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
+import random
 import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from raftlog.testing.ports import LOOPBACK, HeldPorts
+from raftlog.proof.disks import harm
+from raftlog.proof.disks.power_cut import Loss, at_risk, cut_power
+from raftlog.proof.node_faults import ClockJump, faults_of
+from raftlog.proof.place import DiskTrouble
+from raftlog.testing.hosts import Addresses, Hosts, Loopback
+from raftlog.testing.node_process import STOP_TIMEOUT_S, NodeProcess
 from raftlog.testing.probe import ClusterView, PartitionView, find_controller, view_cluster, view_topic
 
 READY_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 15.0
 POLL_S = 0.01
-LOG_TAIL_LINES = 30
 
 
 class ClusterError(RuntimeError):
     """The cluster did not do what was waited for; the message ends with the logs of the nodes concerned."""
 
 
-class NodeProcess:
-    """One node: its settings, its files, and the process that runs it, if one does."""
-
-    def __init__(self, node_id: int, directory: Path, *, settings: Mapping[str, str], port: int) -> None:
-        self.node_id = node_id
-        self.port = port
-        self.directory = directory
-        self.log_path = directory / "node.log"
-        self.config_path = directory / "node.properties"
-        self._process: subprocess.Popen[bytes] | None = None
-        self.paused = False
-        directory.mkdir(parents=True, exist_ok=True)
-        self.config_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-
-    @property
-    def address(self) -> str:
-        return f"{LOOPBACK}:{self.port}"
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def pid(self) -> int:
-        """The process id of a running node."""
-        assert self._process is not None, f"node {self.node_id} was never started"
-        return self._process.pid
-
-    def start(self) -> None:
-        """Start the process; does not wait for it."""
-        assert not self.running, f"node {self.node_id} is running"
-        command = [
-            sys.executable,
-            "-m",
-            "raftlog",
-            "server",
-            "--config",
-            str(self.config_path),
-            "--exit-with-stdin",
-        ]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAFTLOG_")}
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and files
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
-        self.paused = False
-
-    def signal(self, number: int) -> None:
-        """Send a signal, unless the process has ended."""
-        if self.running:
-            os.kill(self.pid, number)
-
-    def wait(self, timeout_s: float) -> int:
-        """Wait for the process to end and return its exit code. Raises subprocess.TimeoutExpired."""
-        assert self._process is not None, f"node {self.node_id} was never started"
-        code = self._process.wait(timeout_s)
-        if self._process.stdin:
-            self._process.stdin.close()
-        return code
-
-    def kill(self) -> None:
-        """Kill -9, and wait until the process is gone."""
-        if self._process is not None:
-            self.signal(signal.SIGKILL)
-            self.wait(STOP_TIMEOUT_S)
-
-    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
-        """Return the last lines of the log."""
-        if not self.log_path.exists():
-            return ""
-        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
-
-
 class Cluster:
-    """Nodes 1 to `nodes` on loopback. Use as a context manager, or call `start` and `close`.
+    """Nodes 1 to `nodes`, on loopback. Use as a context manager, or call `start` and `close`.
 
     `settings` go to every node, `node_settings` to single ones; the first `voters` nodes (default: all, at most five)
     are broker and controller, the others brokers only. `directory` is kept, a temporary one removed at the end.
+    With `faults` nodes can be troubled and lose their power; a folder that ran so must go on so.
     """
 
     def __init__(
@@ -126,13 +51,15 @@ class Cluster:
         node_settings: Mapping[int, Mapping[str, str]] | None = None,
         voters: int | None = None,
         directory: Path | None = None,
+        faults: bool = False,
     ) -> None:
         self._temporary = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="raftlog-")) if directory is None else directory
-        self._ports = HeldPorts(2 * nodes)
+        self._chance = random.Random()
+        self._hosts = self.open_hosts(nodes)
         self.nodes: dict[int, NodeProcess] = {}
         voters = min(nodes, 5) if voters is None else voters
-        for node_id, own in _layout(nodes, voters, self._ports.ports).items():
+        for node_id, own in _layout(self._hosts.addresses, voters).items():
             folder = self.directory / f"node-{node_id}"
             merged = {
                 **own,
@@ -140,10 +67,15 @@ class Cluster:
                 **(settings or {}),
                 **(node_settings or {}).get(node_id, {}),
             }
+            port = self._hosts.addresses[node_id].port
             self.nodes[node_id] = NodeProcess(
-                node_id, folder, settings=merged, port=self._ports.ports[2 * (node_id - 1)]
+                node_id, folder, settings=merged, port=port, hosts=self._hosts, faults=faults
             )
         atexit.register(self.close)
+
+    def open_hosts(self, nodes: int) -> Hosts:
+        """Return where the nodes are to live; a cluster elsewhere than on loopback overrides this."""
+        return Loopback(nodes)
 
     # --- the whole
 
@@ -175,7 +107,7 @@ class Cluster:
             node.signal(signal.SIGKILL)
         for node in self.nodes.values():
             node.kill()
-        self._ports.release()
+        self._hosts.release()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -214,6 +146,37 @@ class Cluster:
         if wait:
             self.wait_ready(timeout_s=timeout_s)
 
+    # --- harm
+
+    def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
+        """Set the state of a node's disk, also for its next lives; `DiskTrouble()` heals it. Raises TimeoutError."""
+        for name, fault in faults_of(trouble).items():
+            self.nodes[node_id].hurt(name, fault)
+
+    def set_clock(self, node_id: int, offset_ms: int) -> None:
+        """Let a node's wall clock be that far from the true time, also in its next lives. Raises TimeoutError."""
+        self.nodes[node_id].hurt("clock-jump", ClockJump(offset_ms) if offset_ms else None)
+
+    def power_cut(self, node_id: int, chance: random.Random | None = None) -> Loss:
+        """Kill -9 a node and take from its files what was not synced, or a part of it; returns what that was."""
+        node = self.nodes[node_id]
+        assert node.can_be_hurt, "only nodes of a cluster with faults write down what they have not synced"
+        node.kill()
+        return cut_power(node.folders, chance or self._chance)
+
+    def at_risk(self, node_id: int) -> dict[str, int]:
+        """Return how many bytes of which files of a node a power cut could take now."""
+        return at_risk(self.nodes[node_id].folders)
+
+    def flip_bit(self, node_id: int, topics: Iterable[str], share: float) -> bool:
+        """Flip one bit in a segment of these topics, at that share (0 to 1) of their bytes; False: there are none."""
+        return bool(harm.flip_bit(self.nodes[node_id].folders, topics, share))
+
+    def wipe(self, node_id: int) -> None:
+        """Empty a stopped node's folders, but for the metadata log: it comes back as a new disk of the same voter."""
+        assert not self.nodes[node_id].running, f"node {node_id} is running"
+        harm.wipe(self.nodes[node_id].folders)
+
     # --- what it is like
 
     def running_ids(self) -> frozenset[int]:
@@ -222,13 +185,13 @@ class Cluster:
 
     def view(self, node_id: int) -> ClusterView:
         """Return how a node sees the cluster. Raises OSError while it does not answer."""
-        return view_cluster(LOOPBACK, self.nodes[node_id].port)
+        return view_cluster(self.nodes[node_id].host, self.nodes[node_id].port)
 
     def partitions(self, topic: str) -> dict[int, PartitionView]:
         """Return a topic's partitions as the first answering node sees them; empty while none answers."""
         for node_id in sorted(self.running_ids()):
             try:
-                return view_topic(LOOPBACK, self.nodes[node_id].port, topic)
+                return view_topic(self.nodes[node_id].host, self.nodes[node_id].port, topic)
             except OSError:
                 continue
         return {}
@@ -237,7 +200,7 @@ class Cluster:
         """Return the active controller as the first answering node knows it, or None."""
         for node_id in sorted(self.running_ids()):
             try:
-                controller = find_controller(LOOPBACK, self.nodes[node_id].port)
+                controller = find_controller(self.nodes[node_id].host, self.nodes[node_id].port)
             except OSError:
                 continue
             if controller in self.running_ids():
@@ -279,24 +242,26 @@ class Cluster:
         return ClusterError("\n".join([message, *tails]))
 
 
-def _layout(nodes: int, voters: int, ports: Sequence[int]) -> dict[int, dict[str, str]]:
+def _layout(addresses: Mapping[int, Addresses], voters: int) -> dict[int, dict[str, str]]:
     """Return each node's own settings."""
     secret = secrets.token_hex(16)
-    quorum = ",".join(f"{each}@{LOOPBACK}:{ports[2 * each - 1]}" for each in range(1, voters + 1))
+    quorum = ",".join(
+        f"{node_id}@{each.host}:{each.controller_port}"
+        for node_id, each in addresses.items()
+        if node_id <= voters
+    )
     layout = {}
-    for node_id in range(1, nodes + 1):
-        listeners = f"PLAINTEXT://{LOOPBACK}:{ports[2 * node_id - 2]}"
+    for node_id, (host, port, controller_port) in addresses.items():
+        listeners = f"PLAINTEXT://{host}:{port}"
         votes = node_id <= voters
         layout[node_id] = {
             "process.roles": "broker,controller" if votes else "broker",
             "node.id": str(node_id),
             "controller.quorum.voters": quorum,
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{ports[2 * node_id - 1]}"
-            if votes
-            else listeners,
+            "listeners": f"{listeners},CONTROLLER://{host}:{controller_port}" if votes else listeners,
             "advertised.listeners": listeners,
             "raftlog.cluster.secret": secret,
-            "default.replication.factor": str(min(3, nodes)),
+            "default.replication.factor": str(min(3, len(addresses))),
         }
     return layout

@@ -8,6 +8,9 @@ import pytest
 
 from raftlog.broker import flusher
 from raftlog.proof.stories.blackouts import blackouts
+from raftlog.proof.stories.clean_stop import clean_stop
+from raftlog.proof.stories.corruption import corruption
+from raftlog.proof.stories.disk_errors import disk_errors
 from raftlog.proof.stories.endurance import endure
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.retry import retry
@@ -126,13 +129,13 @@ def metadata_without_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS = [
-    Plant("crc-never-checked", "H19 bit rot", endure, never_check_crc),
+    Plant("crc-never-checked", "H19 bit rot", corruption, never_check_crc),
     Plant("torn-tail-accepted", "H19 torn write", blackouts, accept_torn_tails),
-    Plant("damage-taken-for-torn-tail", "H19 damage in mid-log", endure, take_damage_for_a_torn_tail),
-    Plant("failed-sync-ignored", "H17 failed fsync", endure, ignore_failed_syncs),
+    Plant("damage-taken-for-torn-tail", "H19 damage in mid-log", corruption, take_damage_for_a_torn_tail),
+    Plant("failed-sync-ignored", "H17 failed fsync", disk_errors, ignore_failed_syncs),
     Plant("folders-not-synced", "H3 name not durable", blackouts, sync_no_folders),
     Plant("recovery-point-too-far", "H19 recovery point", blackouts, put_the_recovery_point_at_the_end),
-    Plant("clean-marker-stays", "H19 clean shutdown", endure, leave_the_clean_marker),
+    Plant("clean-marker-stays", "H19 clean shutdown", clean_stop, leave_the_clean_marker),
     Plant("epochs-not-noted-by-follower", "H25 epoch cache", kip_101, forget_epochs_as_follower),
     Plant("epochs-lost-on-restart", "H25 epoch cache", kip_101, forget_epochs_on_recovery),
     Plant("producers-not-truncated", "H10 producer snapshot", retry, keep_producers_on_truncation),

@@ -15,10 +15,10 @@ from raftlog.metadata import replay
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.records import PartitionChanged
 from raftlog.metadata.requests import IsrChange
-from raftlog.proof.stories.endurance import endure
 from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.relay import relay
+from raftlog.proof.stories.wiped import wiped
 from raftlog.replication.leading import Leading
 from tests.planted.plant import Plant
 
@@ -146,8 +146,8 @@ PLANTS = [
     Plant("unclean-election", "H1 unclean election", last_replica, elect_uncleanly),
     Plant("last-isr-member-fenced", "H2 last replica", last_replica, empty_the_isr),
     Plant("new-incarnation-stays", "H7 rebooted replica", relay, keep_the_new_incarnation),
-    Plant("other-disk-trusted", "H7 wiped replica", endure, trust_another_disk),
-    Plant("broker-epoch-ignored", "H7 KIP-903", endure, ignore_broker_epochs),
+    Plant("other-disk-trusted", "H7 wiped replica", wiped, trust_another_disk),
+    Plant("broker-epoch-ignored", "H7 KIP-903", wiped, ignore_broker_epochs),
     Plant("fenced-broker-joins", "H7 KIP-841", last_replica, take_in_the_fenced),
     Plant("partition-epoch-ignored", "H6 KIP-497", pause_kill, ignore_partition_epochs),
     Plant("shrink-keeps-epoch", "H6 partition epoch", pause_kill, shrink_without_a_new_partition_epoch),

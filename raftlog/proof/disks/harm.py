@@ -19,6 +19,9 @@ IDENTITY_AND_CHECKPOINTS: Final = (
     names.HIGH_WATERMARKS,
 )
 
+LEFT_OVER: Final = ("delete", "stray")
+"""How the folders end of partitions that were deleted, or set aside."""
+
 
 def flip_bit(folders: Sequence[str], topics: Iterable[str], share: float) -> str:
     """Flip a bit in a segment of these topics' partitions, at that share (0 to 1) of all their bytes.
@@ -60,8 +63,8 @@ def wipe(folders: Sequence[str]) -> None:
     for folder in map(Path, folders):
         shutil.rmtree(aside(str(folder)), ignore_errors=True)
         for path in list(folder.glob("*")):
-            name, _, number = path.name.rpartition("-")
-            if path.is_dir() and name and number.isdecimal():
+            _, dash, last = path.name.rpartition("-")
+            if path.is_dir() and dash and (last.isdecimal() or last in LEFT_OVER):
                 shutil.rmtree(path)
         for name in IDENTITY_AND_CHECKPOINTS:
             (folder / name).unlink(missing_ok=True)

@@ -75,6 +75,8 @@ class SimCluster:
         self.failures.chronicle = loop.chronicle
         self.invariants = Invariants(self.failures, loop.chronicle)
         loop.observer = self.invariants.stepped
+        self.may_rot = False
+        """Whether disks may rot here, so that a damaged log is no failure."""
         voters = ",".join(f"{each}@node{each}:{CONTROLLER_PORT}" for each in range(1, nodes + 1))
         self.nodes: dict[int, SimNode] = {}
         for node_id in range(1, nodes + 1):
@@ -197,9 +199,8 @@ class SimCluster:
         for place in self.running():
             broker = place.node.broker if place.node else None
             for name, each in broker.replicas.partitions.items() if broker else ():
-                if (
-                    each.log.damage is not None
-                ):  # these disks forget and tear what was not synced, but never rot
+                # unless told to rot, these disks forget and tear what was not synced, and nothing else
+                if each.log.damage is not None and not self.may_rot:
                     failures.append(f"node {place.node_id} takes {name} for damaged: {each.log.damage}")
         assert not failures, "; ".join(failures)
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 
 from raftlog.proof.simulator.loop import SimLoop
-from raftlog.proof.stories.endurance import Endurance, Report
+from raftlog.proof.stories.endurance import Report
+from raftlog.proof.stories.scene import Scene
+
+CHECKPOINTS_MS = ("5", "50", "700")
+"""How often recovery points are written: the more often, the sooner one of them claims too much."""
 
 
 async def blackouts(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """Once a virtual second, cut the power of all nodes while they serve. Raises AssertionError."""
-    story = Endurance(loop)
-    await story.begin()
-    for _ in range(round(seconds)):
-        acked = story.history.acked_count
-        await story.cluster.until(lambda acked=acked: story.history.acked_count > acked + 20, 30, "served")  # type: ignore[misc]
-        story.cluster.crash(*story.cluster.nodes)
-        await asyncio.sleep(0.2)
-        story.cluster.start()
-        await story.cluster.until_ready()
-    recovery_s = await story.finish()
-    assert not (faults := story.judge()), "; ".join(faults[:10])
-    return story.report(recovery_s)
+    """Cut the power of all nodes while they serve, for some virtual seconds. Raises AssertionError."""
+    every_ms = loop.stream("blackouts").choice(CHECKPOINTS_MS)
+    scene = Scene(loop, settings={"log.flush.offset.checkpoint.interval.ms": every_ms})
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.served(scene.chance.choice((5, 20)))
+        await asyncio.sleep(scene.a_while(0.0, 0.05))
+        scene.cluster.crash(*scene.cluster.nodes)
+        await scene.others_follow(-1)
+        await scene.cluster.until_ready()
+    return await scene.end()

@@ -33,7 +33,7 @@ async def _restart_then_die(scene: Scene) -> None:
     await asyncio.sleep(scene.a_while(0.0, 0.1, 0.3))
     if scene.chance.random() < 0.5:
         scene.cluster.start(leader)
-        successor = await scene.leader(other_than=leader)
+        successor = await scene.leader()
         await asyncio.sleep(scene.a_while(0.0, 0.03, 0.2))
         scene.cluster.restart(successor, power_loss=scene.power())
     scene.cluster.start()

@@ -36,7 +36,7 @@ class Shape:
         chance = random.Random(loop.stream("shape").random())
         loop.network.latency_s = chance.choice(((0.0001, 0.0006), (0.001, 0.01), (0.001, 0.04)))
         self.voters = chance.choice((3, 3, 5))
-        self.padding = chance.choice((0, 0, 700))
+        self.padding = chance.choice((0, 0, 700, 2500))
         """Bytes that a batch may be larger than need be: over a sector, so that a write tears inside a batch."""
         self.sizes = Sizes(batch_bytes=self.padding + 40, chunk_bytes=chance.choice((64, 700, 1 << 20)))
         self.compaction = Compaction(entries=chance.choice((20, 40, 5000)))
@@ -66,6 +66,7 @@ async def quorum_storm(loop: SimLoop, seconds: float = 6.0) -> Report:
             padding = b"." * storm.chance.randint(0, shape.padding)
             world.append(b"%d%s" % (number, padding), storm.chance.choice([None, None, *world.nodes]))
         await storm.wait()
+        world.check()
         storm.strike()
         world.check()
     storm.end()

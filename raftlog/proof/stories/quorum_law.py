@@ -49,6 +49,8 @@ class Law:
         self._votes: dict[tuple[int, int], int] = {}
         self._entries: dict[tuple[int, int], tuple[bytes, int | None]] = {}
         self._committed: dict[int, int] = {}
+        """Terms of committed entries by index; next, the latest term in which they can have been committed."""
+        self._committed_in: dict[int, int] = {}
         self._committed_to = 1
         self._first_unsettled = 2
         self._seen: dict[int, tuple[object, ...]] = {}
@@ -124,6 +126,7 @@ class Law:
             if term is None:
                 continue
             known = self._committed.setdefault(index, term)
+            self._committed_in.setdefault(index, driver.core.term)
             if known != term:
                 self._broken(
                     f"node {node} committed entry {index} of term {term}, another one that of {known}"
@@ -139,7 +142,9 @@ class Law:
             missing = [
                 index
                 for index, term in self._committed.items()
-                if index >= self._first_unsettled and term < core.term and not log.holds(index, term)
+                if index >= self._first_unsettled
+                and self._committed_in[index] < core.term
+                and not log.holds(index, term)
             ]
             if missing:
                 self._broken(

@@ -6,6 +6,7 @@ It breaks and mends; it does not judge.
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +19,8 @@ PAUSES_S: Final = (0.0, 0.002, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0)
 """Between two strokes, virtual seconds."""
 LASTS_S: Final = (0.01, 0.05, 0.2, 0.5, 1.5, 3.0)
 """How long what heals by itself lasts."""
+QUIET_SHARE: Final = 0.03
+QUIET_S: Final = 1.0
 YOUNG_S: Final = (0.0, 0.002, 0.01, 0.03, 0.06)
 """At what age a leader dies that dies young."""
 
@@ -46,11 +49,12 @@ class Storm:
             self.hand_over,
             self.hunt,
             self.strand_leader,
+            self.tear,
         ]
         self._faults = self.chance.sample(faults, self.chance.randint(3, len(faults)))
         self._cures: list[Callable[[], None]] = [self.restart, self.resume, self.heal, self.calm]
         self._cure_rate = self.chance.uniform(0.3, 0.6)
-        self._pauses_s = PAUSES_S[: self.chance.randint(4, len(PAUSES_S))]
+        self._pauses_s = PAUSES_S[: self.chance.randint(5, len(PAUSES_S))]
 
     def strike(self) -> None:
         """Do one thing."""
@@ -59,6 +63,10 @@ class Storm:
         kind()
 
     async def wait(self) -> None:
+        """Let some time pass; now and then enough of it, in peace, for a leader to be there."""
+        if self.chance.random() < QUIET_SHARE:
+            self.calm()
+            await asyncio.sleep(QUIET_S)
         await asyncio.sleep(self.chance.choice(self._pauses_s))
 
     def end(self) -> None:
@@ -172,6 +180,26 @@ class Storm:
         if self._hunting and not self._calm:
             self._hunting -= 1
             self._later(self.chance.choice(YOUNG_S), self._lose, node)
+
+    def tear(self) -> None:
+        """The power fails while one of a voter's next syncs is under way."""
+        one = self._one()
+        left = self.chance.randrange(4)
+        disk = self.world.hosts[one].disk
+
+        def sync() -> None:
+            nonlocal left
+            left -= 1
+            if left >= 0 or self._calm:
+                return
+            disk.on_sync = None
+            self.down.add(one)
+            self.world.crash(one)
+            self._later(self.chance.choice(LASTS_S), self._boot, one)
+            raise OSError(errno.EIO, "the power failed")  # the dead process must not go on
+
+        if one not in self.down:
+            disk.on_sync = sync
 
     def _lose(self, node: int) -> None:
         if self.chance.random() < 0.5:

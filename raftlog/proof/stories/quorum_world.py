@@ -131,6 +131,8 @@ class World:
         try:
             await quorum.start(("", PORT))
         except (DamagedJournal, OSError) as error:
+            if self.nodes.get(node) is not quorum:
+                return  # it lost its power meanwhile
             self.oracle.failures.append(error)
             raise
         self._down.pop(node, None)

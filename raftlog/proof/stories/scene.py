@@ -6,6 +6,7 @@ meet it by chance. It knows what clients were promised, never how raftlog keeps 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from raftlog.metadata.image import PartitionState
@@ -32,14 +33,14 @@ class Scene(Endurance):
         assert state is not None
         return state
 
-    async def leader(self, *, other_than: int = -1) -> int:
+    async def leader(self) -> int:
         """Wait until a node leads the partition that is ready; returns it."""
         leader = -1
 
         def leads() -> bool:
             nonlocal leader
             leader = self.state().leader
-            return leader not in (-1, other_than) and self.cluster.nodes[leader].ready
+            return leader >= 0 and self.cluster.nodes[leader].ready
 
         await self.cluster.until(leads, SERVED_S, "a leader")
         return leader
@@ -55,6 +56,25 @@ class Scene(Endurance):
         wanted = self.history.acked_count + records
         await self.cluster.until(lambda: self.history.acked_count >= wanted, SERVED_S, "served")
 
+    async def whole(self) -> None:
+        """Wait until all run and every replica of every partition is in sync, so that what one has may be destroyed."""
+
+        def in_sync() -> bool:
+            states = [self.cluster.state(TOPIC, index) for index in range(PARTITIONS)]
+            return all(each is not None and sorted(each.isr) == sorted(each.replicas) for each in states)
+
+        self.cluster.start()
+        await self.cluster.until_ready(seconds=SERVED_S)
+        await self.cluster.until(in_sync, SERVED_S, "all in sync")
+
+    async def others_follow(self, first: int) -> None:
+        """Start the others after a while: sooner or later there is a majority, of which `first` is part."""
+        others = [each for each in self.cluster.nodes if each != first]
+        self.chance.shuffle(others)
+        for each in others:
+            await asyncio.sleep(self.a_while(0.0, 0.2, 0.8))
+            self.cluster.start(each)
+
     def a_while(self, *seconds: float) -> float:
         """Up to one of these, by chance: the shorter ones are as likely as the longer."""
         return self.chance.uniform(0.2, 1.0) * self.chance.choice(seconds)
@@ -62,6 +82,11 @@ class Scene(Endurance):
     def power(self) -> bool:
         """Whether a crash takes with it what was not synced."""
         return self.chance.random() < 0.7
+
+    def stop(self) -> None:
+        """Let the clients come to an end; producers still wait for what they sent."""
+        for worker in (*self.producers, *self.others):
+            worker.stopping = True
 
     async def end(self) -> Report:
         """Heal everything, wait until all is well, judge. Raises AssertionError."""

@@ -15,7 +15,18 @@ from raftlog.protocol.codec import RequestHeader, decode_response, encode_reques
 from raftlog.protocol.shapes import request_shapes
 
 LIST_OFFSETS, METADATA, CREATE_TOPICS, INIT_PRODUCER_ID = 2, 3, 19, 22
-VERSIONS: Final = {0: 9, 1: 12, LIST_OFFSETS: 7, METADATA: 9, CREATE_TOPICS: 7, INIT_PRODUCER_ID: 4}
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+VERSIONS: Final = {
+    0: 9,
+    1: 12,
+    LIST_OFFSETS: 7,
+    METADATA: 9,
+    OFFSET_COMMIT: 8,
+    OFFSET_FETCH: 7,
+    FIND_COORDINATOR: 3,
+    CREATE_TOPICS: 7,
+    INIT_PRODUCER_ID: 4,
+}
 """The version used of each API: flexible, and topics by name."""
 
 _LENGTH = Struct(">i")
@@ -109,7 +120,8 @@ class Client:
             self._wires[address] = wire
         return wire
 
-    async def _ask(self, address: tuple[str, int], api_key: int, message: Any) -> Any:
+    async def ask(self, address: tuple[str, int], api_key: int, message: Any) -> Any:
+        """Ask one broker."""
         wire = await self._wire(address)
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -121,7 +133,7 @@ class Client:
     async def ask_any(self, api_key: int, message: Any) -> Any:
         """Ask one of the bootstrap brokers, another one each time."""
         self._turn += 1
-        return await self._ask(self._bootstrap[self._turn % len(self._bootstrap)], api_key, message)
+        return await self.ask(self._bootstrap[self._turn % len(self._bootstrap)], api_key, message)
 
     async def refresh(self, topic: str) -> None:
         """Learn who leads the partitions of a topic."""

@@ -1,0 +1,52 @@
+"""Where the nodes of a cluster live: their addresses, and how a process gets there. Loopback, unless told otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Protocol
+
+from raftlog.testing.ports import LOOPBACK, HeldPorts
+
+
+class Addresses(NamedTuple):
+    """Where a node listens."""
+
+    host: str
+    port: int
+    """For clients and brokers."""
+    controller_port: int
+
+
+class Hosts(Protocol):
+    """The hosts of nodes 1 to n."""
+
+    @property
+    def addresses(self) -> Mapping[int, Addresses]:
+        """Where each node listens."""
+
+    def inside(self, node_id: int) -> AbstractContextManager[object]:
+        """While it lasts, a process that this thread starts is on that node's host."""
+
+    def release(self) -> None:
+        """Give everything back, once no node runs; may be called again."""
+
+
+class Loopback:
+    """All on this machine's loopback, told apart by their ports."""
+
+    def __init__(self, nodes: int) -> None:
+        self._ports = HeldPorts(2 * nodes)
+        ports = self._ports.ports
+        self.addresses = {
+            node_id: Addresses(LOOPBACK, ports[2 * node_id - 2], ports[2 * node_id - 1])
+            for node_id in range(1, nodes + 1)
+        }
+
+    def inside(self, node_id: int) -> AbstractContextManager[object]:
+        """Every process is there already."""
+        assert node_id in self.addresses
+        return nullcontext()
+
+    def release(self) -> None:
+        self._ports.release()

@@ -1,0 +1,173 @@
+"""One node as a process of its own: started, signalled, told to hurt itself, and surely ended with whoever started it.
+
+It watches its standard input, which closes when that one is gone. A node that can be hurt gets a socket there, so that
+it can answer. Faults belong to the machine, not to the process: they are in force again when it is started again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Final
+
+from raftlog.proof import node_faults
+from raftlog.proof.node_faults import Command, NodeFault
+from raftlog.testing.hosts import Hosts
+from raftlog.testing.ports import LOOPBACK
+
+STOP_TIMEOUT_S: Final = 15.0
+ANSWER_TIMEOUT_S: Final = 10.0
+LOG_TAIL_LINES: Final = 30
+
+
+class NodeProcess:
+    """One node: its settings, its files, and the process that runs it, if one does."""
+
+    def __init__(
+        self,
+        node_id: int,
+        directory: Path,
+        *,
+        settings: Mapping[str, str],
+        port: int,
+        hosts: Hosts | None = None,
+        faults: bool = False,
+    ) -> None:
+        self.node_id = node_id
+        self.port = port
+        self.host = hosts.addresses[node_id].host if hosts else LOOPBACK
+        self.directory = directory
+        self.log_path = directory / "node.log"
+        self.config_path = directory / "node.properties"
+        self.paused = False
+        self._settings = settings
+        self._inside: Callable[[int], AbstractContextManager[object]] = hosts.inside if hosts else nullcontext
+        self._process: subprocess.Popen[bytes] | None = None
+        self._faults: dict[str, NodeFault] | None = {} if faults else None
+        self._line: socket.socket | None = None
+        self._heard = b""
+        self._asked = 0
+        directory.mkdir(parents=True, exist_ok=True)
+        self.config_path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def folders(self) -> list[str]:
+        """Where its data is, in the order in which it takes the folders itself."""
+        folders = [each.strip() for each in self._settings["log.dirs"].split(",")]
+        return list(dict.fromkeys([*folders, self._settings.get("metadata.log.dir") or folders[0]]))
+
+    @property
+    def can_be_hurt(self) -> bool:
+        """Whether it does faults to itself, and writes down what it has not synced."""
+        return self._faults is not None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id of a running node."""
+        assert self._process is not None, f"node {self.node_id} was never started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the process; does not wait for it."""
+        assert not self.running, f"node {self.node_id} is running"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAFTLOG_")}
+        ours, theirs = socket.socketpair()
+        with self.log_path.open("ab") as log, theirs, self._inside(self.node_id):
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and files
+                [sys.executable, "-m", "raftlog", "server", *self._arguments()],
+                stdin=theirs.fileno(),
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        self._line, self._heard = ours, b""
+        self.paused = False
+
+    def _arguments(self) -> list[str]:
+        arguments = ["--config", str(self.config_path), "--exit-with-stdin"]
+        if self._faults is not None:
+            arguments.append("--enable-faults")
+            for fault in self._faults.values():
+                arguments += ["--fault", node_faults.write_line(fault).decode()]
+        return arguments
+
+    def hurt(self, name: str, fault: NodeFault | None) -> None:
+        """Let the node inject a fault, or heal it (None), and wait until it has.
+
+        One that does not run, or is paused, does it once it goes on. Raises TimeoutError.
+        """
+        assert self._faults is not None, f"node {self.node_id} was not started to be hurt"
+        if self._faults.get(name) == fault:
+            return
+        if fault is None:
+            del self._faults[name]
+        else:
+            self._faults[name] = fault
+        if self.running:
+            self._tell(Command(inject=fault) if fault is not None else Command(heal=name))
+
+    def _tell(self, command: Command) -> None:
+        assert self._line is not None
+        self._asked += 1
+        command.id = self._asked
+        self._line.settimeout(ANSWER_TIMEOUT_S)
+        try:
+            self._line.sendall(node_faults.write_line(command) + b"\n")
+            while not self.paused and self._next_answer() < command.id:
+                continue
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the process ended
+
+    def _next_answer(self) -> int:
+        """Wait for the node's next answer; returns what it answers. ConnectionResetError when the process ends."""
+        assert self._line is not None
+        while b"\n" not in self._heard:
+            received = self._line.recv(4096)
+            if not received:
+                raise ConnectionResetError
+            self._heard += received
+        line, _, self._heard = self._heard.partition(b"\n")
+        reply = node_faults.read_reply(line)
+        assert not reply.error, reply.error
+        return reply.id
+
+    def signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.running:
+            os.kill(self.pid, number)
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for the process to end and return its exit code. Raises subprocess.TimeoutExpired."""
+        assert self._process is not None, f"node {self.node_id} was never started"
+        code = self._process.wait(timeout_s)
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+        return code
+
+    def kill(self) -> None:
+        """Kill -9, and wait until the process is gone."""
+        if self._process is not None:
+            self.signal(signal.SIGKILL)
+            self.wait(STOP_TIMEOUT_S)
+
+    def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
+        """Return the last lines of the log."""
+        if not self.log_path.exists():
+            return ""
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,120 @@
+"""Bugs of the quorum's elections: who stands, who is encouraged, who steps down, and who is told of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from raftlog.proof.stories.quorum import quorum_storm
+from raftlog.proof.stories.quorum_calm import quorum_calm
+from raftlog.quorum import core
+from raftlog.quorum.core import Core
+from raftlog.quorum.driver import Driver
+from raftlog.quorum.election import Election
+from tests.planted.plant import Plant
+
+
+def stand_without_asking(patch: pytest.MonkeyPatch) -> None:
+    """A voter that hears no leader begins an election at once."""
+    patch.setattr(Driver, "_ask_for_votes", lambda driver, now: driver._stand())
+
+
+def encourage_anybody(patch: pytest.MonkeyPatch) -> None:
+    """A voter that hears its leader encourages others all the same."""
+    patch.setattr(Election, "hears_leader", lambda election, now: False)
+
+
+def never_step_down(patch: pytest.MonkeyPatch) -> None:
+    """A leader that nobody answers goes on believing that it leads."""
+    configuration = core.configuration
+
+    def faithful(*arguments: Any) -> Any:
+        settings = configuration(*arguments)
+        settings.leaderFallbackTimeout = 1e9
+        return settings
+
+    patch.setattr(core, "configuration", faithful)
+
+
+def vote_for_the_stale(patch: pytest.MonkeyPatch) -> None:
+    """A vote is granted whatever the candidate's log holds (Raft §5.4.1)."""
+    received = Core._pass
+
+    def pass_as_fresh(self: Core, peer: int, **message: Any) -> None:
+        if message["type"] == "request_vote" and message["last_log_term"] >= 0:
+            message |= {"last_log_index": 1 << 60, "last_log_term": 1 << 60}
+        received(self, peer, **message)
+
+    patch.setattr(Core, "_pass", pass_as_fresh)
+    patch.setattr(Driver, "_answer_pre_vote", _encourage_the_stale(Driver._answer_pre_vote))
+
+
+def _encourage_the_stale(answer: Any) -> Any:
+    def answer_as_if_fresh(driver: Driver, peer: int, asked: Any) -> None:
+        answer(driver, peer, type(asked)(asked.term, 1 << 60, 1 << 60))
+
+    return answer_as_if_fresh
+
+
+def lead_before_all_is_applied(patch: pytest.MonkeyPatch) -> None:
+    """A new leader takes batches before it has applied what its predecessors committed."""
+    patch.setattr(Core, "leads_all_committed", Core.is_leader)
+
+
+def tell_of_losses_late(patch: pytest.MonkeyPatch) -> None:
+    """A leader that stepped down is told only after the next leader's batches were applied."""
+    announce, tick = Driver._announce, Driver._tick
+
+    def announce_nothing_yet(driver: Driver) -> None:
+        if driver.core.is_leader or not driver.leading or not getattr(driver, "_in_deliver", False):
+            announce(driver)
+
+    deliver = Driver._deliver
+
+    def deliver_silently(driver: Driver) -> None:
+        driver._in_deliver = True  # type: ignore[attr-defined]
+        deliver(driver)
+        driver._in_deliver = False  # type: ignore[attr-defined]
+
+    def tick_silently(driver: Driver) -> None:
+        driver._in_deliver = True  # type: ignore[attr-defined]
+        tick(driver)
+        driver._in_deliver = False  # type: ignore[attr-defined]
+
+    patch.setattr(Driver, "_announce", announce_nothing_yet)
+    patch.setattr(Driver, "_deliver", deliver_silently)
+    patch.setattr(Driver, "_tick", tick_silently)
+
+
+calm = partial(Plant, story=quorum_calm, seconds=15.0)
+storm = partial(Plant, story=quorum_storm, seconds=6.0)
+
+PLANTS = [
+    calm(
+        "no-pre-vote",
+        "P6 pre-vote",
+        plant=stand_without_asking,
+        note="one that was cut off deposes the leader",
+    ),
+    calm(
+        "no-stickiness",
+        "P6 pre-vote",
+        plant=encourage_anybody,
+        note="one that cannot hear the leader deposes it",
+    ),
+    calm(
+        "isolated-leader-stays",
+        "H23 isolation",
+        plant=never_step_down,
+        note="two lead for as long as it takes",
+    ),
+    storm(
+        "stale-candidate-elected",
+        "Raft §5.4.1",
+        plant=vote_for_the_stale,
+        note="a leader lacks what was committed",
+    ),
+    storm("loss-told-late", "law 1", plant=tell_of_losses_late, note="another's batch answers our callers"),
+]

@@ -1,0 +1,226 @@
+"""Claims about what can be done to real nodes beyond signals: their disks, clocks, power, bits and data."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from raftlog.proof.disks.power_cut import cut_power
+from raftlog.proof.place import DiskTrouble
+from raftlog.testing.cluster import Cluster
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+PARTITIONS = 3
+
+
+class Load:
+    """One acks=all producer on a thread, that remembers what was acknowledged."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.acked: set[int] = set()
+        self._topic = topic
+        self._stopping = Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            self._producer.produce(self._topic, b"%d" % number, on_delivery=self._delivered(number))
+            number += 1
+            self._producer.poll(0.001)
+
+    def _delivered(self, number: int):
+        return lambda error, _message: None if error else self.acked.add(number)
+
+    def stop(self) -> set[int]:
+        """Stop at once and return what was acknowledged."""
+        self._stopping.set()
+        self._thread.join()
+        self._producer.purge()
+        self._producer.flush(0)
+        return self.acked
+
+
+def make_topic(cluster: Cluster, topic: str) -> None:
+    """Make a topic with a replica on every node."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    new = NewTopic(topic, PARTITIONS, len(cluster.nodes), config={"min.insync.replicas": "1"})
+    admin.create_topics([new])[topic].result(10)
+
+
+def read_all(cluster: Cluster, topic: str) -> list[int]:
+    """Read every partition up to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    found, ended = [], set()
+    deadline = time.monotonic() + 20
+    while len(ended) < PARTITIONS:
+        assert time.monotonic() < deadline, f"read {len(found)} records, and of {ended} all"
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found.append(int(message.value()))
+        elif message is not None:
+            ended.add(message.partition())
+    consumer.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    """Three nodes that can be hurt, and that each test leaves whole."""
+    with Cluster(3, faults=True) as cluster:
+        yield cluster
+
+
+def test_what_was_acknowledged_survives_a_power_cut_of_all_nodes(three: Cluster) -> None:
+    """acks=all means synced on every member of the ISR, so a blackout takes nothing that was acknowledged."""
+    make_topic(three, "blackout")
+    load = Load(three, "blackout")
+    three.wait_until(lambda: len(load.acked) > 300, "records are acknowledged")
+    for node_id in three.nodes:
+        three.power_cut(node_id, random.Random(node_id))
+    acked = load.stop()
+    for node in three.nodes.values():
+        node.start()
+    three.wait_ready()
+    assert acked <= set(read_all(three, "blackout"))
+
+
+def test_without_syncs_a_blackout_takes_what_was_acknowledged() -> None:
+    """log.flush.policy=os is Kafka's weaker promise. If this lost nothing, the test above would prove nothing."""
+    with Cluster(1, faults=True, settings={"log.flush.policy": "os"}) as cluster:
+        make_topic(cluster, "relaxed")
+        load = Load(cluster, "relaxed")
+        cluster.wait_until(lambda: len(load.acked) > 100, "records are acknowledged")
+        cluster.kill(1)
+        acked = load.stop()
+        at_risk = cluster.at_risk(1)
+        assert sum(size for path, size in at_risk.items() if path.endswith(".log")) >= len(acked)
+        cut_power(cluster.nodes[1].folders, None)
+        cluster.restart(1)
+        assert not set(read_all(cluster, "relaxed")), "nothing was synced, and nothing unsynced survived"
+
+
+def test_a_slow_disk_holds_up_acknowledgements_until_it_is_healed(three: Cluster) -> None:
+    """A record is acknowledged once it is synced on the ISR; here two of three disks take 0.3 s for that."""
+    make_topic(three, "slow")
+    producer = Producer({"bootstrap.servers": three.bootstrap_servers, "linger.ms": 0})
+    seconds = []
+    for slow_s in (0.0, 0.3, 0.0):
+        for node_id in (1, 2, 3):
+            three.trouble_disk(node_id, DiskTrouble(slow_s=slow_s))
+        began = time.monotonic()
+        producer.produce("slow", b"1", partition=0)
+        assert producer.flush(20) == 0
+        seconds.append(time.monotonic() - began)
+    assert seconds[1] >= 0.3, seconds
+    assert seconds[2] < 0.3, seconds
+
+
+def test_a_disk_stays_full_over_a_restart_until_it_is_healed(three: Cluster) -> None:
+    """The trouble is the machine's, not the process's; a node without room for its records says so."""
+    make_topic(three, "full")
+    three.trouble_disk(1, DiskTrouble(full=True))
+    three.pause(1)
+    three.trouble_disk(1, DiskTrouble(full=True, slow_s=0.01))
+    three.resume(1)
+    three.trouble_disk(1, DiskTrouble(full=True))
+    assert told(three, 1)[-2:] == [("fault_injected", "slow-disk"), ("fault_healed", "slow-disk")]
+    three.kill(1)
+    three.nodes[1].start()
+    three.wait_until(lambda: told(three, 1)[-1] == ("fault_injected", "full-disk"), "the disk is full again")
+    three.trouble_disk(1, DiskTrouble())
+    assert told(three, 1)[-1] == ("fault_healed", "full-disk")
+    three.restart(1)
+    assert told(three, 1)[-1] == ("faults_enabled", None)
+
+
+def test_a_flipped_bit_is_found_and_what_was_acknowledged_is_still_read(three: Cluster) -> None:
+    """One replica rots while the node is down; it never serves that, and the others have everything."""
+    make_topic(three, "rot")
+    load = Load(three, "rot")
+    three.wait_until(lambda: len(load.acked) > 200, "records are acknowledged")
+    acked = load.stop()
+    assert not three.flip_bit(1, ["none"], 0.5)
+    three.kill(1)
+    before = segments(three, 1, "rot")
+    assert three.flip_bit(1, ["rot"], 0.7)
+    after = segments(three, 1, "rot")
+    assert sum(bin(a ^ b).count("1") for a, b in zip(before, after, strict=True)) == 1
+    three.restart(1)
+    assert acked <= set(read_all(three, "rot"))
+
+
+def test_a_wiped_node_comes_back_as_a_new_disk_and_gets_everything_again(three: Cluster) -> None:
+    """Its vote and its metadata log stay; its partitions, checkpoints and directory id are gone."""
+    make_topic(three, "wiped")
+    load = Load(three, "wiped")
+    three.wait_until(lambda: len(load.acked) > 200, "records are acknowledged")
+    load.stop()
+    identity = Path(three.nodes[2].folders[0], "meta.properties")
+    former = identity.read_text()
+    three.kill(2)
+    three.wipe(2)
+    assert segments(three, 2, "wiped") == b""
+    three.restart(2)
+    assert identity.read_text() != former
+    three.wait_until(
+        lambda: all(set(each.isr) == {1, 2, 3} for each in three.partitions("wiped").values()),
+        "all are in the ISR",
+    )
+    assert segments(three, 2, "wiped") == segments(three, 1, "wiped")
+
+
+def test_a_nodes_clock_jumps_and_goes_right_again(three: Cluster) -> None:
+    """The broker stamps records with its own wall clock where the topic says so."""
+    admin = AdminClient({"bootstrap.servers": three.bootstrap_servers})
+    new = NewTopic("clock", 1, 1, config={"message.timestamp.type": "LogAppendTime"})
+    admin.create_topics([new])["clock"].result(10)
+    leader = three.partitions("clock")[0].leader
+    stamps: list[int] = []
+    producer = Producer({"bootstrap.servers": three.bootstrap_servers, "linger.ms": 0})
+    for offset_ms in (0, 3_600_000, 0):
+        three.set_clock(leader, offset_ms)
+        producer.produce(
+            "clock", b"1", on_delivery=lambda _error, message: stamps.append(message.timestamp()[1])
+        )
+        assert producer.flush(10) == 0
+    assert stamps[1] - stamps[0] >= 3_600_000
+    assert abs(stamps[2] - stamps[0]) < 60_000
+
+
+def told(cluster: Cluster, node_id: int) -> list[tuple[str, str | None]]:
+    """Return (event, fault) of what a node's log says of faults."""
+    lines = map(json.loads, cluster.nodes[node_id].log_path.read_text().splitlines())
+    return [(line["event"], line.get("fault")) for line in lines if "fault" in line["event"]]
+
+
+def segments(cluster: Cluster, node_id: int, topic: str) -> bytes:
+    """Return the bytes of all segments of a topic on a node."""
+    paths = sorted(Path(cluster.nodes[node_id].folders[0]).glob(f"{topic}-*/*.log"))
+    return b"".join(path.read_bytes() for path in paths)
