@@ -175,9 +175,8 @@ class Sweep:
         try:
             yield from self._from_pool(pool.submit)
         except BaseException:
-            workers = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
-            for worker in workers:
+            for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
         pool.shutdown()

@@ -26,10 +26,11 @@ def test_the_example_in_the_docstring_runs(capsys: pytest.CaptureFixture[str]) -
 
 async def write_some(world: World) -> list[tuple[int, bytes]]:
     await world.create_topic("t", partitions=2)
-    client = world.client()
-    for number in range(5):
+    client, written = world.client(), 0
+    while written < 5:
         try:
-            await client.produce("t", 1, b"%d" % number)
+            await client.produce("t", 1, b"%d" % written)
+            written += 1
         except AWAY:
             await asyncio.sleep(0.05)
     await world.recovered()
@@ -69,3 +70,17 @@ def test_a_workload_that_never_ends_is_reported() -> None:
     """Virtual time is bounded too."""
     with pytest.raises(PromiseBroken, match="the workload ends: not within"):
         simulate(never_end, seconds=0.1, faults=())
+
+
+async def misread(world: World) -> None:
+    await world.recovered()
+    note, process = world.recorder.note, world.recorder.new_process()
+    for value, offset in ((1, 0), (2, 0)):
+        note(process, "invoke", "send", [["send", "t-0", value]])
+        note(process, "ok", "send", [["send", "t-0", [offset, value]]])
+
+
+def test_what_a_workload_records_is_judged() -> None:
+    """Two records at one offset: the history is held to the promises though no assertion failed."""
+    with pytest.raises(PromiseBroken, match="inconsistent-offsets"):
+        simulate(misread, seconds=0.1, faults=())

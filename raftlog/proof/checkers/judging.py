@@ -64,9 +64,7 @@ def _check_success(tally: Tally, findings: Findings) -> None:
         findings.add("never-ok", "", "there is no ok operation in this history, so that it shows nothing")
 
 
-def _check_steps(
-    history: Iterable[Op], evidence: Evidence, findings: Findings
-) -> tuple[Lag, Consumption]:
+def _check_steps(history: Iterable[Op], evidence: Evidence, findings: Findings) -> tuple[Lag, Consumption]:
     """Make the second pass: what depends on version orders."""
     reads, polls, sends = Reads(evidence, findings), Polls(findings), Sends(findings)
     realtime, dependencies = RealTime(evidence, findings), Dependencies(evidence)
