@@ -29,14 +29,17 @@ def test_a_failure_is_told_by_the_partition_and_the_offset_that_it_names() -> No
         assert told == [("node1", "appended"), ("node2", "high watermark"), ("node1", "role")]
 
 
-def test_a_failure_without_a_partition_is_told_by_what_concerns_no_records() -> None:
-    """Elections, faults and roles of all."""
+def test_a_failure_without_a_partition_is_told_by_leaders_and_faults() -> None:
+    """Of all topics but raftlog's own; the partition stands before each line."""
     story = chronicle()
     story.note("node1", "appended", "", where=HERE, offsets=(0, 5))
     story.note("node1", "role", "leading", where=HERE)
+    story.note("node3", "metadata", "leader 1", where=HERE)
+    story.note("node3", "metadata", "leader 2", where=ELSEWHERE)
+    story.note("node3", "metadata", "leader 3", where=TopicPartition("__consumer_offsets", 0))
     story.note_world(0.0, "node2", "crashed power_loss=True silent=False")
     texts = [each.text for each in story.tell("nobody leads at 3")]
-    assert texts == ["leading", "crashed, unsynced writes lost"]
+    assert texts == ["t-1: leader 1", "t-11: leader 2", "crashed, unsynced writes lost"]
 
 
 def test_a_story_ends_with_the_first_violation() -> None:

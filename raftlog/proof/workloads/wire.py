@@ -17,7 +17,7 @@ from raftlog.protocol.shapes import request_shapes
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH = 0, 1, 2, 3, 8, 9
 FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 10, 11, 12, 13, 14
-CREATE_TOPICS, INIT_PRODUCER_ID = 19, 22
+CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 19, 20, 22
 VERSIONS: Final = {
     PRODUCE: 9,
     FETCH: 12,
@@ -31,6 +31,7 @@ VERSIONS: Final = {
     LEAVE_GROUP: 4,
     SYNC_GROUP: 5,
     CREATE_TOPICS: 7,
+    DELETE_TOPICS: 5,
     INIT_PRODUCER_ID: 4,
 }
 """The version used of each API: flexible, and topics by name."""
