@@ -36,6 +36,8 @@ __all__ = ["LogOptions", "LogWorkload"]
 
 RESTART_S: Final = 10.0
 """A final reader that saw nothing new for so long starts over."""
+PAUSE_S: Final = 0.5
+"""So often an idle process looks whether it is to stop."""
 FINAL_PAUSE_S: Final = 0.2
 """Between two polls of the final phase that brought nothing."""
 
@@ -87,9 +89,7 @@ class LogWorkload:
         """Stop, and wait until every port is closed. Raises what went wrong inside a process."""
         self.stop()
         tasks, self._tasks = self._tasks, []
-        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        await _all(tasks)
 
     async def finish(self, limit_s: float = 200.0) -> dict[str, int]:
         """Stop, then read every key from its beginning until all acknowledged offsets are reached.
@@ -99,7 +99,7 @@ class LogWorkload:
         """
         await self.close()
         readers = [_FinalReader(self) for _ in range(self.options.final_readers)]
-        await asyncio.gather(*(each.run(limit_s) for each in readers))
+        await _all([each.run(limit_s) for each in readers])
         return {key: offset for each in readers for key, offset in each.missing().items()}
 
     async def provide_topics(self, port: ClientPort, keys: Iterable[str]) -> None:
@@ -249,6 +249,8 @@ class _Worker:
             crash_at = loop.time() + self._life_s()
             while not load.stopping:
                 await self._pause()
+                if load.stopping:
+                    break
                 if loop.time() >= crash_at:
                     await process.crash()
                     crash_at = loop.time() + self._life_s()
@@ -264,9 +266,13 @@ class _Worker:
         return self.load.chance.expovariate(1 / mean_s) if mean_s else float("inf")
 
     async def _pause(self) -> None:
+        """Keep the rate, but do not sleep through a stop."""
         options = self.load.options
         if options.rate:
-            await asyncio.sleep(self.load.chance.expovariate(options.rate / len(options.kinds)))
+            left_s = self.load.chance.expovariate(options.rate / len(options.kinds))
+            while left_s > 0 and not self.load.stopping:
+                await asyncio.sleep(min(left_s, PAUSE_S))
+                left_s -= PAUSE_S
 
 
 class _FinalReader:
@@ -322,6 +328,13 @@ class _FinalReader:
 
 
 # -- outcomes -------------------------------------------------------------------------------------------------------
+
+
+async def _all(actions: Sequence[Awaitable[None]]) -> None:
+    """Wait until all have ended, then raise what went wrong first."""
+    for outcome in await asyncio.gather(*actions, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 async def _attempt(action: Awaitable[object]) -> Exception | None:

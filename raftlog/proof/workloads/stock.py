@@ -67,7 +67,6 @@ PUMP_S: Final = 0.05
 CLOSE_S: Final = 30.0
 """A client that takes longer to close is a finding."""
 FLUSH_S: Final = 1.0
-QUEUE_FULL: Final = -184
 TOPIC_ALREADY_EXISTS: Final = 36
 
 
@@ -123,11 +122,15 @@ class StockPort:
             offset = None if error is not None else message.offset()
             loop.call_soon_threadsafe(self._settle, done, error, offset)
 
+        from confluent_kafka import KafkaException
+
         try:
             producer = self._open_producer()
             producer.produce(topic, encode_value(key, value), partition=partition, on_delivery=report)
-        except BufferError:
-            done.set_exception(Definite("the producer's queue is full"))
+        except (BufferError, KafkaException) as error:
+            # it was never queued; a full queue passes, and anything else will not
+            self.spent = self.spent or not isinstance(error, BufferError)
+            done.set_exception(Definite(f"produce: {error}"))
             return done
         self._waiting.add(done)
         if self._pump is None:
@@ -164,7 +167,7 @@ class StockPort:
     async def assign(self, keys: Sequence[str], *, seek_to_beginning: bool) -> None:
         known = {} if seek_to_beginning else self._positions
         self._positions = {key: known[key] for key in keys if key in known}
-        await self._reader.run(partial(self._assign, tuple(keys), dict(self._positions)))
+        await self._read(partial(self._assign, tuple(keys), dict(self._positions)))
 
     def _assign(self, keys: Sequence[str], positions: Mapping[str, int]) -> None:
         from confluent_kafka import OFFSET_BEGINNING
@@ -175,7 +178,7 @@ class StockPort:
 
     async def subscribe(self, topics: Sequence[str], group: str) -> None:
         self._subscribed = True
-        await self._reader.run(partial(self._subscribe, tuple(topics), group))
+        await self._read(partial(self._subscribe, tuple(topics), group))
 
     def _subscribe(self, topics: Sequence[str], group: str) -> None:
         consumer = self._open_consumer(group)
@@ -196,7 +199,7 @@ class StockPort:
         if self._consumer is None:
             raise Definite("nothing is assigned")
         reads: dict[str, list[tuple[int, int]]] = {}
-        for message in await self._reader.run(partial(self._consume, self._consumer)):
+        for message in await self._read(partial(self._consume, self._consumer)):
             error = message.error()
             if error is not None:
                 self.spent = self.spent or error.fatal()  # any other passes, or shows in what is missing
@@ -209,9 +212,20 @@ class StockPort:
             self._uncommitted = {key: self._positions[key] for key in reads}
         return reads
 
+    async def _read(self, call: Callable[[], T]) -> T:
+        """Call the consumer; what it raises is fatal to it. Raises Indefinite."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return await self._reader.run(call)
+        except KafkaException as error:
+            self.spent = True
+            raise Indefinite(str(error)) from None
+
     def _consume(self, consumer: Any) -> Sequence[Any]:
-        messages: Sequence[Any] = consumer.consume(MOST_RECORDS, POLL_S)
-        return messages
+        """Wait for a first record, and take what is there with it: `consume` alone waits to the end for more."""
+        first = consumer.poll(POLL_S)
+        return [] if first is None else [first, *consumer.consume(MOST_RECORDS, 0)]
 
     async def commit(self) -> None:
         offsets, self._uncommitted = self._uncommitted, {}
@@ -291,8 +305,7 @@ def _place(key: str, offset: int) -> Any:
 
 def _failure(error: Any, what: str, *, retried: bool) -> Definite | Indefinite:
     """Say how certain an error is. librdkafka tells only the last attempt's: of a retried record little is certain."""
-    code = error.code()
-    fate = Fate.NOT_THIS_TIME if code == QUEUE_FULL else fate_of(code)
+    fate = fate_of(error.code())
     certain = fate is Fate.NEVER or (fate is Fate.NOT_THIS_TIME and not retried)
     return (Definite if certain else Indefinite)(f"{what}: {error.name()} {error.str()}")
 

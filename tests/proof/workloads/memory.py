@@ -1,4 +1,7 @@
-"""A log in memory behind ClientPorts: it keeps every promise, unless told which to break and how often to trouble."""
+"""A log in memory behind ClientPorts, in the time of `raftlog.proof.simulator`.
+
+It keeps every promise, unless told which to break and how often to be trouble.
+"""
 
 from __future__ import annotations
 

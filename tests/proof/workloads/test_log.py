@@ -23,6 +23,8 @@ class Played:
     cluster: MemoryCluster
     ops: list[Op]
     missing: dict[str, int]
+    ended_at: float
+    """Virtual seconds; a world begins at 1000."""
 
     @property
     def verdict(self) -> Verdict:
@@ -52,7 +54,8 @@ def play(
         await asyncio.sleep(seconds)
         await load.close()
         memory.trouble = 0.0
-        return Played(load, memory, ops, await load.finish(limit_s))
+        missing = await load.finish(limit_s)
+        return Played(load, memory, ops, missing, loop.time())
 
     return simulate(program, seed=1).result
 
@@ -125,6 +128,13 @@ def test_a_damaged_record_is_wrong_at_sight() -> None:
     """It is no outcome of an operation, so no checker would see it."""
     played = play(LogOptions(), seconds=0.5, limit_s=1.0, damaged=True)
     assert "what is this" in played.load.faults
+
+
+def test_a_slow_workload_stops_at_once() -> None:
+    """A process that has nothing to do for minutes is not waited for."""
+    played = play(LogOptions(rate=0.01, crash_every_s=0.0), seconds=1.0, limit_s=1.0)
+    assert not played.missing
+    assert played.ended_at < 1_005.0
 
 
 def test_transactions_are_refused_by_clients_without() -> None:
