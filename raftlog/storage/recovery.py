@@ -200,8 +200,12 @@ class _Recovery:
             self._contents.epochs.truncate(begin[1])  # the walk finds them again
             position, offset = self._walk(segment, *begin)
             segment.verified = (begin[0], position)
+            if recovery_point is not None:
+                segment.write_again(begin[0], position)
             if number + 1 < len(segments):
                 segment.save_indexes(final=True)
+                segment.file.sync()
+                segment.dirty = False
             following_base = segments[number + 1].base_offset if number + 1 < len(segments) else offset
             if position < segment.size or (offset != following_base and not self._gaps):
                 self._cut(number, position, offset)

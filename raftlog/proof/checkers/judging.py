@@ -1,4 +1,4 @@
-"""The court: takes a history through all checkers, in two passes, and a third one for the evidence if something was found.
+"""Takes a history through all checkers, in two passes; in a third it fetches the evidence of what was found.
 
 Memory grows with the number of operations and values (about 0.2 KB for each), never with what is in the lines.
 """
@@ -64,9 +64,7 @@ def _check_success(tally: Tally, findings: Findings) -> None:
         findings.add("never-ok", "", "there is no ok operation in this history, so that it shows nothing")
 
 
-def _check_steps(
-    history: Iterable[Op], evidence: Evidence, findings: Findings
-) -> tuple[Lag, Consumption]:
+def _check_steps(history: Iterable[Op], evidence: Evidence, findings: Findings) -> tuple[Lag, Consumption]:
     """Make the second pass: what depends on version orders."""
     reads, polls, sends = Reads(evidence, findings), Polls(findings), Sends(findings)
     realtime, dependencies = RealTime(evidence, findings), Dependencies(evidence)
@@ -81,7 +79,7 @@ def _check_steps(
         sends.take(step)
         dependencies.take(step)
         consumption.take(step)
-    check_cycles(evidence, dependencies, findings)
+    check_cycles(history, evidence, dependencies, findings)
     return lag, consumption
 
 

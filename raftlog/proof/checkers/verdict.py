@@ -65,7 +65,9 @@ class Verdict:
             f"{metrics['keys']:,} keys in {metrics['duration_s']:,.1f} s{where}"
         )
         for f, outcomes in self.counts.items():
-            shown = ", ".join(f"{outcomes[each]:,} {each}" for each in ("ok", "fail", "info") if each in outcomes)
+            shown = ", ".join(
+                f"{outcomes[each]:,} {each}" for each in ("ok", "fail", "info") if each in outcomes
+            )
             yield f"          {f:<10}{shown or 'pending'}"
         yield (
             f"values    {metrics['sends_ok']:,} acknowledged, {metrics['sends_info']:,} of unknown outcome, "
@@ -76,14 +78,18 @@ class Verdict:
             f"{metrics['worst_realtime_lag_s']:.3f} s of all"
         )
         if metrics["consume_counts"]:
-            shown = ", ".join(f"{values:,} × {times}" for times, values in metrics["consume_counts"].items())
+            shown = ", ".join(
+                f"{values:,} values {times}x" for times, values in metrics["consume_counts"].items()
+            )
             yield f"consumed  by subscribers: {shown}"
         yield from self._found()
         yield ""
         yield self._last_word()
 
     def _found(self) -> Iterator[str]:
-        ranked = sorted(self.anomalies, key=lambda name: (self.anomalies[name][0].allowed, list(ANOMALIES).index(name)))
+        ranked = sorted(
+            self.anomalies, key=lambda name: (self.anomalies[name][0].allowed, list(ANOMALIES).index(name))
+        )
         for name in ranked[:SHOWN_FINDINGS]:
             finding = self.anomalies[name][0]
             cases = f"{self.cases[name]:,} case{'s' if self.cases[name] > 1 else ''}"
@@ -106,11 +112,12 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """Return the same as plain values for JSON."""
+        consumed = {str(times): values for times, values in self.metrics["consume_counts"].items()}
         return {
             "valid": self.valid,
             "header": msgspec.to_builtins(self.header),
             "counts": self.counts,
-            "metrics": {**self.metrics, "consume_counts": {str(k): v for k, v in self.metrics["consume_counts"].items()}},
+            "metrics": {**self.metrics, "consume_counts": consumed},
             "anomalies": {
                 name: {
                     "cases": self.cases[name],
@@ -164,9 +171,7 @@ def _records(pairs: list[list[Any]], about: tuple[Value, ...]) -> str:
     begin = max(0, min(middle - SHOWN_RECORDS // 2, len(pairs) - SHOWN_RECORDS))
     window = pairs[begin : begin + SHOWN_RECORDS]
     far = [pairs[at] for at in hits if at >= begin + SHOWN_RECORDS][:2]
-    return (
-        f"{'… ' if begin else ''}{_shown(window)}{f' … {_shown(far)}' if far else ''} ({len(pairs):,} records)"
-    )
+    return f"{'… ' if begin else ''}{_shown(window)}{f' … {_shown(far)}' if far else ''} ({len(pairs):,} records)"
 
 
 def _shown(pairs: list[list[Any]]) -> str:

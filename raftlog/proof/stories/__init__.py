@@ -17,10 +17,18 @@ from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
 from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
+from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.quorum import quorum_storm
+from raftlog.proof.stories.quorum_calm import quorum_calm
+from raftlog.proof.stories.quorum_choreography import (
+    quorum_hidden_minority,
+    quorum_late_answers,
+    quorum_rivals,
+)
+from raftlog.proof.stories.quorum_controller import controller
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
 from raftlog.proof.stories.transactions import transactions
@@ -33,15 +41,21 @@ Story = Callable[[SimLoop, float], Awaitable[Any]]
 STORIES: Final[dict[str, Story]] = {
     "endurance": endure,
     "blackouts": blackouts,
+    "jepsen": jepsen,
     "clean-stop": clean_stop,
     "commits": commits,
     "corruption": corruption,
     "disk-errors": disk_errors,
     "double-failover": double_failover,
+    "controller": controller,
     "kip-101": kip_101,
     "last-replica": last_replica,
     "pause-kill": pause_kill,
     "quorum": quorum_storm,
+    "quorum-calm": quorum_calm,
+    "quorum-hidden-minority": quorum_hidden_minority,
+    "quorum-late-answers": quorum_late_answers,
+    "quorum-rivals": quorum_rivals,
     "relay": relay,
     "retry": retry,
     "transactions": transactions,
