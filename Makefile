@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint sim planted chaos bench clean
+.PHONY: demo test lint sim planted chaos interop bench clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -19,16 +19,21 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The same code on a simulated loop, disk and network.
+# The same code on a simulated loop, disk and network, a world per seed. SIM="--seeds 1..5000 --keep-going" sweeps on.
 sim: $(STAMP)
-	$(BIN)/python -m pytest tests/proof $(TEST)
+	$(BIN)/raftlog sim --regressions --seeds 1..300 --jobs 2 $(SIM)
 
 # Plants bugs and shows how soon the simulator finds each. PLANTED="--only ack-before-flush" hunts one.
 planted: $(STAMP)
 	$(BIN)/python -m tests.planted --jobs 2 --seeds 500 $(PLANTED)
 
-# Stock clients against real processes that are killed, paused and restarted.
+# Eight cases in six minutes: a real cluster is hurt while stock clients use it.
+# CHAOS="--suite full --minutes 60" runs others.
 chaos: $(STAMP)
+	$(BIN)/raftlog chaos --suite ci $(CHAOS)
+
+# Every stock client library against real processes.
+interop: $(STAMP)
 	$(BIN)/python -m pytest -m clients $(TEST)
 
 bench: $(STAMP)

@@ -116,7 +116,9 @@ class Replicas:
             if opened.topic_id is None:
                 # Its first flush would have made its topic id durable, or that file was lost by other means.
                 directory = self.logs.set_aside(name, volume)
-                log.error(
+                # An empty one is a replica that lost its power right after it was created: nobody misses it.
+                say = log.error if opened.log_end_offset > opened.log_start_offset else log.warning
+                say(
                     "log_without_topic_id_set_aside",
                     directory=directory,
                     log_end_offset=opened.log_end_offset,

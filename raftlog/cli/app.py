@@ -105,6 +105,75 @@ def bench(
 
 
 @app.command()
+def chaos(
+    cases: Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="default: a suite")] = None,
+    *,
+    suite: Annotated[str, typer.Option(help="ci: eight cases in six minutes; full: every fault")] = "",
+    place: Annotated[
+        str, typer.Option(help="processes, namespaces, or auto: wherever a case's faults can be injected")
+    ] = "auto",
+    minutes: Annotated[
+        float, typer.Option(min=0, help="how long to run altogether (default: as long as the cases say)")
+    ] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="who is hit, when, and by what (default: by chance)")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="where each run leaves its folder")] = Path("chaos-runs"),
+    chaos_dir: Annotated[
+        Path | None, typer.Option(help="suites and places (default: ./chaos, else those that came along)")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="list the cases and where they can run")] = False,
+) -> None:
+    """Hurt a real cluster while stock clients use it, and judge everything they saw: is anything lost or wrong?"""
+    from raftlog.cli.chaos import ChaosOptions, run
+
+    options = ChaosOptions(
+        cases=cases or [],
+        suite=suite,
+        place=place,
+        minutes=minutes,
+        seed=seed,
+        out=out,
+        chaos_dir=chaos_dir,
+        listing=listing,
+    )
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def check(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="a history; - reads standard input")],
+    *,
+    json: Json = False,
+) -> None:
+    """Judge a history of what clients did and saw: lost, doubled, reordered, and all of Jepsen's Kafka anomalies.
+
+    Exit code 0: valid. 1: anomalies that are not allowed. 2: the file can't be understood.
+
+    A history is JSON lines in the order of real time: one when an operation begins (type invoke), one when it ends
+    (ok, fail, or info if nobody knows). A key is a topic-partition; a value is sent to a key only once.
+
+    \b
+    {"raftlog_history": 1, "allowed": []}
+    {"index": 0, "time_ns": 1000, "process": 1, "type": "invoke",
+     "f": "send", "value": [["send", "t0-0", 7]]}
+    {..., "type": "ok", "f": "send", "value": [["send", "t0-0", [12, 7]]]}
+    {..., "type": "invoke", "f": "poll", "value": [["poll"]]}
+    {..., "type": "ok", "f": "poll", "value": [["poll", {"t0-0": [[12, 7]]}]]}
+
+    \b
+    send       to a key: a value; when it ended, its offset (or null) and value
+    poll       when it ended, by key: offsets and values
+    txn        several of both
+    assign     keys; also subscribe; "seek_to_beginning": true rewinds them
+    crash      nothing: the process is gone for good (info)
+    """
+    from raftlog.cli.check import run
+
+    raise typer.Exit(run(file, json=json))
+
+
+@app.command()
 def sim(
     *,
     seed: Annotated[int | None, typer.Option(min=0, help="replay one seed exactly")] = None,

@@ -19,17 +19,10 @@ from typing import Any, Final, Literal
 
 from raftlog.cli import exits
 from raftlog.cli.librdkafka import confluent_kafka
+from raftlog.proof.chaos.landmarks import LANDMARKS, count_events
 from raftlog.testing import measure
 from raftlog.testing.cluster import Cluster, ClusterError
-from raftlog.testing.failover import (
-    AIMS,
-    LANDMARKS,
-    SCENARIOS,
-    FailoverRun,
-    Outcome,
-    Round,
-    count_events,
-)
+from raftlog.testing.failover import AIMS, SCENARIOS, FailoverRun, Outcome, Round
 
 NODES: Final = 3
 TOPIC: Final = "bench"

@@ -130,6 +130,9 @@ class StoredHistory:
         self.path = path
         self.cut_short = False
         self._on_read = on_read
+        self._found = 0
+        self._lines = 0
+        """How many lines are good, once that is known."""
         with path.open("rb") as file:
             first = file.readline(LINE_BYTES)
         if not first:
@@ -137,27 +140,39 @@ class StoredHistory:
         self.header = _header_of(first) or Header()
 
     def __iter__(self) -> Iterator[Op]:
+        """The first whole pass validates and finds the end; later ones trust it, though the file may have grown."""
         with self.path.open("rb") as file:
             lines = enumerate(iter(partial(file.readline, LINE_BYTES), b""), 1)
+            if self._lines:
+                return (yield from self._again(lines))
             for number, line in lines:
                 self._on_read(len(line))
-                if number == 1 and _header_of(line) is not None:
-                    continue
-                if not line.endswith(b"\n"):
-                    yield from self._last(line, number)
-                elif not line.isspace():
+                if self._is_cut_short(line, number):
+                    break
+                if not (line.isspace() or (number == 1 and _header_of(line))):
                     yield decode_op(line, number)
+                self._found = number
+            self._lines = self._found
 
-    def _last(self, line: bytes, number: int) -> Iterator[Op]:
-        """Read a line without an end: whole, cut short, or too long to be one."""
+    def _again(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Op]:
+        for number, line in lines:
+            self._on_read(len(line))
+            if not (line.isspace() or (number == 1 and _header_of(line))):
+                yield _decode_op(line)
+            if number == self._lines:
+                return
+
+    def _is_cut_short(self, line: bytes, number: int) -> bool:
+        """Whether this is a line without an end that makes no sense. Raises HistoryError if it is far too long."""
+        if line.endswith(b"\n"):
+            return False
         if len(line) >= LINE_BYTES:
             raise HistoryError(f"line {number}: longer than {LINE_BYTES >> 20} MiB")
         try:
-            yield decode_op(line, number)
+            decode_op(line, number)
         except HistoryError:
-            if number == 1:
-                raise
-            self.cut_short = True
+            self.cut_short = number > 1
+        return self.cut_short
 
 
 def read_history(lines: Iterable[bytes | str]) -> tuple[Header, Iterator[Op]]:
@@ -178,7 +193,7 @@ def read_history(lines: Iterable[bytes | str]) -> tuple[Header, Iterator[Op]]:
 
 # --- one line
 
-Number = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _MicroOperation(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -217,9 +232,10 @@ def decode_op(line: bytes | str, number: int) -> Op:
 
 
 def _validate(op: Op) -> None:
-    """Raise ValidationError unless the value is what its function says."""
-    if not -(2**63) <= op.time_ns < 2**63:
-        raise msgspec.ValidationError(f"time_ns {op.time_ns} is no 64-bit number")
+    """Raise ValidationError unless numbers are of 64 bits and the value is what its function says."""
+    for name, number in (("index", op.index), ("time_ns", op.time_ns), ("process", op.process)):
+        if not -(2**63) <= number < 2**63:
+            raise msgspec.ValidationError(f"{name} {number} is no 64-bit number")
     if not op.value:
         return
     if op.f in ("assign", "subscribe"):

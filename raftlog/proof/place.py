@@ -2,13 +2,27 @@
 
 A place runs on an asyncio loop, real or simulated, and only *does* things; what to do and when is the faults' and the
 nemesis's. Every method returns once the deed is done, not once its consequences have shown.
+
+What a place of real processes can do, and by what means (the simulator can do all of it):
+
+| ability | processes on loopback | in network namespaces |
+|---|---|---|
+| kill, terminate, pause | signals | the same |
+| cut, cut-one-way, lossy-link | no | packets dropped by nftables where they arrive |
+| slow-link | no | netem, if the kernel has it |
+| slow-disk, full-disk, failing-disk, clock | the node does it to itself (`proof/node_faults.py`) | the same |
+| power-cut | kill -9, and what was not synced is taken from the files (`proof/disks/power_cut.py`) | the same |
+| flip-bit, wipe | the node's files (`proof/disks/harm.py`) | the same |
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.records.header import iter_headers
 
 
 class Ability(StrEnum):
@@ -69,6 +83,24 @@ class View(NamedTuple):
         )
 
 
+GUARDED_FROM: Final = 16
+"""Where in a batch begins what its CRC guards; the leader epoch before it is nobody's to check."""
+
+
+def guarded_batches(segment: bytes) -> list[range]:
+    """Return where in a segment's bytes rot must be noticed: what CRCs guard, but for the last batch.
+
+    Of the very last nobody could tell from a torn tail that it was ever whole.
+    """
+    found = []
+    try:
+        for position, header in iter_headers(segment):
+            found.append(range(position + GUARDED_FROM, position + header.length))
+    except CorruptMessage:
+        pass
+    return found[:-1]
+
+
 class Place(Protocol):
     """A cluster that can be hurt. Nodes are named by their ids."""
 
@@ -107,7 +139,7 @@ class Place(Protocol):
         """Set the state of a node's disk; `DiskTrouble()` heals it."""
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
-        """Flip one bit in a segment of the workload's topics, at that place (0 to 1) of all; False: nothing to flip."""
+        """Flip one bit in a batch of the workload's topics, at that place (0 to 1) of all; False: nothing to flip."""
 
     async def wipe(self, node_id: int) -> None:
         """Delete all partitions' data and the node's identity; the node must not run. Its quorum files stay."""

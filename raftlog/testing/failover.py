@@ -2,23 +2,22 @@
 
 One round: all is well and every partition is led by its first replica → strike → the victim has left every ISR → every
 partition acknowledges again → the victim comes back → all is well. A gap belongs to a partition, the rounds' gaps to
-the longest of theirs. `Moments` says from the nodes' own logs where the time went. Every wait is bounded.
+the longest of theirs. `moments` says from the nodes' own logs where the time went. Every wait is bounded.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
+from raftlog.proof.chaos.landmarks import moments
+from raftlog.proof.chaos.meter import PATIENCE, UnavailabilityMeter
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.ports import LOOPBACK
 from raftlog.testing.probe import elect_preferred_leaders
-from raftlog.testing.unavailability import UnavailabilityMeter
 
 STEP_TIMEOUT_S: Final = 60.0
 SETTLE_S: Final = 0.5
@@ -26,9 +25,6 @@ SETTLE_S: Final = 0.5
 ELECT_AGAIN_S: Final = 0.25
 
 Strike = Literal["kill", "terminate", "pause"]
-
-PATIENCE = {"socket.timeout.ms": 1_000}
-"""A paused node keeps its connections: only its own timeout makes a client look elsewhere."""
 
 
 class Scenario(NamedTuple):
@@ -57,16 +53,6 @@ AIMS: Final[dict[str, tuple[float | None, float | None, int | None]]] = {
     "pause, controller's node": (None, None, None),
 }
 """Of each scenario's median and worst gap, seconds, and of the errors that clients see."""
-
-LANDMARKS: Final = {
-    "lost": ("controller_lost_broker",),
-    "elected": ("controller_became_active",),
-    "fenced": ("controller_fenced_broker", "controlled_shutdown_began"),
-    "led": ("roles_changed",),
-}
-"""Moments of a failover, and the log events that mark them. A round adds when its longest gap began and ended:
-
-`stalled` (before the strike, if something else stood still), `acknowledged`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,27 +227,3 @@ class FailoverRun:
             if node_id != victim:
                 lines.extend(node.log_path.read_text(errors="replace").splitlines())
         return moments(lines, since)
-
-
-def moments(lines: Iterable[str], since: float) -> dict[str, float]:
-    """Return, for each landmark seen in JSON log lines after `since` (wall clock seconds), how many seconds after."""
-    first: dict[str, float] = {}
-    for event, at in _events(lines):
-        for landmark, names in LANDMARKS.items():
-            if event in names and at >= since:
-                first[landmark] = min(first.get(landmark, float("inf")), at - since)
-    return first
-
-
-def count_events(lines: Iterable[str], event: str, since: float) -> int:
-    """Count an event in JSON log lines after `since` (wall clock seconds)."""
-    return sum(name == event and at >= since for name, at in _events(lines))
-
-
-def _events(lines: Iterable[str]) -> Iterator[tuple[str, float]]:
-    for line in lines:
-        try:
-            entry = json.loads(line)
-            yield entry["event"], datetime.fromisoformat(entry["timestamp"]).timestamp()
-        except (ValueError, KeyError, TypeError):
-            continue  # not an event: a traceback, say

@@ -114,7 +114,7 @@ def write_to_each(bootstrap: str, topic: str, partitions: int, *, timeout_s: flo
     """Have every partition acknowledge one record with acks=all; returns how many did not."""
     from confluent_kafka import Producer
 
-    from raftlog.testing.unavailability import QUICK_CLIENT
+    from raftlog.proof.chaos.meter import QUICK_CLIENT
 
     acknowledged = 0
 

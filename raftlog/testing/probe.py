@@ -1,7 +1,7 @@
 """A few bytes of the Kafka protocol by hand: enough to ask any node who is there, who controls and who leads what.
 
-Knows three requests (Metadata v1, DescribeQuorum v0, ElectLeaders v1), so that a start-up can be timed without loading
-a client library, and a node asked without a client's opinion of which one to ask.
+Knows four requests (Metadata v1 and v7, DescribeQuorum v0, ElectLeaders v1), so that a start-up can be timed without
+loading a client library, and a node asked without a client's opinion of which one to ask.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 _METADATA, _ELECT_LEADERS, _DESCRIBE_QUORUM = 3, 43, 55
 _PREFERRED = 0
@@ -33,6 +33,23 @@ class PartitionView(NamedTuple):
     isr: tuple[int, ...]
 
 
+class QuorumView(NamedTuple):
+    """Whom one node takes for the leader of the metadata quorum (-1: nobody), and in which term."""
+
+    leader_id: int
+    term: int
+
+
+NO_QUORUM: Final = QuorumView(-1, -1)
+
+
+class Topics(NamedTuple):
+    """What one node says of all topics: live brokers, and by topic and partition the leader epoch and the partition."""
+
+    broker_ids: frozenset[int]
+    partitions: dict[tuple[str, int], tuple[int, PartitionView]]
+
+
 class _Reader:
     """Reads the protocol's primitive types one after the other. Raises struct.error or IndexError past the end."""
 
@@ -50,6 +67,11 @@ class _Reader:
 
     def skip_string(self) -> None:
         self.skip(self.take("h"))
+
+    def string(self) -> str:
+        size = self.take("h")
+        self._position += size
+        return self._data[self._position - size : self._position].decode()
 
     def ints(self) -> tuple[int, ...]:
         return tuple(self.take("i") for _ in range(self.take("i")))
@@ -102,6 +124,32 @@ def view_topic(host: str, port: int, topic: str, *, timeout_s: float = 1.0) -> d
     return partitions
 
 
+def view_topics(host: str, port: int, *, timeout_s: float = 1.0) -> Topics:
+    """Ask a node for all topics. Raises OSError while it does not answer."""
+    body = struct.pack(">ib", _ALL, 0)  # a null array: all; and do not create any
+    answer = _ask(host, port, _METADATA, version=7, body=body, timeout_s=timeout_s)
+    answer.skip(4)  # throttle
+    brokers = set()
+    for _ in range(answer.take("i")):
+        brokers.add(answer.take("i"))
+        answer.skip_string()
+        answer.skip(4)
+        answer.skip_string()
+    answer.skip_string()  # cluster id
+    answer.skip(4)  # controller
+    found: dict[tuple[str, int], tuple[int, PartitionView]] = {}
+    for _ in range(answer.take("i")):
+        answer.skip(2)
+        topic = answer.string()
+        answer.skip(1)
+        for _ in range(answer.take("i")):
+            answer.skip(2)
+            index, leader, epoch = answer.take("i"), answer.take("i"), answer.take("i")
+            found[topic, index] = (epoch, PartitionView(leader, answer.ints(), answer.ints()))
+            answer.ints()  # offline replicas
+    return Topics(frozenset(brokers), found)
+
+
 def elect_preferred_leaders(host: str, port: int, *, timeout_s: float = 5.0) -> None:
     """Have every partition led by its first replica where that is in sync. Raises OSError when nobody answers."""
     body = struct.pack(">bii", _PREFERRED, _ALL, int(timeout_s * 1000))
@@ -110,18 +158,23 @@ def elect_preferred_leaders(host: str, port: int, *, timeout_s: float = 5.0) -> 
 
 def find_controller(host: str, port: int, *, timeout_s: float = 1.0) -> int:
     """Ask a node which node leads the metadata quorum; -1 when none does. Raises OSError while it does not answer."""
+    return view_quorum(host, port, timeout_s=timeout_s).leader_id
+
+
+def view_quorum(host: str, port: int, *, timeout_s: float = 1.0) -> QuorumView:
+    """Ask a node who leads the metadata quorum. Raises OSError while it does not answer."""
     topic = bytes([2, len(_QUORUM_TOPIC) + 1]) + _QUORUM_TOPIC + b"\x02" + struct.pack(">i", 0) + b"\x00\x00"
     answer = _ask(
         host, port, _DESCRIBE_QUORUM, version=0, body=b"\x00" + topic + b"\x00", timeout_s=timeout_s
     )
     answer.skip_tags()
     if answer.take("h") != 0 or answer.varint() < 2:
-        return -1
+        return NO_QUORUM
     answer.skip(answer.varint() - 1)
     if answer.varint() < 2:
-        return -1
+        return NO_QUORUM
     answer.skip(4)
-    return -1 if answer.take("h") != 0 else answer.take("i")
+    return NO_QUORUM if answer.take("h") != 0 else QuorumView(answer.take("i"), answer.take("i"))
 
 
 def _ask(host: str, port: int, api_key: int, *, version: int, body: bytes, timeout_s: float) -> _Reader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.broker.world import World, play, until
 from tests.replication.kit import batch
@@ -229,6 +230,23 @@ def test_a_topic_deleted_while_a_broker_was_down_is_set_aside_when_it_returns() 
         assert [name for name in world[3].host.disk.listdir("/data") if name.endswith("-stray")]
 
     play(story)
+
+
+def test_a_replica_that_lost_its_power_before_it_held_anything_needs_no_person() -> None:
+    """Its topic id was not on disk yet, nor was anything else: it is made anew, and nobody has to look."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await until(lambda: world[1].replicas.partitions)
+        world[1].host.crash()
+        await world.start(1)
+
+    with capture_logs() as logs:
+        for seed in range(20):
+            play(story, seed=seed)
+    levels = [each["log_level"] for each in logs if each["event"] == "log_without_topic_id_set_aside"]
+    assert levels, "no seed lost the id"
+    assert set(levels) == {"warning"}
 
 
 def test_whose_records_they_are_is_as_durable_as_the_records() -> None:

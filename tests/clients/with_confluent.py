@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from raftlog.testing.unavailability import QUICK_CLIENT
+from raftlog.proof.chaos.meter import QUICK_CLIENT
 from tests.clients.stock import (
     PATIENCE_S,
     Config,

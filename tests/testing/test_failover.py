@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from raftlog.testing.failover import AIMS, SCENARIOS, Outcome, Round, count_events, moments
-from raftlog.testing.unavailability import longest_gap
+from raftlog.proof.chaos.landmarks import count_events, moments
+from raftlog.proof.chaos.meter import longest_gap
+from raftlog.testing.failover import AIMS, SCENARIOS, Outcome, Round
 
 
 def line(event: str, at: float) -> str:

@@ -9,13 +9,14 @@ of these lies behind the operation's end, and nothing is in a circle already, pr
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from raftlog.proof.checkers.evidence import NOBODY, NOWHERE, OK, Evidence
 from raftlog.proof.checkers.findings import Findings
 from raftlog.proof.checkers.graph import Components, Edges, Graph, components, shortest_circle
-from raftlog.proof.checkers.steps import Step
+from raftlog.proof.checkers.steps import Step, steps
+from raftlog.proof.history import Op
 
 WW: Final = 0
 WR: Final = 1
@@ -27,34 +28,40 @@ SWEEPS = 20
 
 
 class Dependencies:
-    """The edges, collected completion by completion."""
+    """The edges, collected completion by completion.
 
-    def __init__(self, evidence: Evidence) -> None:
+    Of all that an operation reads of a key the last value is enough: writers before it lead there by ww. Only cycles
+    of reads alone need `every_read`.
+    """
+
+    def __init__(self, evidence: Evidence, *, every_read: bool = False) -> None:
         self._evidence = evidence
+        self._every_read = every_read
         self.wr = Edges(WR, array("i"), array("i"))
 
     def take(self, step: Step) -> None:
-        """Note whose values were read. Of an operation that sends nothing the last of each key says it all."""
-        if not step.reads or not self._evidence.committed[step.number]:
+        """Note whose values were read."""
+        committed = self._evidence.committed
+        if not step.reads or not committed[step.number]:
             return
         for log, values in step.reads.items():
-            for at in values if step.sends else (max(values, key=log.index.__getitem__),):
+            for at in values if self._every_read else (max(values, key=log.index.__getitem__),):
                 writer = log.writer[at]
-                if writer not in (NOBODY, step.number) and self._evidence.committed[writer]:
+                if writer not in (NOBODY, step.number) and committed[writer]:
                     self.wr.sources.append(writer)
                     self.wr.targets.append(step.number)
 
     def ww(self) -> Edges:
-        """Return the edges between writers of neighbours in a version order."""
+        """Return the edges between writers of neighbours in a version order, passing over uncommitted ones."""
         edges = Edges(WW, array("i"), array("i"))
         committed = self._evidence.committed
         for log in self._evidence.keys.values():
             before = NOBODY
             for at in log.order:
                 writer = log.writer[at]
-                if writer >= 0 and not committed[writer]:
-                    writer = NOBODY
-                if before >= 0 and writer not in (NOBODY, before):
+                if writer in (NOBODY, before) or not committed[writer]:
+                    continue
+                if before >= 0:
                     edges.sources.append(before)
                     edges.targets.append(writer)
                 before = writer
@@ -73,7 +80,9 @@ class Dependencies:
         return edges
 
 
-def check_cycles(evidence: Evidence, dependencies: Dependencies, findings: Findings) -> None:
+def check_cycles(
+    history: Iterable[Op], evidence: Evidence, dependencies: Dependencies, findings: Findings
+) -> None:
     """Look for all kinds of cycles; if the cheap look finds none, that is all."""
     nodes = len(evidence.invoked)
     ww, wr = dependencies.ww(), dependencies.wr
@@ -82,10 +91,14 @@ def check_cycles(evidence: Evidence, dependencies: Dependencies, findings: Findi
     late = _Lateness(evidence, graph, parts)
     if not parts.circles and not late.found:
         return
+    if parts.circles:
+        every = Dependencies(evidence, every_read=True)
+        for step in steps(history, evidence):
+            every.take(step)
+        _judge_circles(evidence, findings, Graph(nodes, (every.wr,)), _Class("G1c-pure", WR))
     graph_of_writes = Graph(nodes, (ww,))
     _judge_circles(evidence, findings, graph_of_writes, _Class("G0", WW))
     _judge_circles(evidence, findings, graph, _Class("G1c", WR))
-    _judge_circles(evidence, findings, Graph(nodes, (wr,)), _Class("G1c-pure", WR))
     process = dependencies.process()
     _judge_circles(evidence, findings, Graph(nodes, (ww, process)), _Class("G0-process", PROCESS))
     _judge_circles(evidence, findings, Graph(nodes, (ww, wr, process)), _Class("G1c-process", WR, PROCESS))
@@ -159,16 +172,14 @@ class _Lateness:
 
     def _pass_round(self, circle: list[int]) -> None:
         for _ in range(SWEEPS):
-            if not any([self._pass_on(number) for number in reversed(circle)]):
+            changed = [self._pass_on(number) for number in reversed(circle)]
+            if not any(changed):
                 return
 
     def _find(self, evidence: Evidence) -> Iterator[int]:
-        latest, via = self._latest, self._via
-        ends, outcome = evidence.completed, evidence.outcome
-        for number, before in enumerate(via):
-            if before >= 0 and latest[number] > ends[number] and outcome[number] == OK:
-                if not (latest[before] > ends[before] and outcome[before] == OK):
-                    yield number
+        latest, ends, outcome = self._latest, evidence.completed, evidence.outcome
+        late = {each for each in range(len(ends)) if latest[each] > ends[each] and outcome[each] == OK}
+        return (each for each in late if self._via[each] not in late)
 
     def circle(self, number: int) -> list[tuple[int, int]]:
         """Return the cycle that a real-time edge from this operation closes, beginning with that edge."""

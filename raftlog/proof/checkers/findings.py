@@ -5,7 +5,7 @@ A checker names operations by the position of their lines; who has the history f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -95,7 +95,7 @@ class Findings:
         for position, op in enumerate(history):
             for finding in at.get(position, ()):
                 _attach(finding, op)
-            if seen and op.type != "invoke" and op.value:
+            if seen and op.type != "invoke" and op.f in ("send", "poll", "txn"):
                 _attach_sightings(seen, op)
 
 
@@ -114,14 +114,18 @@ def _attach_sightings(seen: dict[tuple[str, int], list[tuple[Value, Finding]]], 
                 _attach(pair[1], op)
 
 
-def observations(op: Op) -> Iterable[tuple[str, int, Value]]:
+def observations(op: Op) -> Iterator[tuple[str, int, Value]]:
     """Yield key, offset and value of all that a completion sent and read, where the offset is known."""
-    if op.f not in ("send", "poll", "txn"):
-        return
+    yield from sent(op)
     for micro in op.value or ():
-        if micro[0] == "poll":
-            for key, pairs in (micro[1] if len(micro) > 1 and micro[1] else {}).items():
+        if micro[0] == "poll" and len(micro) > 1 and micro[1]:
+            for key, pairs in micro[1].items():
                 for offset, value in pairs:
                     yield key, offset, value
-        elif isinstance(micro[2], list | tuple) and micro[2][0] is not None:
+
+
+def sent(op: Op) -> Iterator[tuple[str, int, Value]]:
+    """Yield key, offset and value of all that a completion sent, where the offset is known."""
+    for micro in op.value or ():
+        if micro[0] == "send" and isinstance(micro[2], list | tuple) and micro[2][0] is not None:
             yield micro[1], micro[2][0], micro[2][1]

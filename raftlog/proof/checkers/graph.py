@@ -73,21 +73,22 @@ def components(graph: Graph) -> Components:
         path = [(root, clock, start[root])]
         while path:
             node, entered, edge = path.pop()
-            end = start[node + 1]
+            end, reached = start[node + 1], low[node]
             while edge < end:
                 target = targets[edge]
                 if not low[target]:
+                    low[node] = reached
                     path.append((node, entered, edge))  # this edge is looked at again, then it is known
                     clock += 1
                     low[target] = clock
                     waiting.append(target)
                     path.append((target, clock, start[target]))
                     break
-                if low[target] < low[node]:
-                    low[node] = low[target]
+                reached = min(reached, low[target])
                 edge += 1
             else:
-                if low[node] == entered:
+                low[node] = reached
+                if reached == entered:
                     _close(found, waiting, node=node, low=low, done=done)
     return found
 

@@ -1,4 +1,4 @@
-"""The court: takes a history through all checkers, in two passes, and a third one for the evidence if something was found.
+"""Takes a history through all checkers, in two passes; in a third it fetches the evidence of what was found.
 
 Memory grows with the number of operations and values (about 0.2 KB for each), never with what is in the lines.
 """
@@ -79,7 +79,7 @@ def _check_steps(history: Iterable[Op], evidence: Evidence, findings: Findings) 
         sends.take(step)
         dependencies.take(step)
         consumption.take(step)
-    check_cycles(evidence, dependencies, findings)
+    check_cycles(history, evidence, dependencies, findings)
     return lag, consumption
 
 

@@ -6,10 +6,8 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from itertools import groupby
-from typing import Any
 
 from raftlog.proof.checkers.evidence import OK, Evidence, KeyLog
-from raftlog.proof.checkers.findings import observations
 from raftlog.proof.checkers.steps import Step
 from raftlog.proof.history import Op
 
@@ -106,17 +104,25 @@ class Lag:
     def _measure(self, op: Op, began_ns: int) -> None:
         read: dict[str, int] = {}
         for micro in op.value or ():
-            if micro[0] == "poll" and len(micro) > 1 and micro[1]:
+            if micro[0] == "send":
+                if isinstance(micro[2], list | tuple) and micro[2][0] is not None:
+                    self._note(micro[1], micro[2][0], op.time_ns)
+            elif len(micro) > 1 and micro[1]:
                 for key, pairs in micro[1].items():
-                    for offset, _ in pairs[-1:]:
-                        read[key] = offset
-        for key, offset, _ in _tops(op, read):
-            self._growth.setdefault(key, Growth()).note(offset, op.time_ns)
+                    if pairs:
+                        read[key] = pairs[-1][0]
+                        self._note(key, pairs[-1][0], op.time_ns)
         if op.type == "ok" and op.f in ("poll", "txn"):
             positions = self._positions.setdefault(op.process, {})
             positions.update(read)
             for key in self._held.get(op.process) or read:
                 self._measure_key(op.process, key, positions.get(key, -1), began_ns)
+
+    def _note(self, key: str, offset: int, time_ns: int) -> None:
+        growth = self._growth.get(key)
+        if growth is None:
+            growth = self._growth[key] = Growth()
+        growth.note(offset, time_ns)
 
     def _measure_key(self, process: int, key: str, position: int, began_ns: int) -> None:
         growth = self._growth.get(key)
@@ -126,17 +132,9 @@ class Lag:
             following.add(key)
             return
         lag_ns = began_ns - since
-        if lag_ns > self.worst_ns:
-            self.worst_ns = lag_ns
-        if key in following and lag_ns > self.worst_following_ns:
-            self.worst_following_ns = lag_ns
-
-
-def _tops(op: Op, read: dict[str, int]) -> list[tuple[str, int, Any]]:
-    """Return the last offsets that an operation showed to exist, by key."""
-    if op.f == "poll":
-        return [(key, offset, None) for key, offset in read.items()]
-    return list(observations(op))
+        self.worst_ns = max(self.worst_ns, lag_ns)
+        if key in following:
+            self.worst_following_ns = max(self.worst_following_ns, lag_ns)
 
 
 class Consumption:

@@ -9,7 +9,7 @@ from raftlog.proof.history import Op
 
 
 def distance(log: KeyLog, first: int, second: int) -> int:
-    """Return by how many places the second value lies behind the first; 1, as if all were well, if either is unknown."""
+    """Return by how many places the second value lies behind the first; 1, as if all were well, if one is unknown."""
     before, after = log.index[first], log.index[second]
     return 1 if before < 0 or after < 0 else after - before
 

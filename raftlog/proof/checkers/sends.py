@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raftlog.proof.checkers.evidence import Evidence, KeyLog
-from raftlog.proof.checkers.findings import Findings
+from raftlog.proof.checkers.findings import Findings, sent
 from raftlog.proof.checkers.order import Memory, between, distance, jumps
 from raftlog.proof.checkers.steps import Step
 from raftlog.proof.history import Op
@@ -68,18 +68,17 @@ class RealTime:
         if op.type == "invoke":
             keys = {micro[1] for micro in op.value or () if micro[0] == "send"}
             self._begun[op.process] = {key: self._highest[key] for key in keys if key in self._highest}
-        elif (begun := self._begun.pop(op.process, None)) is not None or op.type == "ok":
-            self._judge(op, step, begun or {})
+        else:
+            begun = self._begun.pop(op.process, {})
+            if op.type == "ok":
+                self._judge(op, step, begun)
 
     def _judge(self, op: Op, step: Step, begun: dict[str, tuple[int, int]]) -> None:
-        for micro in op.value or ():
-            if micro[0] != "send" or not isinstance(micro[2], list | tuple) or micro[2][0] is None:
-                continue
-            key, (offset, value) = micro[1], micro[2]
+        for key, offset, value in sent(op):
             floor, told = begun.get(key, (-1, -1))
-            if offset <= floor and op.type != "fail":
+            if offset <= floor:
                 text = f"{value!r} lies at {offset}; {floor} had been acknowledged before its send began"
                 lines = (told, *self._evidence.lines_of(step.number))
                 self._findings.add("realtime-send", key, text, positions=lines, about=(value,))
-            if op.type == "ok" and offset > self._highest.get(key, (-1, -1))[0]:
+            if offset > self._highest.get(key, (-1, -1))[0]:
                 self._highest[key] = (offset, step.position)

@@ -78,7 +78,9 @@ class Verdict:
             f"{metrics['worst_realtime_lag_s']:.3f} s of all"
         )
         if metrics["consume_counts"]:
-            shown = ", ".join(f"{values:,} × {times}" for times, values in metrics["consume_counts"].items())
+            shown = ", ".join(
+                f"{values:,} values {times}x" for times, values in metrics["consume_counts"].items()
+            )
             yield f"consumed  by subscribers: {shown}"
         yield from self._found()
         yield ""
@@ -110,14 +112,12 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """Return the same as plain values for JSON."""
+        consumed = {str(times): values for times, values in self.metrics["consume_counts"].items()}
         return {
             "valid": self.valid,
             "header": msgspec.to_builtins(self.header),
             "counts": self.counts,
-            "metrics": {
-                **self.metrics,
-                "consume_counts": {str(k): v for k, v in self.metrics["consume_counts"].items()},
-            },
+            "metrics": {**self.metrics, "consume_counts": consumed},
             "anomalies": {
                 name: {
                     "cases": self.cases[name],

@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.blackouts import blackouts
+from raftlog.proof.stories.clean_stop import clean_stop
+from raftlog.proof.stories.commits import commits
+from raftlog.proof.stories.corruption import corruption
+from raftlog.proof.stories.disk_errors import disk_errors
+from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
+from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.pause_kill import pause_kill
@@ -25,6 +31,9 @@ from raftlog.proof.stories.quorum_choreography import (
 from raftlog.proof.stories.quorum_controller import controller
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
+from raftlog.proof.stories.transactions import transactions
+from raftlog.proof.stories.wiped import wiped
+from raftlog.proof.stories.zombie import zombie
 
 Story = Callable[[SimLoop, float], Awaitable[Any]]
 """What it returns has figures named as those of `Report`, as far as they mean something to it."""
@@ -32,6 +41,12 @@ Story = Callable[[SimLoop, float], Awaitable[Any]]
 STORIES: Final[dict[str, Story]] = {
     "endurance": endure,
     "blackouts": blackouts,
+    "jepsen": jepsen,
+    "clean-stop": clean_stop,
+    "commits": commits,
+    "corruption": corruption,
+    "disk-errors": disk_errors,
+    "double-failover": double_failover,
     "controller": controller,
     "kip-101": kip_101,
     "last-replica": last_replica,
@@ -43,5 +58,8 @@ STORIES: Final[dict[str, Story]] = {
     "quorum-rivals": quorum_rivals,
     "relay": relay,
     "retry": retry,
+    "transactions": transactions,
+    "wiped": wiped,
+    "zombie": zombie,
 }
 """By the name that `raftlog sim --story` takes."""

@@ -6,31 +6,38 @@ It follows leader epochs as KIP-320 clients do: news of an older epoch than alre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
+from uuid import UUID
 
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 from raftlog.protocol.shapes import request_shapes
 
-LIST_OFFSETS, METADATA, CREATE_TOPICS, INIT_PRODUCER_ID = 2, 3, 19, 22
-OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
-DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS = 20, 44
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH = 0, 1, 2, 3, 8, 9
+FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 10, 11, 12, 13, 14
+CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID, INCREMENTAL_ALTER_CONFIGS = 19, 20, 22, 44
 VERSIONS: Final = {
-    0: 9,
-    1: 12,
+    PRODUCE: 9,
+    FETCH: 12,
     LIST_OFFSETS: 7,
-    METADATA: 9,
+    METADATA: 12,
     OFFSET_COMMIT: 8,
     OFFSET_FETCH: 7,
     FIND_COORDINATOR: 3,
+    JOIN_GROUP: 7,
+    HEARTBEAT: 4,
+    LEAVE_GROUP: 4,
+    SYNC_GROUP: 5,
     CREATE_TOPICS: 7,
     DELETE_TOPICS: 6,
     INIT_PRODUCER_ID: 4,
     INCREMENTAL_ALTER_CONFIGS: 1,
 }
 """The version used of each API: flexible, and topics by name."""
+
+T = TypeVar("T")
 
 _LENGTH = Struct(">i")
 _LENGTH_BYTES: Final = 4
@@ -45,7 +52,7 @@ class Wire(asyncio.Protocol):
         self.closed = False
         self._numbers = count(1)
         self._buffer = bytearray()
-        self._waiting: dict[int, tuple[int, asyncio.Future[Any]]] = {}
+        self._waiting: dict[int, tuple[Callable[[memoryview], Any], asyncio.Future[Any]]] = {}
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -68,21 +75,28 @@ class Wire(asyncio.Protocol):
                 return
             frame = memoryview(bytes(self._buffer[_LENGTH_BYTES:end]))
             del self._buffer[:end]
-            api_key, future = self._waiting.pop(_CORRELATION.unpack_from(frame)[0])
+            decode, future = self._waiting.pop(_CORRELATION.unpack_from(frame)[0])
             if not future.done():
-                future.set_result(decode_response(api_key, VERSIONS[api_key], frame)[1])
+                future.set_result(decode(frame))
 
     def send(self, api_key: int, message: Any) -> asyncio.Future[Any]:
         """Send a request now; the future is its response, or ConnectionError."""
+        version = VERSIONS[api_key]
+        return self.ask(
+            lambda number: encode_request(RequestHeader(api_key, version, number, self.name), message),
+            lambda frame: decode_response(api_key, version, frame)[1],
+        )
+
+    def ask(self, encode: Callable[[int], bytes], decode: Callable[[memoryview], Any]) -> asyncio.Future[Any]:
+        """Send the frame that `encode` makes of a correlation id; the future is what `decode` makes of the answer."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self.closed or self._transport is None:
             future.set_exception(ConnectionResetError("the broker is gone"))
             future.exception()
             return future
         number = next(self._numbers)
-        self._waiting[number] = (api_key, future)
-        header = RequestHeader(api_key, VERSIONS[api_key], number, self.name)
-        self._transport.write(encode_request(header, message))
+        self._waiting[number] = (decode, future)
+        self._transport.write(encode(number))
         return future
 
     def close(self) -> None:
@@ -113,6 +127,7 @@ class Client:
         self._brokers: dict[int, tuple[str, int]] = {}
         self._wires: dict[tuple[str, int], Wire] = {}
         self.leaders: dict[tuple[str, int], Leader] = {}
+        self.topic_ids: dict[str, UUID] = {}
 
     async def _wire(self, address: tuple[str, int]) -> Wire:
         wire = self._wires.get(address)
@@ -126,9 +141,13 @@ class Client:
     async def ask(self, address: tuple[str, int], api_key: int, message: Any) -> Any:
         """Ask one broker."""
         wire = await self._wire(address)
+        return await self.answer(wire, wire.send(api_key, message))
+
+    async def answer(self, wire: Wire, asked: asyncio.Future[T]) -> T:
+        """Wait for an answer; the connection that does not bring it in time is given up. Raises what `AWAY` lists."""
         try:
             async with asyncio.timeout(self.timeout_s):
-                return await wire.send(api_key, message)
+                return await asked
         except TimeoutError:
             wire.close()
             raise
@@ -138,18 +157,21 @@ class Client:
         self._turn += 1
         return await self.ask(self._bootstrap[self._turn % len(self._bootstrap)], api_key, message)
 
-    async def refresh(self, topic: str) -> None:
-        """Learn who leads the partitions of a topic."""
+    async def refresh(self, *topics: str) -> None:
+        """Learn who leads the partitions of these topics."""
         make = shapes(METADATA)
         message = make.MetadataRequest(
-            topics=(make.MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False
+            topics=tuple(make.MetadataRequestTopic(topic_id=None, name=topic) for topic in topics),
+            allow_auto_topic_creation=False,
         )
         response = await self.ask_any(METADATA, message)
         for broker in response.brokers:
             self._brokers[broker.node_id] = (broker.host, broker.port)
         for each in response.topics:
+            if each.partitions:
+                self.topic_ids[each.name] = each.topic_id
             for partition in each.partitions:
-                key = (topic, partition.partition_index)
+                key = (each.name, partition.partition_index)
                 known = self.leaders.get(key)
                 if known is None or partition.leader_epoch >= known.leader_epoch:
                     self.leaders[key] = Leader(partition.leader_id, partition.leader_epoch)
@@ -163,12 +185,7 @@ class Client:
 
     async def ask_leader(self, topic: str, index: int, api_key: int, message: Any) -> Any:
         wire, _ = await self.leader_wire(topic, index)
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                return await wire.send(api_key, message)
-        except TimeoutError:
-            wire.close()
-            raise
+        return await self.answer(wire, wire.send(api_key, message))
 
     def close(self) -> None:
         for wire in self._wires.values():

@@ -6,13 +6,16 @@ partition that stalled without an error counts as well.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
-QUICK_CLIENT = {
+QUICK_CLIENT: Final = {
     "retry.backoff.ms": 20,
     "retry.backoff.max.ms": 100,
     "reconnect.backoff.ms": 20,
@@ -22,19 +25,47 @@ QUICK_CLIENT = {
 }
 """librdkafka settings of a client that wants to follow a failover quickly."""
 
-PACE_S = 0.002
+PATIENCE: Final = {"socket.timeout.ms": 1_000}
+"""A paused node keeps its connections: only its own timeout makes a client look elsewhere."""
+
+PACE_S: Final = 0.002
 """Pause between an acknowledgement and the next record of that partition, seconds."""
+FLUSH_S: Final = 5.0
+
+
+class Beats(NamedTuple):
+    """One partition's acknowledged records: when each was acknowledged (ascending), and how long that took, seconds."""
+
+    acked_at: array[float]
+    took_s: array[float]
+
+
+class Meter(Protocol):
+    """Closed loops, one a partition, on the clock of the loop that the run is on."""
+
+    @property
+    def beats(self) -> Sequence[Beats]: ...
+
+    @property
+    def errors(self) -> list[str]: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
 
 
 class UnavailabilityMeter:
-    """Runs the loops in a thread between `with` and its end; `longest_gap` asks about a time span."""
+    """Runs the loops in a thread between `with` and its end; `longest_gaps` asks about a time span."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, **config: Any) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, *, pace_s: float = PACE_S, **config: Any
+    ) -> None:
         from confluent_kafka import Producer
 
         self.errors: list[str] = []
+        self.beats = tuple(Beats(array("d"), array("d")) for _ in range(partitions))
         self._topic = topic
-        self._acked_at: list[list[float]] = [[] for _ in range(partitions)]
+        self._pace_s = pace_s
         self._due: dict[int, float] = dict.fromkeys(range(partitions), 0.0)
         self._producer = Producer(
             {
@@ -48,7 +79,7 @@ class UnavailabilityMeter:
             }
         )
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="unavailability-meter")
+        self._thread = threading.Thread(target=self._run, name="unavailability-meter", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -62,7 +93,7 @@ class UnavailabilityMeter:
 
     def acknowledged(self, since: float) -> bool:
         """Has every partition acknowledged a record that was sent and acked after `since` (time.monotonic)?"""
-        return all(times and times[-1] > since for times in self._acked_at)
+        return all(each.acked_at and each.acked_at[-1] > since for each in self.beats)
 
     def wait_acknowledged(self, since: float, *, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
@@ -74,25 +105,26 @@ class UnavailabilityMeter:
 
     def longest_gaps(self, started: float, ended: float) -> list[Gap]:
         """Return, per partition, the longest time between two acknowledgements that overlaps [started, ended]."""
-        return [longest_gap(times, started, ended) for times in self._acked_at]
+        return [longest_gap(each.acked_at, started, ended) for each in self.beats]
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             now = time.monotonic()
             for partition in [each for each, due in self._due.items() if due <= now]:
                 del self._due[partition]
-                self._send(partition)
+                self._send(partition, now)
             self._producer.poll(0.001)
-        self._producer.flush(5)
+        self._producer.flush(FLUSH_S)
 
-    def _send(self, partition: int) -> None:
+    def _send(self, partition: int, sent_at: float) -> None:
         def delivered(error: Any, _message: Any) -> None:
             now = time.monotonic()
             if error is None:
-                self._acked_at[partition].append(now)
+                self.beats[partition].acked_at.append(now)
+                self.beats[partition].took_s.append(now - sent_at)
             else:
                 self.errors.append(f"partition {partition}: {error}")
-            self._due[partition] = now + PACE_S
+            self._due[partition] = now + self._pace_s
 
         self._producer.produce(self._topic, b"beat", partition=partition, on_delivery=delivered)
 
@@ -110,8 +142,9 @@ def longest_gap(times: Sequence[float], started: float, ended: float) -> Gap:
     What has not been acknowledged by `ended` counts up to there.
     """
     longest = Gap(0.0, started)
+    first = max(bisect_left(times, started) - 1, 0)
     before: float | None = None
-    for acked_at in times:
+    for acked_at in times[first:]:
         if before is not None and before > ended:
             return longest
         if before is not None and acked_at >= started:
@@ -120,3 +153,33 @@ def longest_gap(times: Sequence[float], started: float, ended: float) -> Gap:
     if before is None or before < ended:
         longest = max(longest, Gap(ended - (started if before is None else before), ended))
     return longest
+
+
+class Spread(NamedTuple):
+    """Of some gaps, seconds."""
+
+    times: int
+    median_s: float
+    p99_s: float
+    max_s: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return median, 99th percentile and maximum (nearest rank); zeros for no values."""
+    if not values:
+        return Spread(0, 0.0, 0.0, 0.0)
+    ordered = sorted(values)
+    return Spread(len(ordered), rank(ordered, 0.5), rank(ordered, 0.99), ordered[-1])
+
+
+def rank(ordered: Sequence[float], share: float) -> float:
+    """Return the nearest-rank quantile of ascending values, at least one."""
+    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
+
+
+def by_name(pairs: Sequence[tuple[str, float]]) -> Mapping[str, Spread]:
+    """Return the spread of the values of each name, names in order of first sight."""
+    gathered: dict[str, list[float]] = {}
+    for name, value in pairs:
+        gathered.setdefault(name, []).append(value)
+    return {name: spread(values) for name, values in gathered.items()}

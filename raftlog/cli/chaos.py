@@ -1,0 +1,232 @@
+"""`raftlog chaos`: cases run one after the other against real nodes, each judged, each leaving a folder.
+
+Whatever happens (Ctrl-C, SIGTERM, a failure of our own) the nodes are taken down before this returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from raftlog import __version__
+from raftlog.cli import exits
+from raftlog.cli.chaos_screen import Screen, listing, summary
+from raftlog.proof.chaos import folder as run_folder
+from raftlog.proof.chaos.case import Case, CaseError, read_cases, suite_of
+from raftlog.proof.chaos.ground import OpenPlace, Unavailable
+from raftlog.proof.chaos.landmarks import read_events, scandals
+from raftlog.proof.chaos.outcome import Judgement, Outcome, broken, conclude, unrun
+from raftlog.proof.chaos.places import PlaceFile, find_folder, fitting, read_places
+from raftlog.proof.chaos.record import Record
+from raftlog.proof.chaos.runner import Runner
+from raftlog.proof.chaos.stock import stock_ground
+from raftlog.proof.checkers import judge
+from raftlog.proof.faults import FAULTS
+from raftlog.proof.history import Header, HistoryFile, StoredHistory
+
+ANYWHERE: Final = "auto"
+OVERHEAD_S: Final = 15.0
+"""What a case takes besides its faults: start, healing, reading, judging."""
+LEAST_FAULTS_S: Final = 10.0
+OPEN_TIMEOUT_S: Final = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosOptions:
+    """Which cases, where, for how long (0: as long as the files say), and where the folders go."""
+
+    cases: Sequence[str]
+    suite: str
+    place: str
+    minutes: float
+    seed: int | None
+    out: Path
+    chaos_dir: Path | None
+    listing: bool = False
+
+
+def run(options: ChaosOptions) -> int:
+    """Run the cases; returns the exit code."""
+    try:
+        folder = find_folder(options.chaos_dir)
+        known = read_cases(folder / "suites", FAULTS)
+        chosen = _choose(options, known)
+        places = read_places(folder)
+    except (CaseError, OSError, LookupError) as error:
+        print(f"raftlog: {error}", file=sys.stderr)
+        return exits.USAGE
+    if options.place not in (ANYWHERE, *places):
+        print(f"raftlog: no place {options.place} (there are {', '.join(places)})", file=sys.stderr)
+        return exits.USAGE
+    if options.place != ANYWHERE:
+        places = {options.place: places[options.place]}
+    if options.listing:
+        listing(known.values() if not options.cases and not options.suite else chosen, places)
+        return 0
+    return Session(options, _stretched(chosen, options.minutes), places).run()
+
+
+def _choose(options: ChaosOptions, known: dict[str, Case]) -> list[Case]:
+    """Return the cases that were asked for. Raises LookupError."""
+    unknown = [name for name in options.cases if name not in known]
+    if unknown:
+        raise LookupError(f"no such case: {', '.join(unknown)} (raftlog chaos --list shows all)")
+    if options.cases:
+        return [known[name] for name in options.cases]
+    if options.listing and not options.suite:
+        return list(known.values())
+    suite = suite_of(known, options.suite or "ci")
+    if not suite:
+        raise LookupError(f"no such suite: {options.suite}")
+    return suite
+
+
+def _stretched(cases: Sequence[Case], minutes: float) -> list[Case]:
+    """Share the minutes out among the cases."""
+    if not minutes:
+        return list(cases)
+    each_s = max(minutes * 60 / len(cases) - OVERHEAD_S, LEAST_FAULTS_S)
+    return [case.lasting(each_s) for case in cases]
+
+
+class Session:
+    """Some cases, run one after the other. What was finished before an interruption is still told."""
+
+    def __init__(self, options: ChaosOptions, cases: Sequence[Case], places: dict[str, PlaceFile]) -> None:
+        self._options = options
+        self._cases = cases
+        self._places = places
+        self._seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
+        self.outcomes: list[Outcome] = []
+
+    def run(self) -> int:
+        """Run them all; returns the exit code."""
+        began = datetime.now(UTC)
+        with Screen(len(self._cases)) as screen:
+            screen.say(f"{len(self._cases)} cases, seed {self._seed}, folders in {self._options.out}")
+            try:
+                for case in self._cases:
+                    # a loop for each, since its threads live where the case's place is
+                    outcome = asyncio.run(self._run_case(case, screen))
+                    self.outcomes.append(outcome)
+                    screen.finished(outcome)
+                interrupted = False
+            except (KeyboardInterrupt, asyncio.CancelledError):
+                interrupted = True
+        if self.outcomes:
+            summary(self.outcomes, (datetime.now(UTC) - began).total_seconds())
+            self._write_summary(began)
+        if interrupted:
+            print("raftlog: interrupted; every node was taken down", file=sys.stderr)
+            return exits.INTERRUPTED
+        return code_of(self.outcomes)
+
+    def _write_summary(self, began: datetime) -> None:
+        path = self._options.out / f"{began.strftime('%Y%m%d-%H%M%S')}-summary.json"
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self.outcomes), indent=1) + b"\n")
+
+    async def _run_case(self, case: Case, screen: Screen) -> Outcome:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, task.cancel)
+        screen.begin(case)
+        try:
+            return await self._run_somewhere(case, screen)
+        except Exception as error:  # the other cases still run, and their outcomes are told
+            return broken(case, f"{type(error).__name__}: {error}", traceback.format_exc(), seed=self._seed)
+
+    async def _run_somewhere(self, case: Case, screen: Screen) -> Outcome:
+        """Run a case in the first place that fits and can be had on this machine."""
+        reasons = {}
+        for place in fitting(self._places, case.faults.names):
+            lacking = place.lacks(case.faults.names)
+            if lacking and len(lacking) == len(case.faults.names):
+                reasons[place.name] = f"can't inject {', '.join(lacking)}"
+                continue
+            try:
+                return await self._run_in(place, case, screen)
+            except Unavailable as error:
+                reasons[place.name] = str(error)
+        return unrun(case, reasons, seed=self._seed)
+
+    async def _run_in(self, place_file: PlaceFile, case: Case, screen: Screen) -> Outcome:
+        folder = run_folder.new_folder(self._options.out, case.name, datetime.now(UTC))
+        run_folder.write_config(folder, case, place=place_file.name, seed=self._seed, version=__version__)
+        try:
+            async with asyncio.timeout(OPEN_TIMEOUT_S):
+                place = await place_file.open(
+                    folder / run_folder.NODES, nodes=case.nodes, settings=case.settings, seed=self._seed
+                )
+        except Unavailable:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        header = Header(
+            place=place_file.name, workload="log", seed=self._seed, allowed=list(case.expect.allowed)
+        )
+        history = HistoryFile(folder / run_folder.HISTORY, header)
+        try:
+            runner = Runner(
+                case, stock_ground(place), seed=self._seed, keep=history.keep, told=screen.progress
+            )
+            record = await runner.run()
+        finally:
+            await place.close()
+            history.close()
+        screen.phase("judging")
+        return await asyncio.to_thread(_conclude, record, place, folder)
+
+
+def _conclude(record: Record, place: OpenPlace, folder: Path) -> Outcome:
+    """Judge a run that is over and write its folder."""
+    lines = {
+        node: path.read_text(errors="replace").splitlines()
+        for node, path in place.logs().items()
+        if path.exists()
+    }
+    events = sorted(
+        (event for node, own in lines.items() for event in read_events(node, own)),
+        key=lambda event: event.wall_s,
+    )
+    logged = record.case.expect.logged
+    found = [line for node, own in lines.items() for line in scandals(node, own, logged)]
+    history = StoredHistory(folder / run_folder.HISTORY)
+    verdict = judge(history.header, history)
+    excused = {name: found[0].allowed for name, found in verdict.anomalies.items()}
+    judgement = Judgement(
+        {name: count for name, count in verdict.cases.items() if not excused[name]},
+        {name: count for name, count in verdict.cases.items() if excused[name]},
+        verdict.text(),
+    )
+    outcome = replace_folder(conclude(record, judgement, events=events, scandals=found), folder)
+    run_folder.write_outcome(folder, outcome, judgement.text)
+    run_folder.write_timeline(folder, record, events)
+    run_folder.write_figures(folder, record)
+    run_folder.write_report(folder)
+    run_folder.keep_logs(folder, data=outcome.status == "failed")
+    return outcome
+
+
+def replace_folder(outcome: Outcome, folder: Path) -> Outcome:
+    """Return the outcome with the folder it is kept in."""
+    return msgspec.structs.replace(outcome, folder=str(folder))
+
+
+def code_of(outcomes: Sequence[Outcome]) -> int:
+    """Return 1 if a case failed, else 5 if one (or one of its faults) could not be run, else 0."""
+    if any(each.status == "failed" for each in outcomes):
+        return exits.FAILED
+    if any(each.status == "not run" or each.not_run for each in outcomes):
+        return exits.NOT_RUN
+    return 0

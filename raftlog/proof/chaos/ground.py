@@ -1,0 +1,43 @@
+"""What a run stands on: a place whose nodes keep logs, and the clients that reach it. Each world brings its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from raftlog.proof.chaos.meter import Meter
+from raftlog.proof.place import Place
+from raftlog.proof.workloads.log import OpenPort
+
+
+class OpenPlace(Place, Protocol):
+    """A place that was opened for one run."""
+
+    bootstrap: str
+    """host:port of its nodes, joined by commas."""
+
+    def logs(self) -> Mapping[int, Path]:
+        """Where each node's log is."""
+
+    def fallen(self) -> Mapping[int, str]:
+        """Return the nodes that do not run although nobody stopped them, and how they ended."""
+
+    async def close(self) -> None:
+        """Take everything down; may be called again."""
+
+
+class Unavailable(RuntimeError):
+    """A place that can't be had on this machine; the message says why, in one line."""
+
+
+class Ground(NamedTuple):
+    """One run's place and clients."""
+
+    place: OpenPlace
+    open_port: OpenPort
+    """(process, kind) -> a client."""
+    open_meter: Callable[[str, int], Meter]
+    """(topic, partitions) -> closed loops on it."""
+    wall_s: Callable[[], float]
+    """The clock of the nodes' logs, seconds since the epoch."""

@@ -1,0 +1,255 @@
+"""Runs one case on a ground: quiet, faults, healing, and the final reading of everything. It judges nothing.
+
+The order is law: clients write before the first fault and until the cluster is whole again; only then they read all.
+Every wait is bounded; what goes wrong on the way is written down rather than raised, so that the rest still happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from array import array
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from raftlog.proof.chaos.case import Case, Faults
+from raftlog.proof.chaos.ground import Ground
+from raftlog.proof.chaos.meter import Beats, Meter
+from raftlog.proof.chaos.record import Phase, Record, injections
+from raftlog.proof.faults import FAULTS
+from raftlog.proof.faults.nemesis import Nemesis, Plan, RotatingMix, Step, Steps
+from raftlog.proof.history import Op, Recorder
+from raftlog.proof.workloads.log import LogOptions, LogWorkload
+
+METER_TOPIC: Final = "heartbeats"
+METER_PARTITIONS: Final = 3
+REPLICAS: Final = 3
+TOPIC_CONFIGS: Final = {"min.insync.replicas": "2"}
+END_S: Final = 60.0
+"""How long clients may take to end."""
+LOOK_S: Final = 0.1
+"""How often the cluster is asked whether it is whole, and progress told."""
+GRACE_S: Final = 30.0
+"""So much longer than planned may the faults and the healing take."""
+SETTLE_S: Final = 0.5
+"""Writing goes on so long after the cluster is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is, for whoever watches. `active` are the faults at work."""
+
+    case: Case
+    phase: str
+    phase_s: float
+    phase_of_s: float
+    acked: int
+    read: int
+    active: tuple[str, ...] = ()
+
+
+Told = Callable[[Progress], object]
+
+
+class Runner:
+    """One run of one case. `keep` gets every operation of the history."""
+
+    def __init__(
+        self,
+        case: Case,
+        ground: Ground,
+        *,
+        seed: int,
+        keep: Callable[[Op], object],
+        told: Told = lambda _: None,
+    ) -> None:
+        self._ground = ground
+        self._told = told
+        self._loop = asyncio.get_running_loop()
+        self.record = Record(
+            case,
+            ground.place.name,
+            seed,
+            began_at=self._loop.time(),
+            began_wall_s=ground.wall_s(),
+        )
+        self._keep = keep
+        self._recorder = Recorder(lambda: int((self._loop.time() - self.record.began_at) * 1e9), self._note)
+        chance = random.Random(f"{seed}/{case.name}")
+        self._nemesis = Nemesis(ground.place, random.Random(chance.random()), plan_of(case.faults))
+        self._workload = LogWorkload(
+            self._recorder, ground.open_port, random.Random(chance.random()), options_of(case)
+        )
+        self._meter: Meter | None = None
+
+    def _note(self, op: Op) -> None:
+        self.record.tally.keep(op)
+        self._keep(op)
+
+    async def run(self) -> Record:
+        """Run all phases. Nodes are left running; whoever opened the place closes it."""
+        record, case = self.record, self.record.case
+        record.not_run = missing(case.faults.names, self._ground)
+        try:
+            async with self._phase("start", GRACE_S):
+                await self._begin()
+            async with self._phase("quiet", case.faults.quiet_s + GRACE_S):
+                await asyncio.sleep(case.faults.quiet_s)
+            async with self._phase("faults", case.faults.seconds + GRACE_S):
+                await self._nemesis.run(case.faults.seconds)
+            async with self._phase("heal", case.expect.whole_within_s + GRACE_S):
+                await self._heal()
+            async with self._phase("read", case.expect.read_within_s + GRACE_S):
+                await self._read()
+        finally:
+            await self._end()
+        return record
+
+    @asynccontextmanager
+    async def _phase(self, name: str, limit_s: float) -> AsyncIterator[None]:
+        began_s = self._now_s()
+        watch = asyncio.ensure_future(self._tell(name, limit_s - GRACE_S))
+        try:
+            async with asyncio.timeout(limit_s):
+                yield
+        except TimeoutError:
+            self.record.troubles.append(f"{name}: not over within {limit_s:g} s")
+        except (AssertionError, OSError, RuntimeError, ValueError) as error:
+            self.record.troubles.append(f"{name}: {type(error).__name__}: {error}")
+        finally:
+            watch.cancel()
+            self.record.phases.append(Phase(name, began_s, self._now_s()))
+
+    def _now_s(self) -> float:
+        return self._loop.time() - self.record.began_at
+
+    async def _tell(self, phase: str, of_s: float) -> None:
+        began_s, tally = self._now_s(), self.record.tally
+        while True:
+            now_s = self._now_s()
+            self._gather(now_s)
+            active = tuple(
+                f"{each.fault} {each.target}".strip()
+                for each in self.record.injections
+                if each.until_s >= now_s
+            )
+            self._told(
+                Progress(self.record.case, phase, now_s - began_s, of_s, tally.acked, tally.read, active)
+            )
+            await asyncio.sleep(LOOK_S)
+
+    def _gather(self, now_s: float) -> None:
+        self.record.injections = list(injections(self._nemesis.timeline, self.record.began_at, now_s))
+
+    # --- the phases
+
+    async def _begin(self) -> None:
+        port = self._ground.open_port(self._recorder.new_process(), "writer")
+        try:
+            await port.create_topic(
+                METER_TOPIC,
+                partitions=METER_PARTITIONS,
+                replicas=min(REPLICAS, self.record.case.nodes),
+                configs=TOPIC_CONFIGS,
+            )
+        finally:
+            await port.close()
+        self._meter = self._ground.open_meter(METER_TOPIC, METER_PARTITIONS)
+        await self._meter.start()
+        self._workload.start()
+
+    async def _heal(self) -> None:
+        self._see_fallen()
+        await self._nemesis.calm()
+        began_s = self._now_s()
+        within_s = self.record.case.expect.whole_within_s
+        while not await self._whole():
+            if self._now_s() - began_s > within_s:
+                self.record.troubles.append(
+                    f"not whole within {within_s:g} s: {await self._ground.place.view()}"
+                )
+                return
+            await asyncio.sleep(LOOK_S)
+        self.record.whole_after_s = self._now_s() - began_s
+        await asyncio.sleep(SETTLE_S)
+
+    async def _whole(self) -> bool:
+        place = self._ground.place
+        view = await place.view()
+        return (
+            view.ready == frozenset(place.nodes)
+            and view.controller is not None
+            and bool(view.partitions)
+            and all(
+                each.leader is not None and each.isr == each.replicas for each in view.partitions.values()
+            )
+        )
+
+    async def _read(self) -> None:
+        if self._meter is not None:
+            await self._meter.stop()
+        missing = await self._workload.finish(self.record.case.expect.read_within_s)
+        self.record.read_all = not missing
+        self.record.troubles += [
+            f"{key}: not read up to offset {offset}, which was acknowledged"
+            for key, offset in sorted(missing.items())
+        ]
+
+    def _see_fallen(self) -> None:
+        self.record.fallen += [f"node {node}: {how}" for node, how in self._ground.place.fallen().items()]
+
+    async def _end(self) -> None:
+        self._see_fallen()
+        self._gather(self._now_s())
+        if self._meter is not None:
+            await self._meter.stop()
+            self.record.meter_errors = self._meter.errors
+            self.record.beats = [_shifted(each, self.record.began_at) for each in self._meter.beats]
+        self._workload.stop()
+        async with self._phase("end", END_S):
+            await self._workload.close()
+        self.record.troubles += self._workload.faults
+
+
+def _shifted(beats: Beats, by_s: float) -> Beats:
+    return Beats(array("d", (each - by_s for each in beats.acked_at)), beats.took_s)
+
+
+def plan_of(faults: Faults) -> Plan:
+    """Return the nemesis's plan for a case."""
+    if faults.steps:
+        return Steps([Step(each.fault, each.for_s, each.rest_s) for each in faults.steps])
+    return RotatingMix(faults.period_s, faults.quiet_share, faults.mix)
+
+
+def options_of(case: Case) -> LogOptions:
+    """Return the workload's options for a case."""
+    workload = case.workload
+    return LogOptions(
+        clients=workload.clients,
+        writers=workload.writers,
+        readers=workload.readers,
+        careless=workload.careless,
+        subscribe=workload.subscribe,
+        txn=workload.transactions,
+        rate=workload.rate,
+        keys=workload.keys,
+        partitions=workload.partitions,
+        replicas=min(REPLICAS, case.nodes),
+        topic_configs=TOPIC_CONFIGS,
+        writes_per_key=workload.writes_per_key,
+        longest=workload.longest,
+        crash_every_s=workload.crash_every_s,
+    )
+
+
+def missing(names: tuple[str, ...], ground: Ground) -> dict[str, str]:
+    """Return the faults that a place can't inject, and what it lacks."""
+    abilities = ground.place.abilities
+    return {
+        name: f"{ground.place.name} lacks {', '.join(sorted(FAULTS[name].needs - abilities))}"
+        for name in names
+        if not FAULTS[name].needs <= abilities
+    }

@@ -1,0 +1,51 @@
+"""Stock clients as a run's ground: confluent-kafka for the workload, and a meter on the same library."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from raftlog.proof.chaos.ground import Ground, OpenPlace
+from raftlog.proof.chaos.meter import PATIENCE, Beats, UnavailabilityMeter
+
+PACE_S: Final = 0.005
+"""Between an acknowledgement and the meter's next record of that partition: it shares the machine with the cluster."""
+
+
+class StockMeter:
+    """The meter of stock clients, for a run on an event loop. The loop's clock is time.monotonic."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self._meter = UnavailabilityMeter(
+            bootstrap, topic, partitions, pace_s=PACE_S, log_level=0, **PATIENCE
+        )
+        self._running = False
+
+    @property
+    def beats(self) -> Sequence[Beats]:
+        return self._meter.beats
+
+    @property
+    def errors(self) -> list[str]:
+        return self._meter.errors
+
+    async def start(self) -> None:
+        self._running = True
+        self._meter.__enter__()
+
+    async def stop(self) -> None:
+        if self._running:
+            self._running = False
+            await asyncio.to_thread(self._meter.__exit__, None, None, None)
+
+
+def stock_ground(place: OpenPlace) -> Ground:
+    """Return a place with stock clients. Raises ImportError without confluent-kafka."""
+    from raftlog.proof.workloads.stock import StockPorts
+
+    def open_meter(topic: str, partitions: int) -> StockMeter:
+        return StockMeter(place.bootstrap, topic, partitions)
+
+    return Ground(place, StockPorts(place.bootstrap), open_meter, time.time)

@@ -1,0 +1,20 @@
+"""Reads, writes or syncs of one node's disk fail with EIO; the node may end itself, which is right."""
+
+from __future__ import annotations
+
+import random
+
+from raftlog.proof.faults.fault import OfOneNode
+from raftlog.proof.place import Ability, DiskTrouble, Place
+
+
+class FailingDisk(OfOneNode):
+    name = "failing-disk"
+    needs = frozenset({Ability.FAILING_DISK})
+
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        await place.trouble_disk(node_id, DiskTrouble(failing=chance.choice(("read", "write", "sync"))))
+
+    async def cure(self, place: Place, node_id: int) -> None:
+        await place.trouble_disk(node_id, DiskTrouble())
+        await place.start(node_id)

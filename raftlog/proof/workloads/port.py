@@ -1,0 +1,176 @@
+"""What a workload asks of a Kafka client, in whichever world, and which of its failures are certain.
+
+An outcome taken for certain that is not makes a checker accuse an innocent broker; a certain one taken for uncertain
+hides a guilty one. So every error code has a row in `FATES`, and a code without one is uncertain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final, Literal, Protocol
+
+Kind = Literal["client", "writer", "reader", "careless"]
+"""What a process will do: both, send only, poll only; "careless" sends with acks=1, once, not idempotent."""
+
+DELIVERY_TIMEOUT_S: Final = 10.0
+REQUEST_TIMEOUT_S: Final = 3.0
+POLL_S: Final = 0.1
+SESSION_TIMEOUT_S: Final = 6.0
+HEARTBEAT_S: Final = 0.3
+"""Jepsen's settings for Kafka's clients: a fault outlasts a request, and retries outlast a failover."""
+
+
+class Definite(Exception):
+    """It did not happen and never will: `fail`."""
+
+
+class Indefinite(Exception):
+    """Nobody knows whether it happened or will yet: `info`."""
+
+
+class Damaged(Exception):
+    """A record came back that nobody can have sent to that key: wrong at sight."""
+
+
+class Unsupported(ValueError):
+    """The port cannot do what the options ask for."""
+
+
+class Fate(Enum):
+    """What an error code says of the record it answers."""
+
+    NEVER = "the request itself is refused: no earlier attempt can have been taken either"
+    NOT_THIS_TIME = "this attempt was not taken and never will be; of earlier ones it says nothing"
+    UNKNOWN = "the record may be in the log, now or later"
+
+
+_NEVER, _NOT_NOW, _UNKNOWN = Fate.NEVER, Fate.NOT_THIS_TIME, Fate.UNKNOWN
+
+FATES: Final[Mapping[int, Fate]] = {
+    -1: _UNKNOWN,  # UNKNOWN_SERVER_ERROR
+    2: _NOT_NOW,  # CORRUPT_MESSAGE: judged before the append; an earlier copy may have come through whole
+    3: _NOT_NOW,  # UNKNOWN_TOPIC_OR_PARTITION: not hosted by who answered
+    5: _NOT_NOW,  # LEADER_NOT_AVAILABLE
+    6: _UNKNOWN,  # NOT_LEADER_OR_FOLLOWER: also said when leadership ends after the append (KAFKA-13574)
+    7: _UNKNOWN,  # REQUEST_TIMED_OUT: appended, not yet replicated
+    8: _NOT_NOW,  # BROKER_NOT_AVAILABLE
+    10: _NEVER,  # MESSAGE_TOO_LARGE
+    13: _UNKNOWN,  # NETWORK_EXCEPTION
+    17: _NEVER,  # INVALID_TOPIC_EXCEPTION
+    18: _NEVER,  # RECORD_LIST_TOO_LARGE
+    19: _NOT_NOW,  # NOT_ENOUGH_REPLICAS: judged before the append
+    20: _UNKNOWN,  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    21: _NEVER,  # INVALID_REQUIRED_ACKS
+    22: _NOT_NOW,  # ILLEGAL_GENERATION, of a commit
+    25: _NOT_NOW,  # UNKNOWN_MEMBER_ID, of a commit
+    27: _NOT_NOW,  # REBALANCE_IN_PROGRESS, of a commit
+    29: _NEVER,  # TOPIC_AUTHORIZATION_FAILED
+    30: _NEVER,  # GROUP_AUTHORIZATION_FAILED
+    31: _NEVER,  # CLUSTER_AUTHORIZATION_FAILED
+    32: _NEVER,  # INVALID_TIMESTAMP
+    35: _NEVER,  # UNSUPPORTED_VERSION
+    37: _NEVER,  # INVALID_PARTITIONS
+    38: _NEVER,  # INVALID_REPLICATION_FACTOR
+    40: _NEVER,  # INVALID_CONFIG
+    41: _NOT_NOW,  # NOT_CONTROLLER
+    42: _NEVER,  # INVALID_REQUEST
+    43: _NEVER,  # UNSUPPORTED_FOR_MESSAGE_FORMAT
+    44: _NEVER,  # POLICY_VIOLATION
+    # OUT_OF_ORDER_SEQUENCE_NUMBER of a record whose predecessors are acknowledged: a broker that had taken an earlier
+    # attempt would know it for a duplicate, so if that one shows all the same the broker is wrong (G1a).
+    45: _NEVER,
+    46: _UNKNOWN,  # DUPLICATE_SEQUENCE_NUMBER: it is there, at an offset that is not told
+    47: _NOT_NOW,  # INVALID_PRODUCER_EPOCH: judged before duplicates are looked for
+    48: _UNKNOWN,  # INVALID_TXN_STATE: brokers have said this of transactions that became visible
+    53: _NEVER,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    56: _UNKNOWN,  # KAFKA_STORAGE_ERROR: what was written when the disk failed may survive
+    59: _UNKNOWN,  # UNKNOWN_PRODUCER_ID
+    74: _NOT_NOW,  # FENCED_LEADER_EPOCH
+    75: _NOT_NOW,  # UNKNOWN_LEADER_EPOCH
+    76: _NEVER,  # UNSUPPORTED_COMPRESSION_TYPE
+    81: _NOT_NOW,  # GROUP_MAX_SIZE_REACHED
+    82: _NOT_NOW,  # FENCED_INSTANCE_ID
+    87: _NEVER,  # INVALID_RECORD
+    90: _NOT_NOW,  # PRODUCER_FENCED: as 47
+    100: _NOT_NOW,  # UNKNOWN_TOPIC_ID
+}
+"""By error code of Apache Kafka, for what a client asked to be written: records, commits, topics."""
+
+
+def fate_of(code: int) -> Fate:
+    """Return what a code says; of codes that are not in the table, nothing."""
+    return FATES.get(code, Fate.UNKNOWN)
+
+
+class ClientPort(Protocol):
+    """One client process. One call at a time, but `send`, which may be called again before the first is awaited.
+
+    Nothing is ever sent twice above the client: whoever gets an error has to use another value.
+    """
+
+    transactional: bool
+    """Whether it can do transactions."""
+
+    @property
+    def spent(self) -> bool:
+        """Nothing more will come of this client (a fatal error): open another."""
+
+    async def create_topic(
+        self, topic: str, *, partitions: int, replicas: int, configs: Mapping[str, str]
+    ) -> None:
+        """Create a topic, or find that it exists. Raises Definite, Indefinite."""
+
+    def send(self, key: str, value: int) -> asyncio.Future[int]:
+        """Send a record now, behind all that were sent before. The future is its offset, Definite or Indefinite.
+
+        -1: it is acknowledged, and the client does not know where.
+        """
+
+    async def assign(self, keys: Sequence[str], *, seek_to_beginning: bool) -> None:
+        """Poll these keys from now on. Those assigned before go on where they were, others begin at the beginning."""
+
+    async def subscribe(self, topics: Sequence[str], group: str) -> None:
+        """Poll what the group's coordinator gives of these topics, from what is committed, else from the beginning."""
+
+    async def poll(self) -> dict[str, list[tuple[int, int]]]:
+        """Return (offset, value) by key of what came within POLL_S, in order. Raises Definite, Indefinite, Damaged."""
+
+    async def commit(self) -> None:
+        """Commit what was polled, if subscribed. Raises Definite, Indefinite."""
+
+    async def rewind(self, offsets: Mapping[str, int]) -> None:
+        """Poll these keys again from these offsets on (Kafka's consumers do not do so by themselves, KAFKA-17582)."""
+
+    def take_rebalanced(self) -> list[str]:
+        """Return the keys whose assignment the coordinator changed since it was last asked."""
+
+    async def close(self) -> None:
+        """End it in good order. It leaves nothing behind, whatever state it is in."""
+
+    async def abandon(self) -> None:
+        """End it as kill -9 does, as far as the world allows; it leaves nothing behind."""
+
+
+PAD_BYTES: Final = 97
+"""Records' sizes differ by up to this."""
+
+
+def encode_value(key: str, value: int) -> bytes:
+    """Return the bytes of a record: the value, where it belongs, and padding that follows from them."""
+    return b"%d %s " % (value, key.encode()) + b"." * (value * 31 % PAD_BYTES)
+
+
+def decode_value(key: str, data: bytes | None) -> int:
+    """Return the value of a record of that key. Raises Damaged unless every byte is as it was sent."""
+    number, _, _ = (data or b"").partition(b" ")
+    if not number.isdigit() or encode_value(key, int(number)) != data:
+        raise Damaged(f"{key}: {data!r} was read, which nobody sent there")
+    return int(number)
+
+
+def split_key(key: str) -> tuple[str, int]:
+    """Return a key's topic and partition."""
+    topic, _, partition = key.rpartition("-")
+    return topic, int(partition)

@@ -1,0 +1,343 @@
+"""The port of a stock client: confluent-kafka (librdkafka) against a real cluster, or any that speaks Kafka's protocol.
+
+librdkafka's calls block, so they run in threads: one for the producer and one for the consumer of each port, which
+also keeps a client from being closed while another call is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from raftlog.proof.workloads.port import (
+    DELIVERY_TIMEOUT_S,
+    HEARTBEAT_S,
+    POLL_S,
+    REQUEST_TIMEOUT_S,
+    SESSION_TIMEOUT_S,
+    Definite,
+    Fate,
+    Indefinite,
+    Kind,
+    decode_value,
+    encode_value,
+    fate_of,
+    split_key,
+)
+
+T = TypeVar("T")
+
+COMMON: Final = {
+    "log_level": 0,
+    "socket.connection.setup.timeout.ms": 1_000,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 1_000,
+    "retry.backoff.ms": 20,
+    "topic.metadata.refresh.fast.interval.ms": 50,
+}
+SAFE: Final = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "retries": 1_000,
+    "linger.ms": 0,
+    "socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000),
+    "request.timeout.ms": int(REQUEST_TIMEOUT_S * 1000) - 500,
+    "delivery.timeout.ms": int(DELIVERY_TIMEOUT_S * 1000),
+}
+"""Producers that promise everything; `socket.timeout.ms` is how long they wait, `request.timeout.ms` the broker."""
+CARELESS: Final = {**SAFE, "acks": "1", "enable.idempotence": False, "retries": 0}
+READING: Final = {
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "allow.auto.create.topics": False,
+    "isolation.level": "read_committed",
+    "session.timeout.ms": int(SESSION_TIMEOUT_S * 1000),
+    "heartbeat.interval.ms": int(HEARTBEAT_S * 1000),
+    "fetch.wait.max.ms": int(POLL_S * 1000),
+    "socket.timeout.ms": 10_000,
+}
+
+MOST_RECORDS: Final = 500
+"""That one poll takes."""
+PUMP_S: Final = 0.05
+CLOSE_S: Final = 30.0
+"""A client that takes longer to close is a finding."""
+FLUSH_S: Final = 1.0
+TOPIC_ALREADY_EXISTS: Final = 36
+
+
+class StockPorts:
+    """Opens ports to a cluster; `open_port` of a LogWorkload. `settings` are librdkafka's, for all clients."""
+
+    def __init__(self, bootstrap: str, settings: Mapping[str, Any] | None = None) -> None:
+        self.settings = {"bootstrap.servers": bootstrap, **COMMON, **(settings or {})}
+
+    def __call__(self, process: int, kind: Kind) -> StockPort:
+        return StockPort(self.settings, process, kind)
+
+
+class StockPort:
+    """See ClientPort."""
+
+    transactional = False
+
+    def __init__(self, settings: Mapping[str, Any], process: int, kind: Kind) -> None:
+        self._settings = {**settings, "client.id": f"client-{process}"}
+        self._retries = kind != "careless"
+        self._process = process
+        self._sender = _Thread(f"sender-{process}")
+        self._reader = _Thread(f"reader-{process}")
+        self._producer: Any = None
+        self._consumer: Any = None
+        self._waiting: set[asyncio.Future[int]] = set()
+        self._pump: asyncio.Task[None] | None = None
+        self._positions: dict[str, int] = {}
+        self._subscribed = False
+        self._uncommitted: dict[str, int] = {}
+        self._rebalanced: list[str] = []
+        self.spent = False
+        self._closed = False
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self, topic: str, *, partitions: int, replicas: int, configs: Mapping[str, str]
+    ) -> None:
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=dict(configs))
+        await self._sender.run(partial(_create_topic, self._settings, wanted))
+
+    def send(self, key: str, value: int) -> asyncio.Future[int]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[int] = loop.create_future()
+        topic, partition = split_key(key)
+
+        def report(error: Any, message: Any) -> None:
+            """Runs in the sender's thread."""
+            offset = None if error is not None else message.offset()
+            loop.call_soon_threadsafe(self._settle, done, error, offset)
+
+        from confluent_kafka import KafkaException
+
+        try:
+            producer = self._open_producer()
+            producer.produce(topic, encode_value(key, value), partition=partition, on_delivery=report)
+        except (BufferError, KafkaException) as error:
+            # it was never queued; a full queue passes, and anything else will not
+            self.spent = self.spent or not isinstance(error, BufferError)
+            done.set_exception(Definite(f"produce: {error}"))
+            return done
+        self._waiting.add(done)
+        if self._pump is None:
+            self._pump = loop.create_task(self._serve())
+        return done
+
+    def _open_producer(self) -> Any:
+        if self._producer is None:
+            from confluent_kafka import Producer
+
+            own = SAFE if self._retries else CARELESS
+            self._producer = Producer({**self._settings, **own})
+        return self._producer
+
+    async def _serve(self) -> None:
+        """Let the producer report, as long as anybody waits."""
+        while self._waiting:
+            await self._sender.run(partial(self._producer.poll, PUMP_S))
+            await asyncio.sleep(0)
+        self._pump = None
+
+    def _settle(self, done: asyncio.Future[int], error: Any, offset: int | None) -> None:
+        self._waiting.discard(done)
+        if done.done():
+            return
+        if error is None:
+            done.set_result(-1 if offset is None else offset)
+            return
+        self.spent = self.spent or error.fatal()
+        done.set_exception(_failure(error, "produce", retried=self._retries))
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    async def assign(self, keys: Sequence[str], *, seek_to_beginning: bool) -> None:
+        known = {} if seek_to_beginning else self._positions
+        self._positions = {key: known[key] for key in keys if key in known}
+        await self._read(partial(self._assign, tuple(keys), dict(self._positions)))
+
+    def _assign(self, keys: Sequence[str], positions: Mapping[str, int]) -> None:
+        from confluent_kafka import OFFSET_BEGINNING
+
+        # librdkafka forgets all positions at an assignment
+        consumer = self._open_consumer(f"alone-{self._process}")
+        consumer.assign([_place(key, positions.get(key, OFFSET_BEGINNING)) for key in keys])
+
+    async def subscribe(self, topics: Sequence[str], group: str) -> None:
+        self._subscribed = True
+        await self._read(partial(self._subscribe, tuple(topics), group))
+
+    def _subscribe(self, topics: Sequence[str], group: str) -> None:
+        consumer = self._open_consumer(group)
+        consumer.subscribe(list(topics), on_assign=self._note_rebalance, on_revoke=self._note_rebalance)
+
+    def _note_rebalance(self, _consumer: object, places: Sequence[Any]) -> None:
+        """Runs in the reader's thread, inside a poll."""
+        self._rebalanced += [f"{each.topic}-{each.partition}" for each in places]
+
+    def _open_consumer(self, group: str) -> Any:
+        if self._consumer is None:
+            from confluent_kafka import Consumer
+
+            self._consumer = Consumer({**self._settings, **READING, "group.id": group})
+        return self._consumer
+
+    async def poll(self) -> dict[str, list[tuple[int, int]]]:
+        if self._consumer is None:
+            raise Definite("nothing is assigned")
+        reads: dict[str, list[tuple[int, int]]] = {}
+        for message in await self._read(partial(self._consume, self._consumer)):
+            error = message.error()
+            if error is not None:
+                self.spent = self.spent or error.fatal()  # any other passes, or shows in what is missing
+                continue
+            key = f"{message.topic()}-{message.partition()}"
+            reads.setdefault(key, []).append((message.offset(), decode_value(key, message.value())))
+        for key, records in reads.items():
+            self._positions[key] = records[-1][0] + 1
+        if self._subscribed:
+            self._uncommitted = {key: self._positions[key] for key in reads}
+        return reads
+
+    async def _read(self, call: Callable[[], T]) -> T:
+        """Call the consumer; what it raises is fatal to it. Raises Indefinite."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return await self._reader.run(call)
+        except KafkaException as error:
+            self.spent = True
+            raise Indefinite(str(error)) from None
+
+    def _consume(self, consumer: Any) -> Sequence[Any]:
+        """Wait for a first record, and take what is there with it: `consume` alone waits to the end for more."""
+        first = consumer.poll(POLL_S)
+        return [] if first is None else [first, *consumer.consume(MOST_RECORDS, 0)]
+
+    async def commit(self) -> None:
+        offsets, self._uncommitted = self._uncommitted, {}
+        if not offsets:
+            return
+        from confluent_kafka import KafkaException
+
+        places = [_place(key, offset) for key, offset in offsets.items()]
+        try:
+            committed = await self._reader.run(
+                partial(self._consumer.commit, offsets=places, asynchronous=False)
+            )
+        except KafkaException as error:
+            raise _failure(error.args[0], "commit", retried=False) from None
+        for each in committed:
+            if each.error is not None:
+                raise _failure(each.error, "commit", retried=False)
+
+    async def rewind(self, offsets: Mapping[str, int]) -> None:
+        from confluent_kafka import KafkaException
+
+        for key, offset in offsets.items():
+            self._positions[key] = offset
+            try:
+                await self._reader.run(partial(self._consumer.seek, _place(key, offset)))
+            except KafkaException:
+                pass  # it is no longer ours: whoever gets it begins at what is committed
+
+    def take_rebalanced(self) -> list[str]:
+        changed, self._rebalanced = self._rebalanced, []
+        return list(dict.fromkeys(changed))
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        producer, self._producer = self._producer, None
+        consumer, self._consumer = self._consumer, None
+        if self._pump is not None:
+            self._pump.cancel()
+        jobs = [
+            self._sender.end(partial(_end_producer, [producer])),
+            self._reader.end(partial(_end_consumer, [consumer])),
+        ]
+        del producer, consumer  # the last reference goes in the thread: destroying a client blocks
+        async with asyncio.timeout(CLOSE_S):
+            await asyncio.gather(*jobs)
+
+    async def abandon(self) -> None:
+        """A stock client cannot be killed without its process: what it has queued is dropped, and its group is left."""
+        await self.close()
+
+
+class _Thread:
+    """One thread, started when first needed."""
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def end(self, last: Callable[[], None]) -> None:
+        """Run the last call behind all others, and let the thread end."""
+        ended = asyncio.get_running_loop().run_in_executor(self._pool, last)
+        self._pool.shutdown(wait=False)
+        await ended
+
+
+def _place(key: str, offset: int) -> Any:
+    from confluent_kafka import TopicPartition
+
+    return TopicPartition(*split_key(key), offset)
+
+
+def _failure(error: Any, what: str, *, retried: bool) -> Definite | Indefinite:
+    """Say how certain an error is. librdkafka tells only the last attempt's: of a retried record little is certain."""
+    fate = fate_of(error.code())
+    certain = fate is Fate.NEVER or (fate is Fate.NOT_THIS_TIME and not retried)
+    return (Definite if certain else Indefinite)(f"{what}: {error.name()} {error.str()}")
+
+
+def _create_topic(settings: Mapping[str, Any], wanted: Any) -> None:
+    """Create a topic with a client of its own: an old one waits for the controller it once knew, dead or alive."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    end_at = time.monotonic() + DELIVERY_TIMEOUT_S
+    while True:
+        try:
+            admin = AdminClient(dict(settings))
+            admin.create_topics([wanted], request_timeout=REQUEST_TIMEOUT_S)[wanted.topic].result()
+            return
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == TOPIC_ALREADY_EXISTS:
+                return
+            if fate_of(code) is Fate.NEVER or time.monotonic() >= end_at:
+                # it may come yet; for whoever wanted to use it, nothing has happened
+                raise Definite(f"create topic: {error.args[0].str()}") from None
+
+
+def _end_producer(held: list[Any]) -> None:
+    producer = held.pop()
+    if producer is not None:
+        producer.purge()
+        producer.flush(FLUSH_S)
+
+
+def _end_consumer(held: list[Any]) -> None:
+    consumer = held.pop()
+    if consumer is not None:
+        consumer.close()

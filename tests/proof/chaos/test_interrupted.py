@@ -1,0 +1,75 @@
+"""Claim about an interruption: the harness takes every process of its cluster down, whichever signal ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from raftlog.cli import exits
+
+CASE = """
+title = "Interrupted"
+suites = ["none"]
+
+[faults]
+seconds = 60
+steps = [{ fault = "kill", for_s = 0.5, rest_s = 0.5 }]
+"""
+PLACES = Path(__file__).parents[3] / "chaos" / "places"
+WAIT_S = 30.0
+ROOT = Path(__file__).parents[3]
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Return the ids of processes that were started with a file of that folder."""
+    found = []
+    for each in Path("/proc").iterdir():
+        try:
+            if each.name.isdigit() and str(folder).encode() in (each / "cmdline").read_bytes():
+                found.append(int(each.name))
+        except OSError:
+            continue  # it ended meanwhile
+    return found
+
+
+def wait_for(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stderr is not None
+    assert any(word in line for line in process.stderr), f"it ended without {word!r}"
+
+
+@pytest.mark.clients
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name
+)
+def test_no_process_is_left_when_the_harness_is_ended_in_the_middle(number, tmp_path):
+    """Nodes end with whoever holds them; of the two signals that can be caught the harness itself returns in order."""
+    folder = tmp_path / "chaos"
+    (folder / "suites").mkdir(parents=True)
+    (folder / "suites" / "interrupted.toml").write_text(CASE)
+    (folder / "places").symlink_to(PLACES)
+    command = [sys.executable, "-m", "raftlog", "chaos", "interrupted", "--chaos-dir", str(folder)]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "runs"), "--place", "processes"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    try:
+        wait_for(process, "kill node")
+        os.kill(process.pid, number)
+        code = process.wait(WAIT_S)
+    finally:
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + WAIT_S
+    while (left := processes_of(tmp_path / "runs")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+    assert code == (-number if number == signal.SIGKILL else exits.INTERRUPTED)

@@ -1,0 +1,100 @@
+"""Claims about a network of namespaces: what is cut is cut, one way, and clients are not concerned."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from raftlog.testing.network import Network, can_delay
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Two hosts on a switch, without any node."""
+    try:
+        network = Network(2)
+    except OSError as error:
+        pytest.skip(str(error))
+    yield network
+    network.release()
+
+
+MOMENT_S = 0.2
+
+
+class Ends:
+    """A UDP socket on each host, and one where the clients are (0)."""
+
+    def __init__(self, network: Network) -> None:
+        self.sockets: dict[int, socket.socket] = {}
+        self.addresses = {1: ("10.77.0.1", 5), 2: ("10.77.0.2", 5), 0: ("10.77.0.254", 5)}
+        for where, namespace in {**network.hosts, 0: network.switch}.items():
+            with namespace.inside():
+                self.sockets[where] = socket.socket(type=socket.SOCK_DGRAM)
+            self.sockets[where].bind(self.addresses[where])
+            self.sockets[where].settimeout(MOMENT_S)
+
+    def arriving(self, source: int, target: int, count: int = 1) -> int:
+        """Return how many of so many packets arrive, none of them later than a moment after the one before."""
+        for _ in range(count):
+            self.sockets[source].sendto(b"?", self.addresses[target])
+        arrived = 0
+        with suppress(TimeoutError):
+            while arrived < count:
+                self.sockets[target].recv(1)
+                arrived += 1
+        return arrived
+
+    def close(self) -> None:
+        for each in self.sockets.values():
+            each.close()
+
+
+@pytest.fixture
+def ends(network: Network) -> Iterator[Ends]:
+    ends = Ends(network)
+    yield ends
+    ends.close()
+
+
+def test_a_cut_is_one_way_and_no_concern_of_clients(network: Network, ends: Ends) -> None:
+    """What comes from the source is dropped at the target; everything else passes, and all of it once healed."""
+    pairs = [(source, target) for source in (0, 1, 2) for target in (0, 1, 2) if source != target]
+    assert [ends.arriving(*pair) for pair in pairs] == [1] * 6
+    network.cut(1, 2)
+    assert {pair: ends.arriving(*pair) for pair in pairs} == {pair: int(pair != (1, 2)) for pair in pairs}
+    network.cut(2, 1)
+    assert ends.arriving(1, 2) + ends.arriving(2, 1) == 0
+    network.heal()
+    assert [ends.arriving(*pair) for pair in pairs] == [1] * 6
+
+
+def test_a_lossy_link_loses_about_its_share(network: Network, ends: Ends) -> None:
+    """Half of what goes one way, nothing of what goes the other way, and nothing once healed."""
+    ends.arriving(1, 2)
+    network.slow(1, 2, delay_s=0, loss=0.5)
+    assert 60 < ends.arriving(1, 2, count=200) < 140
+    assert ends.arriving(2, 1, count=200) == 200
+    network.slow(1, 2, delay_s=0, loss=0)
+    assert ends.arriving(1, 2, count=200) == 200
+
+
+def test_a_slow_link_is_late_one_way(network: Network, ends: Ends) -> None:
+    """netem, where the kernel has it."""
+    if not can_delay():
+        pytest.skip("this kernel has no netem")
+    ends.arriving(1, 2)
+    network.slow(1, 2, delay_s=0.1, loss=0)
+    began = time.monotonic()
+    ends.sockets[1].sendto(b"?", ends.addresses[2])
+    assert ends.sockets[2].recv(1) == b"?"
+    assert time.monotonic() - began >= 0.1
+    began = time.monotonic()
+    assert ends.arriving(2, 1) == ends.arriving(1, 0) == 1
+    assert time.monotonic() - began < 0.1
