@@ -19,7 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.records.header import iter_headers
 
 
 class Ability(StrEnum):
@@ -80,6 +83,24 @@ class View(NamedTuple):
         )
 
 
+GUARDED_FROM: Final = 16
+"""Where in a batch begins what its CRC guards; the leader epoch before it is nobody's to check."""
+
+
+def guarded_batches(segment: bytes) -> list[range]:
+    """Return where in a segment's bytes rot must be noticed: what CRCs guard, but for the last batch.
+
+    Of the very last nobody could tell from a torn tail that it was ever whole.
+    """
+    found = []
+    try:
+        for position, header in iter_headers(segment):
+            found.append(range(position + GUARDED_FROM, position + header.length))
+    except CorruptMessage:
+        pass
+    return found[:-1]
+
+
 class Place(Protocol):
     """A cluster that can be hurt. Nodes are named by their ids."""
 
@@ -118,7 +139,7 @@ class Place(Protocol):
         """Set the state of a node's disk; `DiskTrouble()` heals it."""
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
-        """Flip one bit in a segment of the workload's topics, at that place (0 to 1) of all; False: nothing to flip."""
+        """Flip one bit in a batch of the workload's topics, at that place (0 to 1) of all; False: nothing to flip."""
 
     async def wipe(self, node_id: int) -> None:
         """Delete all partitions' data and the node's identity; the node must not run. Its quorum files stay."""

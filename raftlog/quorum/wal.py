@@ -191,17 +191,16 @@ class Wal:
         return self._disk.exists(self._path)
 
     def load(self) -> tuple[Replay, int]:
-        """Read the file, cut a torn tail and sync what remains; returns (state, bytes cut)."""
+        """Read the file, cut a torn tail and make what remains durable; returns (state, bytes cut).
+
+        It is written anew: after a sync that failed, the kernel shows what the disk never got, and takes it for clean.
+        """
         data = self._disk.read_file(self._path)
         try:
             found = replay(data)
         except DamagedJournal as error:
             raise DamagedJournal(f"{self._path}: {error}") from error
-        self._file = self._disk.open(self._path)
-        self._end = found.good_bytes
-        if self._end < len(data):
-            self._file.truncate(self._end)
-        self._file.sync()  # after a kill, what was read may never have been synced
+        self.replace(data[: found.good_bytes])
         return found, len(data) - self._end
 
     def append(self, records: list[bytes]) -> None:

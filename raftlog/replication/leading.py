@@ -212,6 +212,8 @@ class Leading(Role):
         log = self.log
         progress = self._progress_of(replica)
         refused = self._refuse_position(offset, last_fetched_epoch)
+        if last_fetched_epoch > self.leader_epoch:
+            refused = self._refuse_rotten_epoch()
         if refused is not None:
             return refused
         end = log.log_end_offset
@@ -242,6 +244,15 @@ class Leading(Role):
         return PartitionRead(
             error, partition.high_watermark, partition.last_stable_offset, start, b"", diverging
         )
+
+    def _refuse_rotten_epoch(self) -> PartitionRead:
+        """No leader ever wrote in that epoch: it rotted on the replica's disk, where no CRC covers it.
+
+        The replica parts from us where its log takes up what we never heard of.
+        """
+        log, high_watermark = self.log, self.partition.high_watermark
+        parting = EpochEnd(log.latest_epoch, log.log_end_offset)
+        return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, b"", parting)
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
         end = self._epoch_end(last_fetched_epoch)

@@ -99,18 +99,29 @@ def load(
         contents.truncated = True
         recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs)
-    _Recovery(disk, directory, contents, gaps=gaps).run(recovery_point)
+    recovery = _Recovery(disk, directory, contents, gaps=gaps)
+    recovery.run(recovery_point)
+    try:
+        _complete(disk, directory, contents, rebuild_epochs=rebuild_epochs)
+    except CorruptMessage:
+        recovery.run(0)  # rot lies before what had to be checked: so all of it must be
+        _complete(disk, directory, contents, rebuild_epochs=rebuild_epochs)
+    contents.recovery_point = contents.segments[-1].end_offset if recovery_point is None else recovery_point
+    return contents
+
+
+def _complete(disk: Disk, directory: str, contents: Contents, *, rebuild_epochs: bool) -> None:
+    """Bring back what stands beside the records. CorruptMessage if they are not all sound after all."""
     end_offset = contents.segments[-1].end_offset
     contents.epochs.truncate(end_offset)
     snapshots.remove_after(disk, directory, end_offset)
     if rebuild_epochs:
         _rebuild_epochs(contents)
+    contents.aborted = AbortedTransactions()
     contents.aborted.load(disk, contents.segments, end_offset)
     contents.producers, contents.snapshot_offset = snapshots.load(
         disk, directory, contents.segments, aborted=contents.aborted
     )
-    contents.recovery_point = end_offset if recovery_point is None else recovery_point
-    return contents
 
 
 def _without_leftovers(disk: Disk, directory: str) -> list[str]:
@@ -189,8 +200,12 @@ class _Recovery:
             self._contents.epochs.truncate(begin[1])  # the walk finds them again
             position, offset = self._walk(segment, *begin)
             segment.verified = (begin[0], position)
+            if recovery_point is not None:
+                segment.write_again(begin[0], position)
             if number + 1 < len(segments):
                 segment.save_indexes(final=True)
+                segment.file.sync()
+                segment.dirty = False
             following_base = segments[number + 1].base_offset if number + 1 < len(segments) else offset
             if position < segment.size or (offset != following_base and not self._gaps):
                 self._cut(number, position, offset)

@@ -22,6 +22,7 @@ from raftlog.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, Offset
 SCAN_BYTES: Final = 8 * 1024
 """One look for a batch boundary: an index interval and some batches' worth."""
 WALK_BYTES: Final = 1024 * 1024
+REWRITE_BYTES: Final = 1024 * 1024
 REMEMBERED_POSITIONS: Final = 16
 """Batch boundaries kept per segment: where each of this many readers will go on."""
 
@@ -478,6 +479,15 @@ class Segment:
             self.base_offset,
         )
         self._bytes_since_index = 0
+
+    def write_again(self, start: int, end: int) -> None:
+        """Write the bytes between two positions once more, so that the next sync takes them to the disk.
+
+        After a sync that failed, the kernel shows what the disk never got and takes it for clean.
+        """
+        for position in range(start, end, REWRITE_BYTES):
+            self.file.pwritev([self.file.pread(min(REWRITE_BYTES, end - position), position)], position)
+        self.dirty = True
 
     def restore_tail(self) -> None:
         """Find the largest timestamp and the distance to the last index entry again, from the last entry on."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from raftlog.base.errors import InvalidUpdateVersion
 from raftlog.base.types import NO_BROKER
 from raftlog.controller import brokers, partitions, settling
 from raftlog.controller.standing import Standing
@@ -105,21 +104,6 @@ def take_in_the_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leading, "_is_eligible", lambda leading, progress: True)
 
 
-def ignore_partition_epochs(patch: pytest.MonkeyPatch) -> None:
-    """KIP-497: a late copy of an ISR change undoes newer ones."""
-    accepted = partitions._accepted
-
-    def accept_old(image: MetadataImage, change: IsrChange, broker_id: int) -> PartitionState:
-        try:
-            return accepted(image, change, broker_id)
-        except InvalidUpdateVersion:
-            state = image.topic_by_id(change.topic_id).partitions[change.partition]  # type: ignore[union-attr]
-            partitions._check_isr(image, state, change)
-            return state
-
-    patch.setattr(partitions, "_accepted", accept_old)
-
-
 def shrink_without_a_new_partition_epoch(patch: pytest.MonkeyPatch) -> None:
     """An ISR that became smaller looks as new as the larger one."""
     changed = replay.changed
@@ -149,6 +133,5 @@ PLANTS = [
     Plant("other-disk-trusted", "H7 wiped replica", wiped, trust_another_disk),
     Plant("broker-epoch-ignored", "H7 KIP-903", wiped, ignore_broker_epochs),
     Plant("fenced-broker-joins", "H7 KIP-841", last_replica, take_in_the_fenced),
-    Plant("partition-epoch-ignored", "H6 KIP-497", pause_kill, ignore_partition_epochs),
     Plant("shrink-keeps-epoch", "H6 partition epoch", pause_kill, shrink_without_a_new_partition_epoch),
 ]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from raftlog.proof.simulator import SimLoop
+from raftlog.proof.stories import STORIES
 
 Story = Callable[[SimLoop, float], Coroutine[Any, Any, object]]
 """Raises AssertionError when a promise was broken; the number is its length in virtual seconds."""
@@ -44,5 +45,6 @@ def all_plants() -> dict[str, Plant]:
 
 
 def story_name(story: Story) -> str:
-    """The name of a story for people."""
-    return getattr(story, "__name__", type(story).__name__).replace("_", "-")
+    """The name of a story for people: that of the registry, if it is there."""
+    names = (name for name, each in STORIES.items() if each is story)
+    return next(names, getattr(story, "__name__", "?").replace("_", "-"))

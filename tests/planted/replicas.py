@@ -10,17 +10,18 @@ from raftlog.base.errors import KafkaError
 from raftlog.base.types import EpochEnd
 from raftlog.broker import fetcher
 from raftlog.proof.stories.blackouts import blackouts
+from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
+from raftlog.proof.stories.zombie import zombie
 from raftlog.replication.following import Following
 from raftlog.replication.host import CommitWaiter, PartitionRead
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.leading import Leading
-from raftlog.replication.partition import Partition
 from raftlog.replication.progress import Progress
 from raftlog.storage.producers import ProducerState
 from tests.planted.plant import Plant
@@ -217,13 +218,6 @@ def never_diverge(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leading, "_divergence", lambda leading, offset, last_fetched_epoch: None)
 
 
-def append_whatever_comes(patch: pytest.MonkeyPatch) -> None:
-    """KAFKA-18723: no leader epoch is looked at between a follower's question and its log."""
-    patch.setattr(Partition, "_check_leader_epoch", lambda partition, epoch: None)
-    patch.setattr(Following, "_require", lambda following, epoch: None)
-    patch.setattr("raftlog.replication.following.up_to_epoch", lambda records, epoch: records)
-
-
 # -- producers ----------------------------------------------------------------------------------------------------
 
 
@@ -263,7 +257,7 @@ PLANTS = [
     Plant("leader-counts-unflushed", "H3 ack without fsync", blackouts, leader_counts_the_unflushed),
     Plant("follower-fetches-unflushed", "H3 ack without fsync", blackouts, followers_fetch_unflushed),
     Plant("ack-before-replication", "H3 ack by one replica", relay, acknowledge_before_replication),
-    Plant("ack-on-resigning", "H5 zombie leader", relay, acknowledge_on_resigning),
+    Plant("ack-on-resigning", "H5 zombie leader", zombie, acknowledge_on_resigning),
     Plant("min-isr-ignored", "H2 last replica", last_replica, ignore_min_insync_replicas),
     Plant("high-watermark-one-too-high", "high watermark off by one", endure, commit_one_too_many),
     Plant("uncommitted-served", "read before commit", endure, serve_the_uncommitted),
@@ -275,9 +269,8 @@ PLANTS = [
     Plant("join-before-epoch-start", "H8 stale by epoch", relay, join_before_the_epoch_start),
     Plant("join-behind-high-watermark", "H8 stale by offset", relay, join_behind_the_high_watermark),
     Plant("truncate-to-high-watermark", "H4 KIP-101", kip_101, truncate_to_the_high_watermark),
-    Plant("truncate-by-leader-only", "H4 KIP-279", kip_101, truncate_to_the_leaders_epoch_end_only),
+    Plant("truncate-by-leader-only", "H4 KIP-279", double_failover, truncate_to_the_leaders_epoch_end_only),
     Plant("divergence-not-seen", "H4 KIP-595", kip_101, never_diverge),
-    Plant("no-epoch-check-on-append", "H24 KAFKA-18723", kip_101, append_whatever_comes),
     Plant("dedup-lost-on-failover", "H10 duplicates on retry", retry, forget_producers_on_failover),
     Plant("sequences-not-checked", "H10 duplicates on retry", retry, check_no_sequences),
     Plant("duplicate-told-log-end", "H10 original offset", retry, answer_duplicates_with_the_log_end),

@@ -1,4 +1,4 @@
-"""A few planted bugs at seeds known to show them, and what does not count as found. `make planted` hunts them all."""
+"""A few planted bugs that any seed shows, and what does not count as found. `make planted` hunts them all."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from raftlog.replication.leading import Leading
 from tests.planted.hunt import BrokenPlant, hunt
 from tests.planted.plant import Plant, all_plants
 
-QUICK = {"ack-before-flush": 1}
-"""Plants by a seed that shows them within a second or two."""
+QUICK = (
+    "ack-before-flush",
+    "ack-on-resigning",
+    "damage-taken-for-torn-tail",
+    "groups-read-back-in-part",
+    "min-isr-ignored",
+    "stable-offset-one-too-high",
+)
+"""Plants that nearly every seed shows, one of each kind of story."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_a_planted_bug_is_found(name: str) -> None:
     """Stories that find nothing must be stories in which there was nothing to find."""
-    catch = hunt(all_plants()[name], [QUICK[name]])
-    assert catch.seed == QUICK[name] and catch.seen
+    catch = hunt(all_plants()[name], range(1, 31))
+    assert catch.seed is not None and catch.seen
 
 
 async def harmless(loop: SimLoop, seconds: float) -> None:

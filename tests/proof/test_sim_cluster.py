@@ -25,7 +25,7 @@ STORM_S = 4.0
 def test_a_storm_breaks_no_promise(seed: int) -> None:
     """What was acknowledged is there once, in order, at its offset, on replicas that are equal and in sync again."""
     report = endurance.run(seed, STORM_S).result
-    assert report.acked > 0 and report.elections > 0 and report.faults, "the storm was none"
+    assert report.acked > 0 and any(report.faults.values()), "the storm was none"
 
 
 @pytest.mark.slow

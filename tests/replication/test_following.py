@@ -214,6 +214,20 @@ def test_a_log_that_began_anew_has_left_its_old_epochs_behind() -> None:
     assert cluster[2].values() == cluster[1].values() == ["d", "e"]
 
 
+def test_a_log_whose_leader_epoch_rotted_upwards_is_cut_where_that_begins() -> None:
+    """No CRC covers a batch's leader epoch: nothing that the leader sends could follow one from the future."""
+    cluster = Cluster(size=2)
+    cluster[1].produce("a")
+    cluster.settle(1, 2)
+    cluster[1].produce("b")
+    cluster[1].host.flush()
+    cluster[2].partition.log.append_as_follower(stamped(1, 1 << 14, "b"))
+    cluster[1].produce("c")
+    cluster.settle(1, 2)
+    assert cluster[2].values() == ["a", "b", "c"]
+    assert cluster[2].partition.log.latest_epoch == cluster[1].partition.log.latest_epoch
+
+
 def test_an_empty_log_that_diverges_begins_anew() -> None:
     """All of its records expired: nothing is left to cut but the epoch that it claims."""
     cluster = Cluster(size=2, isr=(1,))

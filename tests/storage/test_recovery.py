@@ -190,6 +190,16 @@ def test_only_what_lies_from_the_recovery_point_on_is_checked() -> None:
     assert sim_log(disk, recovery_point=int(last[:20])).damage is None
 
 
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_length_that_rots_before_the_recovery_point_is_damage_not_a_failed_start(clean: bool) -> None:
+    """The walk that brings the producers back meets it; no CRC covers a batch's length."""
+    disk, _ = filled_disk(segment_bytes=1 << 20)
+    disk.flip_bit(FIRST + ".log", 122 + 9)
+    log = sim_log(disk, recovery_point=24, clean=clean, segment_bytes=1 << 20)
+    assert log.damage == Damage(2, 24)
+    assert log.log_end_offset == 2
+
+
 def test_flushed_records_that_are_missing_are_damage() -> None:
     """A sound log that ends before its recovery point has lost what a sync had promised."""
     disk, content = filled_disk()

@@ -35,7 +35,7 @@ class PlaceFile:
 
     def __init__(self, path: Path) -> None:
         self.name = path.stem
-        self._module = _load(path)
+        self._module = load(path)
 
     @property
     def abilities(self) -> frozenset[Ability]:
@@ -52,7 +52,8 @@ class PlaceFile:
         return place
 
 
-def _load(path: Path) -> ModuleType:
+def load(path: Path) -> ModuleType:
+    """Return the module in a file of the folder, which is no package; each is loaded once."""
     name = f"raftlog_chaos_places_{path.stem}"
     if name in sys.modules and sys.modules[name].__file__ == str(path):
         return sys.modules[name]

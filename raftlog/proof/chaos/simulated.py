@@ -97,7 +97,7 @@ async def run_simulated(case: Case, loop: SimLoop) -> Told:
     cluster = SimCluster(loop, case.nodes, settings=case.settings)
     cluster.start()
     await cluster.until_ready()
-    place = OpenSimPlace(loop, cluster)
+    place = OpenSimPlace(cluster, loop.stream("place"))
     ports = SimPorts(loop, cluster.bootstrap)
 
     def open_meter(topic: str, partitions: int) -> PortMeter:

@@ -1,8 +1,4 @@
-"""What goes wrong in the world: faults, one file each, by the names they have everywhere."""
-
-from __future__ import annotations
-
-from typing import Final
+"""What may befall a cluster, a file each; the names hold in Python, on the command line, over HTTP and in suites."""
 
 from raftlog.proof.faults.blackout import Blackout
 from raftlog.proof.faults.clock_jump import ClockJump
@@ -30,30 +26,33 @@ from raftlog.proof.faults.slow_link import SlowLink
 from raftlog.proof.faults.terminate import Terminate
 from raftlog.proof.faults.wipe_follower import WipeFollower
 
-_ALL: Final[tuple[type[Fault], ...]] = (
-    Blackout,
-    ClockJump,
-    CutOneWay,
-    CutPair,
-    FailingDisk,
-    FlipBit,
-    FullDisk,
-    IsolateController,
-    IsolateLeader,
-    IsolateOne,
-    Kill,
-    KillController,
-    KillLeader,
-    LossyLink,
-    MajoritiesRing,
-    Pause,
-    PauseLeader,
-    PowerCut,
-    RestartAll,
-    SlowDisk,
-    SlowFollower,
-    SlowLink,
-    Terminate,
-    WipeFollower,
-)
-FAULTS: Final[dict[str, type[Fault]]] = {each.name: each for each in _ALL}
+FAULTS: dict[str, type[Fault]] = {
+    each.name: each
+    for each in (
+        Kill,
+        KillLeader,
+        KillController,
+        PowerCut,
+        Blackout,
+        RestartAll,
+        Terminate,
+        Pause,
+        PauseLeader,
+        CutPair,
+        CutOneWay,
+        MajoritiesRing,
+        IsolateOne,
+        IsolateLeader,
+        IsolateController,
+        SlowLink,
+        LossyLink,
+        SlowDisk,
+        SlowFollower,
+        FullDisk,
+        FailingDisk,
+        FlipBit,
+        WipeFollower,
+        ClockJump,
+    )
+}
+"""Every fault by its name."""

@@ -1,4 +1,4 @@
-"""Power cut of all nodes at once: what none of them had synced is gone."""
+"""All nodes lose their power at once, and what none of them had synced is gone; they come back one after the other."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from raftlog.proof.place import Ability, Place
 
 
 class Blackout:
-    """They are all started again."""
-
     name: ClassVar[str] = "blackout"
     needs: ClassVar[frozenset[Ability]] = frozenset({Ability.POWER_CUT})
     destructive: ClassVar[bool] = False
 
     async def inject(self, place: Place, chance: random.Random) -> str:
-        running = sorted((await place.view()).running)
-        for node in chance.sample(running, len(running)):
-            await place.power_cut(node)
-        return "all nodes" if running else ""
+        for node_id in place.nodes:
+            await place.power_cut(node_id)
+        return "all nodes"
 
     async def heal(self, place: Place) -> None:
-        for node in place.nodes:
-            await place.start(node)
+        for node_id in place.nodes:
+            await place.start(node_id)

@@ -1,25 +1,19 @@
-"""One node's wall clock jumps, up to an hour either way."""
+"""One node's wall clock jumps, by milliseconds or by minutes, ahead or back."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
 
-from raftlog.proof.faults.targets import OneNode
+from raftlog.proof.faults.fault import OfOneNode
 from raftlog.proof.place import Ability, Place
 
-LARGEST_MS = 3_600_000
 
+class ClockJump(OfOneNode):
+    name = "clock-jump"
+    needs = frozenset({Ability.CLOCK})
 
-class ClockJump(OneNode):
-    """The clock tells the true time."""
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        await place.set_clock(node_id, chance.choice((-1, 1)) * int(11 * 2 ** chance.uniform(0, 14.7)))
 
-    name: ClassVar[str] = "clock-jump"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.CLOCK})
-
-    async def strike(self, place: Place, node: int, chance: random.Random) -> bool:
-        await place.set_clock(node, chance.randint(-LARGEST_MS, LARGEST_MS))
-        return True
-
-    async def undo(self, place: Place, node: int) -> None:
-        await place.set_clock(node, 0)
+    async def cure(self, place: Place, node_id: int) -> None:
+        await place.set_clock(node_id, 0)

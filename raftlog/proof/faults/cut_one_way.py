@@ -1,20 +1,23 @@
-"""Nothing gets from one node to another; the other way is open."""
+"""One direction is dead: a node is not heard by another, or by anybody, or hears nobody."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from collections.abc import Iterable
 
-from raftlog.proof.faults.targets import OneCut, a_pair
-from raftlog.proof.place import Ability, View
+from raftlog.proof.faults.links import Link, OfLinks
+from raftlog.proof.place import Ability, Place, View
 
 
-class CutOneWay(OneCut):
-    """The link is whole again."""
+class CutOneWay(OfLinks):
+    name = "cut-one-way"
+    needs = frozenset({Ability.CUT_ONE_WAY})
 
-    name: ClassVar[str] = "cut-one-way"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.CUT_ONE_WAY})
-
-    def links(self, view: View, nodes: tuple[int, ...], chance: random.Random) -> list[tuple[int, int]]:
-        pair = a_pair(nodes, chance)
-        return [pair] if pair else []
+    def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
+        one, other = chance.sample(place.nodes, 2)
+        how = chance.choice(("to one", "mute", "deaf"))
+        if how == "to one":
+            return f"from {one} to {other}", [(one, other)]
+        if how == "mute":
+            return f"from {one} to all", [(one, each) for each in place.nodes if each != one]
+        return f"from all to {one}", [(each, one) for each in place.nodes if each != one]

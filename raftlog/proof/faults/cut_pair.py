@@ -1,20 +1,17 @@
-"""Two nodes do not reach each other; everybody else reaches both."""
+"""Two nodes don't reach each other; all others reach both."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from collections.abc import Iterable
 
-from raftlog.proof.faults.targets import OneCut, a_pair
-from raftlog.proof.place import Ability, View
+from raftlog.proof.faults.links import Link, OfLinks, both_ways
+from raftlog.proof.place import Place, View
 
 
-class CutPair(OneCut):
-    """The link is whole again."""
+class CutPair(OfLinks):
+    name = "cut-pair"
 
-    name: ClassVar[str] = "cut-pair"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.CUT})
-
-    def links(self, view: View, nodes: tuple[int, ...], chance: random.Random) -> list[tuple[int, int]]:
-        pair = a_pair(nodes, chance)
-        return [pair, pair[::-1]] if pair else []
+    def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
+        one, other = chance.sample(place.nodes, 2)
+        return f"nodes {one} and {other}", both_ways([(one, other)])

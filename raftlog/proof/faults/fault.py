@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import ClassVar, Protocol
 
-from raftlog.proof.place import Ability, Place
+from raftlog.proof.place import Ability, Place, View
 
 
 class Fault(Protocol):
@@ -14,7 +14,7 @@ class Fault(Protocol):
     name: ClassVar[str]
     """As in Python, the command line, HTTP and suites: words joined by hyphens."""
     needs: ClassVar[frozenset[Ability]]
-    destructive: ClassVar[bool] = False
+    destructive: ClassVar[bool]
     """Destroys what a node was trusted to keep: one node at a time, only while all others have everything."""
 
     async def inject(self, place: Place, chance: random.Random) -> str:
@@ -22,3 +22,63 @@ class Fault(Protocol):
 
     async def heal(self, place: Place) -> None:
         """Undo it. What it did to others in the meantime stays; healing twice is healing once."""
+
+
+class OfOneNode:
+    """A fault that befalls one node: say whom it picks, what strikes and what cures."""
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[Ability]]
+    destructive: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.node_id: int | None = None
+
+    def pick(self, view: View, place: Place, chance: random.Random) -> int | None:
+        """Return a node to strike: one that runs, unless a fault knows better; None if there is none."""
+        return any_of(view.running - view.paused, chance)
+
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        raise NotImplementedError
+
+    async def cure(self, place: Place, node_id: int) -> None:
+        """Start the node; nothing happens if it runs."""
+        await place.start(node_id)
+
+    async def inject(self, place: Place, chance: random.Random) -> str:
+        node_id = self.pick(await place.view(), place, chance)
+        if node_id is None:
+            return ""
+        self.node_id = node_id
+        await self.strike(place, node_id, chance)
+        return f"node {node_id}"
+
+    async def heal(self, place: Place) -> None:
+        node_id, self.node_id = self.node_id, None
+        if node_id is not None:
+            await self.cure(place, node_id)
+
+
+def any_of(nodes: frozenset[int], chance: random.Random) -> int | None:
+    """Return one of the nodes, or None of none."""
+    return chance.choice(sorted(nodes)) if nodes else None
+
+
+def a_leader(view: View, chance: random.Random) -> int | None:
+    """Return the leader of some partition, the likelier the more it leads."""
+    leaders = [each.leader for _, each in sorted(view.partitions.items())]
+    running = [each for each in leaders if each is not None and each in view.running - view.paused]
+    return chance.choice(running) if running else None
+
+
+def the_controller(view: View) -> int | None:
+    """Return the active controller, if it runs."""
+    return view.controller if view.controller in view.running - view.paused else None
+
+
+def a_follower(view: View, chance: random.Random) -> int | None:
+    """Return a running member of some ISR that does not lead there."""
+    found = {
+        node_id for each in view.partitions.values() for node_id in each.isr if node_id != each.leader
+    } & (view.running - view.paused)
+    return any_of(frozenset(found), chance)

@@ -1,23 +1,20 @@
-"""One node's disk is full."""
+"""Nothing more fits on one node's disk."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
 
-from raftlog.proof.faults.targets import OneNode
+from raftlog.proof.faults.fault import OfOneNode
 from raftlog.proof.place import Ability, DiskTrouble, Place
 
 
-class FullDisk(OneNode):
-    """There is room again."""
+class FullDisk(OfOneNode):
+    name = "full-disk"
+    needs = frozenset({Ability.FULL_DISK})
 
-    name: ClassVar[str] = "full-disk"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.FULL_DISK})
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        await place.trouble_disk(node_id, DiskTrouble(full=True))
 
-    async def strike(self, place: Place, node: int, chance: random.Random) -> bool:
-        await place.trouble_disk(node, DiskTrouble(full=True))
-        return True
-
-    async def undo(self, place: Place, node: int) -> None:
-        await place.trouble_disk(node, DiskTrouble())
+    async def cure(self, place: Place, node_id: int) -> None:
+        await place.trouble_disk(node_id, DiskTrouble())
+        await place.start(node_id)

@@ -1,20 +1,18 @@
-"""The active controller reaches no other node; clients reach all."""
+"""The active controller is cut off from all others; clients reach it still."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from collections.abc import Iterable
 
-from raftlog.proof.faults.targets import OneCut, around, the_controller
-from raftlog.proof.place import Ability, View
+from raftlog.proof.faults.fault import the_controller
+from raftlog.proof.faults.links import Link, OfLinks, around
+from raftlog.proof.place import Place, View
 
 
-class IsolateController(OneCut):
-    """Its links are whole again."""
+class IsolateController(OfLinks):
+    name = "isolate-controller"
 
-    name: ClassVar[str] = "isolate-controller"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.CUT})
-
-    def links(self, view: View, nodes: tuple[int, ...], chance: random.Random) -> list[tuple[int, int]]:
-        node = the_controller(view, chance)
-        return [] if node is None else around(node, nodes)
+    def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
+        node_id = the_controller(view)
+        return ("", []) if node_id is None else (f"node {node_id}", around(node_id, place))

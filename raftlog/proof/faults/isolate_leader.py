@@ -1,20 +1,18 @@
-"""A node that leads a partition reaches no other; clients reach all."""
+"""A node that leads a partition is cut off from all others; clients still write to it."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from collections.abc import Iterable
 
-from raftlog.proof.faults.targets import OneCut, a_leader, around
-from raftlog.proof.place import Ability, View
+from raftlog.proof.faults.fault import a_leader
+from raftlog.proof.faults.links import Link, OfLinks, around
+from raftlog.proof.place import Place, View
 
 
-class IsolateLeader(OneCut):
-    """Its links are whole again."""
+class IsolateLeader(OfLinks):
+    name = "isolate-leader"
 
-    name: ClassVar[str] = "isolate-leader"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.CUT})
-
-    def links(self, view: View, nodes: tuple[int, ...], chance: random.Random) -> list[tuple[int, int]]:
-        node = a_leader(view, chance)
-        return [] if node is None else around(node, nodes)
+    def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
+        node_id = a_leader(view, chance)
+        return ("", []) if node_id is None else (f"node {node_id}", around(node_id, place))

@@ -1,20 +1,17 @@
-"""One node reaches no other, and none reaches it; clients reach all."""
+"""A node reaches no other and is reached by none; clients reach it still."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from collections.abc import Iterable
 
-from raftlog.proof.faults.targets import OneCut, around, one_of
-from raftlog.proof.place import Ability, View
+from raftlog.proof.faults.links import Link, OfLinks, around
+from raftlog.proof.place import Place, View
 
 
-class IsolateOne(OneCut):
-    """Its links are whole again."""
+class IsolateOne(OfLinks):
+    name = "isolate-one"
 
-    name: ClassVar[str] = "isolate-one"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.CUT})
-
-    def links(self, view: View, nodes: tuple[int, ...], chance: random.Random) -> list[tuple[int, int]]:
-        node = one_of(nodes, chance)
-        return [] if node is None else around(node, nodes)
+    def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
+        node_id = chance.choice(place.nodes)
+        return f"node {node_id}", around(node_id, place)

@@ -1,25 +1,26 @@
-"""Of what two nodes say to each other a part is lost, and sent again."""
+"""Packets between some nodes are lost and sent again: bytes come late, in bursts."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from collections.abc import Iterable
 
-from raftlog.proof.faults.targets import OneCut, a_pair
+from raftlog.proof.faults.links import Link, OfLinks, all_links, around
 from raftlog.proof.place import Ability, Place, View
 
-LOSS = 0.1
+LOSSES = (0.02, 0.1, 0.3)
+"""Share of lost packets."""
 
 
-class LossyLink(OneCut):
-    """The link is whole again."""
+class LossyLink(OfLinks):
+    name = "lossy-link"
+    needs = frozenset({Ability.LOSSY_LINK})
 
-    name: ClassVar[str] = "lossy-link"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.LOSSY_LINK})
+    def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
+        node_id = chance.choice(place.nodes)
+        if chance.random() < 0.5:
+            return f"around node {node_id}", around(node_id, place)
+        return "everywhere", all_links(place)
 
-    def links(self, view: View, nodes: tuple[int, ...], chance: random.Random) -> list[tuple[int, int]]:
-        pair = a_pair(nodes, chance)
-        return [pair, pair[::-1]] if pair else []
-
-    async def strike(self, place: Place, source: int, target: int) -> None:
-        await place.slow_link(source, target, delay_s=0.0, loss=LOSS)
+    async def strike(self, place: Place, source: int, target: int, chance: random.Random) -> None:
+        await place.slow_link(source, target, delay_s=0.0, loss=chance.choice(LOSSES))

@@ -1,25 +1,25 @@
-"""Every node hears a majority, and each another one."""
+"""Every node sees a majority, and each sees another one: a ring in which nobody sees everybody."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from collections.abc import Iterable
 
-from raftlog.proof.faults.targets import OneCut
-from raftlog.proof.place import Ability, View
+from raftlog.proof.faults.links import Link, OfLinks, all_links
+from raftlog.proof.place import Place, View
 
 
-class MajoritiesRing(OneCut):
-    """All links are whole again."""
+class MajoritiesRing(OfLinks):
+    name = "majorities-ring"
 
-    name: ClassVar[str] = "majorities-ring"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.CUT_ONE_WAY})
-
-    def links(self, view: View, nodes: tuple[int, ...], chance: random.Random) -> list[tuple[int, int]]:
-        ring = chance.sample(nodes, len(nodes))
-        heard = len(ring) // 2  # besides itself
-        return [
-            (ring[(place + step) % len(ring)], node)
-            for place, node in enumerate(ring)
-            for step in range(heard + 1, len(ring))
-        ]
+    def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
+        ring = chance.sample(place.nodes, len(place.nodes))
+        reach = len(ring) // 2 // 2 or 1
+        near = {
+            (ring[at], ring[(at + step) % len(ring)])
+            for at in range(len(ring))
+            for step in range(-reach, reach + 1)
+        }
+        if len(ring) == 3:  # everybody is everybody's neighbour: break the ring once
+            near -= {(ring[0], ring[2]), (ring[2], ring[0])}
+        return f"the ring {ring}", [each for each in all_links(place) if each not in near]

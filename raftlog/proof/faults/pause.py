@@ -1,23 +1,19 @@
-"""A node stands still, its connections open."""
+"""SIGSTOP: a node stands still, its connections open, its kernel still answering."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
 
-from raftlog.proof.faults.targets import OneNode
+from raftlog.proof.faults.fault import OfOneNode
 from raftlog.proof.place import Ability, Place
 
 
-class Pause(OneNode):
-    """It goes on as if nothing had happened."""
+class Pause(OfOneNode):
+    name = "pause"
+    needs = frozenset({Ability.PAUSE})
 
-    name: ClassVar[str] = "pause"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.PAUSE})
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        await place.pause(node_id)
 
-    async def strike(self, place: Place, node: int, chance: random.Random) -> bool:
-        await place.pause(node)
-        return True
-
-    async def undo(self, place: Place, node: int) -> None:
-        await place.resume(node)
+    async def cure(self, place: Place, node_id: int) -> None:
+        await place.resume(node_id)

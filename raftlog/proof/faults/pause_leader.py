@@ -1,26 +1,22 @@
-"""A node that leads a partition stands still, its connections open."""
+"""SIGSTOP of a node that leads a partition: when it wakes up it still believes that it does."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
 
-from raftlog.proof.faults.targets import OneNode, a_leader
+from raftlog.proof.faults.fault import OfOneNode, a_leader
 from raftlog.proof.place import Ability, Place, View
 
 
-class PauseLeader(OneNode):
-    """It goes on as if nothing had happened."""
+class PauseLeader(OfOneNode):
+    name = "pause-leader"
+    needs = frozenset({Ability.PAUSE})
 
-    name: ClassVar[str] = "pause-leader"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.PAUSE})
-
-    def choose(self, view: View, chance: random.Random) -> int | None:
+    def pick(self, view: View, place: Place, chance: random.Random) -> int | None:
         return a_leader(view, chance)
 
-    async def strike(self, place: Place, node: int, chance: random.Random) -> bool:
-        await place.pause(node)
-        return True
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        await place.pause(node_id)
 
-    async def undo(self, place: Place, node: int) -> None:
-        await place.resume(node)
+    async def cure(self, place: Place, node_id: int) -> None:
+        await place.resume(node_id)

@@ -1,4 +1,4 @@
-"""Kill -9 of all nodes at once, and all are started again at once."""
+"""Kill -9 of all nodes at once; they start again at once, or when it is healed."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from raftlog.proof.place import Ability, Place
 
 
 class RestartAll:
-    """Whoever does not run is started."""
-
     name: ClassVar[str] = "restart-all"
     needs: ClassVar[frozenset[Ability]] = frozenset({Ability.KILL})
     destructive: ClassVar[bool] = False
 
     async def inject(self, place: Place, chance: random.Random) -> str:
-        running = sorted((await place.view()).running)
-        for node in running:
-            await place.kill(node)
-        for node in chance.sample(running, len(running)):
-            await place.start(node)
-        return "all nodes" if running else ""
+        for node_id in place.nodes:
+            await place.kill(node_id)
+        if chance.random() < 0.7:
+            await self.heal(place)
+        return "all nodes"
 
     async def heal(self, place: Place) -> None:
-        for node in place.nodes:
-            await place.start(node)
+        for node_id in place.nodes:
+            await place.start(node_id)

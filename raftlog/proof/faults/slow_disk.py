@@ -1,26 +1,22 @@
-"""Every sync of one node takes its time."""
+"""Every sync of one node's disk takes long."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
 
-from raftlog.proof.faults.targets import OneNode
+from raftlog.proof.faults.fault import OfOneNode
 from raftlog.proof.place import Ability, DiskTrouble, Place
 
-SLOW_S = 0.25
-"""Each sync is so much later, seconds."""
+SLOW_S = (0.005, 0.02, 0.1, 0.5)
+"""How much longer each sync takes, seconds."""
 
 
-class SlowDisk(OneNode):
-    """The disk is as fast as before."""
+class SlowDisk(OfOneNode):
+    name = "slow-disk"
+    needs = frozenset({Ability.SLOW_DISK})
 
-    name: ClassVar[str] = "slow-disk"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.SLOW_DISK})
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        await place.trouble_disk(node_id, DiskTrouble(slow_s=chance.choice(SLOW_S)))
 
-    async def strike(self, place: Place, node: int, chance: random.Random) -> bool:
-        await place.trouble_disk(node, DiskTrouble(slow_s=SLOW_S))
-        return True
-
-    async def undo(self, place: Place, node: int) -> None:
-        await place.trouble_disk(node, DiskTrouble())
+    async def cure(self, place: Place, node_id: int) -> None:
+        await place.trouble_disk(node_id, DiskTrouble())

@@ -1,29 +1,25 @@
-"""Every sync of a node that leads little takes its time: does everybody have to wait for it?"""
+"""A follower's disk is so slow that it lags behind."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
 
-from raftlog.proof.faults.targets import OneNode, a_follower
+from raftlog.proof.faults.fault import OfOneNode, a_follower
 from raftlog.proof.place import Ability, DiskTrouble, Place, View
 
-SLOW_S = 0.5
-"""Each sync is so much later, seconds."""
+SLOW_S = (0.5, 1.0, 2.0)
+"""How much longer each sync takes, seconds: about replica.lag.time.max.ms in tests."""
 
 
-class SlowFollower(OneNode):
-    """The disk is as fast as before."""
+class SlowFollower(OfOneNode):
+    name = "slow-follower"
+    needs = frozenset({Ability.SLOW_DISK})
 
-    name: ClassVar[str] = "slow-follower"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.SLOW_DISK})
-
-    def choose(self, view: View, chance: random.Random) -> int | None:
+    def pick(self, view: View, place: Place, chance: random.Random) -> int | None:
         return a_follower(view, chance)
 
-    async def strike(self, place: Place, node: int, chance: random.Random) -> bool:
-        await place.trouble_disk(node, DiskTrouble(slow_s=SLOW_S))
-        return True
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        await place.trouble_disk(node_id, DiskTrouble(slow_s=chance.choice(SLOW_S)))
 
-    async def undo(self, place: Place, node: int) -> None:
-        await place.trouble_disk(node, DiskTrouble())
+    async def cure(self, place: Place, node_id: int) -> None:
+        await place.trouble_disk(node_id, DiskTrouble())

@@ -1,25 +1,26 @@
-"""What two nodes say to each other is late."""
+"""What goes between some nodes is late."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from collections.abc import Iterable
 
-from raftlog.proof.faults.targets import OneCut, a_pair
+from raftlog.proof.faults.links import Link, OfLinks, all_links, around
 from raftlog.proof.place import Ability, Place, View
 
-DELAY_S = 0.3
+DELAYS_S = (0.005, 0.05, 0.3)
+"""One way, seconds."""
 
 
-class SlowLink(OneCut):
-    """The link is as fast as before."""
+class SlowLink(OfLinks):
+    name = "slow-link"
+    needs = frozenset({Ability.SLOW_LINK})
 
-    name: ClassVar[str] = "slow-link"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.SLOW_LINK})
+    def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
+        node_id = chance.choice(place.nodes)
+        if chance.random() < 0.5:
+            return f"around node {node_id}", around(node_id, place)
+        return "everywhere", all_links(place)
 
-    def links(self, view: View, nodes: tuple[int, ...], chance: random.Random) -> list[tuple[int, int]]:
-        pair = a_pair(nodes, chance)
-        return [pair, pair[::-1]] if pair else []
-
-    async def strike(self, place: Place, source: int, target: int) -> None:
-        await place.slow_link(source, target, delay_s=DELAY_S, loss=0.0)
+    async def strike(self, place: Place, source: int, target: int, chance: random.Random) -> None:
+        await place.slow_link(source, target, delay_s=chance.choice(DELAYS_S), loss=0.0)

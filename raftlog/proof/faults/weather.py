@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+import raftlog.proof.faults as named
+from raftlog.proof.faults.nemesis import Nemesis, Steps
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.loop import SimLoop
+from raftlog.proof.simulator.place import SimPlace
 
 PAUSES_S = (0.0, 0.005, 0.02, 0.1, 0.4, 1.0, 3.0)
 """Between two strokes of fate, virtual seconds, at the slowest pace."""
@@ -17,20 +20,19 @@ PACES = (0.1, 0.3, 1.0)
 BACK_AFTER_S = (0.0, 0.01, 0.1, 0.5, 2.0)
 """How long a node is away that comes back by itself, virtual seconds."""
 
-FAULTS: Final = (
-    "crash",
-    "power_loss",
+SHARP: Final = (
     "power_loss_then_back",
     "vanish",
-    "pause",
     "cut",
     "clog",
-    "isolate",
-    "leave",
-    "blackout",
     "relay",
+    "blackout_and_back",
 )
-"""The methods of `Weather` that are faults."""
+"""The methods of `Weather` that are faults: choreographies too fine for other worlds."""
+
+FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name != "flip-bit"))
+"""What may strike: these, and the faults of every world by their names. Rot has a story of its own, which also reads
+everything, since what nobody reads is not repaired."""
 
 
 class Weather:
@@ -43,14 +45,21 @@ class Weather:
         self.chance = random.Random(loop.stream("weather").random())
         self.counts: Counter[str] = Counter()
         names = self.chance.sample(FAULTS, self.chance.randint(2, len(FAULTS))) if faults is None else faults
-        self._faults: list[Callable[[], None]] = [getattr(self, name) for name in names]
-        self._cures: list[Callable[[], None]] = [self.restart, self.resume, self.heal, self.calm]
+        self.nemesis = Nemesis(SimPlace(cluster, self.chance), self.chance, Steps(()))
+        self._faults = list(names)
+        self._cures: list[Callable[[], Awaitable[None]]] = [
+            self.restart,
+            self.resume,
+            self.open_links,
+            self.heal_one,
+            self.calm,
+        ]
         self._pace = self.chance.choice(PACES)
         self._cure_rate = self.chance.uniform(0.4, 0.7)
 
     def told(self) -> dict[str, int]:
         """How often each fault struck; those that never did, too. Cures are not told."""
-        return {name: self.counts[name] for name in FAULTS}
+        return {name: self.counts[name] + self.nemesis.counts[name] for name in FAULTS}
 
     async def storm(self, seconds: float) -> None:
         """Strike now and then for some virtual seconds; what is broken at the end stays broken."""
@@ -58,24 +67,36 @@ class Weather:
         while self.loop.time() < end:
             await asyncio.sleep(self._pace * self.chance.choice(PAUSES_S))
             if self._faults:
-                self.strike()
+                await self.strike()
             self.cluster.check()
 
-    def strike(self) -> None:
-        kinds = self._cures if self.chance.random() < self._cure_rate else self._faults
-        kind = self.chance.choice(kinds)
-        self.counts[kind.__name__] += 1
-        kind()
+    async def strike(self) -> None:
+        """Do one thing, for better or worse."""
+        if self.chance.random() < self._cure_rate:
+            await self.chance.choice(self._cures)()
+            return
+        name = self.chance.choice(self._faults)
+        if name in SHARP:
+            self.counts[name] += 1
+            getattr(self, name)()
+            return
+        await self.nemesis.inject(name)
+        if self.chance.random() < 0.3:  # back before anyone has noticed
+            await asyncio.sleep(self.chance.choice(BACK_AFTER_S))
+            await self.heal_one()
 
     async def clear_up(self, seconds: float) -> None:
         """End all faults and wait until every node runs and is unfenced. AssertionError: not within `seconds`."""
-        self.calm()
-        for place in self.cluster.nodes.values():
-            if place.leaving:  # it goes by itself; whoever stops during the calm is started again
-                await self.cluster.until(lambda each=place: not each.leaving, seconds, "a gentle stop")  # type: ignore[misc]
+        await self.calm()
+        await self.cluster.until(self._nobody_goes, seconds, "gentle stops")
         self.cluster.start()
         await self.cluster.until_ready(seconds=seconds)
         await self.cluster.until(self.cluster.all_in_sync, seconds, "all replicas in sync")
+
+    def _nobody_goes(self) -> bool:
+        """Whoever stops during the calm, or ends itself because of a disk that failed it, is started again."""
+        self.cluster.start()
+        return not any(place.leaving for place in self.cluster.nodes.values())
 
     # -- faults -------------------------------------------------------------------------------------------------
 
@@ -85,13 +106,6 @@ class Weather:
         if leader is not None and self.chance.random() < 0.3:
             return leader
         return self.chance.choice(sorted(self.cluster.nodes))
-
-    def crash(self) -> None:
-        """Kill -9."""
-        self.cluster.crash(self._one(), power_loss=False)
-
-    def power_loss(self) -> None:
-        self.cluster.crash(self._one())
 
     def power_loss_then_back(self) -> None:
         """Gone and back, perhaps before anyone has noticed."""
@@ -106,9 +120,6 @@ class Weather:
         """Power loss without a word to the peers."""
         self.cluster.crash(self._one(), silent=True)
 
-    def pause(self) -> None:
-        self.cluster.pause(self._one())
-
     def _pair(self) -> tuple[int, int]:
         one, other = self.chance.sample(sorted(self.cluster.nodes), 2)
         return one, other
@@ -122,26 +133,7 @@ class Weather:
         one, other = self._pair()
         self.loop.clog(self.cluster.nodes[one].host, self.cluster.nodes[other].host)
 
-    def isolate(self) -> None:
-        """One node can reach no other; clients reach it still."""
-        one = self._one()
-        how = self.chance.choice(("cut", "deaf", "mute"))
-        for other, place in self.cluster.nodes.items():
-            if other == one:
-                continue
-            host = self.cluster.nodes[one].host
-            if how == "cut":
-                self.loop.cut(host, place.host)
-            elif how == "deaf":
-                self.loop.clog(place.host, host)
-            else:
-                self.loop.clog(host, place.host)
-
-    def leave(self) -> None:
-        """SIGTERM: a gentle stop."""
-        self.cluster.leave(self._one())
-
-    def blackout(self) -> None:
+    def blackout_and_back(self) -> None:
         """Power loss of all at once; they come back one after the other."""
         self.cluster.crash(*self.cluster.nodes)
         if self.chance.random() < 0.8:
@@ -158,18 +150,22 @@ class Weather:
 
     # -- cures --------------------------------------------------------------------------------------------------
 
-    def restart(self) -> None:
+    async def restart(self) -> None:
         self.cluster.start()
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         for node_id in self.cluster.nodes:
             self.cluster.resume(node_id)
 
-    def heal(self) -> None:
+    async def open_links(self) -> None:
         self.loop.heal()
 
-    def calm(self) -> None:
-        """Everything runs, everyone reaches everyone."""
-        self.resume()
-        self.heal()
-        self.restart()
+    async def heal_one(self) -> None:
+        """Heal the fault that has lasted longest."""
+        if self.nemesis.active:
+            await self.nemesis.heal(self.nemesis.active[0][0])
+
+    async def calm(self) -> None:
+        """Everything runs, everyone reaches everyone, every disk is well."""
+        await self.nemesis.calm()
+        self.loop.heal()

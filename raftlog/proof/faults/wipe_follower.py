@@ -1,28 +1,24 @@
-"""A node that leads little loses all data and its identity."""
+"""A node that leads little loses all its partitions and its identity, as after a change of its disk, and comes back."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
 
-from raftlog.proof.faults.targets import OneNode, a_follower
+from raftlog.proof.faults.fault import OfOneNode, a_follower
 from raftlog.proof.place import Ability, Place, View
 
 
-class WipeFollower(OneNode):
-    """It is started empty."""
+class WipeFollower(OfOneNode):
+    name = "wipe-follower"
+    needs = frozenset({Ability.KILL, Ability.WIPE})
+    destructive = True
 
-    name: ClassVar[str] = "wipe-follower"
-    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.WIPE, Ability.KILL})
-    destructive: ClassVar[bool] = True
+    def pick(self, view: View, place: Place, chance: random.Random) -> int | None:
+        node_id = a_follower(view, chance)
+        return node_id if node_id is not None and view.is_whole_without(node_id) else None
 
-    def choose(self, view: View, chance: random.Random) -> int | None:
-        return a_follower(view, chance)
-
-    async def strike(self, place: Place, node: int, chance: random.Random) -> bool:
-        await place.kill(node)
-        await place.wipe(node)
-        return True
-
-    async def undo(self, place: Place, node: int) -> None:
-        await place.start(node)
+    async def strike(self, place: Place, node_id: int, chance: random.Random) -> None:
+        await place.kill(node_id)
+        await place.wipe(node_id)
+        if chance.random() < 0.5:  # back before anybody has fenced it
+            await place.start(node_id)

@@ -14,6 +14,7 @@ from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.node import Node, NodeFailed
 from raftlog.proof.invariants import Invariants, Violations
+from raftlog.proof.place import DiskTrouble
 from raftlog.proof.simulator.env import SimEnv
 from raftlog.proof.simulator.hosts import Host
 from raftlog.proof.simulator.loop import SimLoop
@@ -48,6 +49,12 @@ class SimNode:
         self.running = False
         self.started = False
         self.leaving = False
+        self.back = False
+        """It is to start again when it has left."""
+        self.usual_sync: Callable[[], None] | None = None
+        """What a sync of its disk costs when nothing is wrong with it."""
+        self.troubled = False
+        """Its disk failed in this life: it may end itself, and starts again when it is told to."""
 
     @property
     def ready(self) -> bool:
@@ -90,11 +97,13 @@ class SimCluster:
     # -- life and death -----------------------------------------------------------------------------------------
 
     def start(self, *node_ids: int) -> None:
-        """Start nodes (default: all) that do not run."""
+        """Start nodes (default: all) that do not run; one that is about to leave starts when it has left."""
         for node_id in node_ids or tuple(self.nodes):
             place = self.nodes[node_id]
+            place.back = place.leaving
             if not place.running:
                 place.running = True
+                place.troubled = place.host.disk.in_trouble
                 place.host.start(self._run(place))
 
     async def _run(self, place: SimNode) -> None:
@@ -105,13 +114,19 @@ class SimCluster:
         try:
             await node.start()
         except Exception as error:
-            self.failures.append(f"node {place.node_id} did not start: {error!r}")
-            if isinstance(error, NodeFailed):
+            if not place.troubled:
+                self.failures.append(f"node {place.node_id} did not start: {error!r}")
+                if isinstance(error, NodeFailed):
+                    return
+                raise
+        else:
+            place.started = True
+            reason = await node.failed
+            if not place.troubled:
+                self.failures.append(f"node {place.node_id} stopped itself: {reason}")
                 return
-            raise
-        place.started = True
-        reason = await node.failed
-        self.failures.append(f"node {place.node_id} stopped itself: {reason}")
+        place.host.note("ended itself")
+        self.loop.main.call(self.crash_if, place, node, False)
 
     def crash(self, *node_ids: int, power_loss: bool = True, silent: bool = False) -> None:
         """Kill -9, with or without the loss of what was not synced; paused nodes die as well."""
@@ -141,9 +156,25 @@ class SimCluster:
         self.loop.main.call(self.crash_if, place, place.node, power_loss)
 
     def crash_if(self, place: SimNode, node: Node, power_loss: bool) -> None:
-        """Crash the place if that node still runs there."""
+        """Crash the place if that node still runs there; start it again if somebody wanted that meanwhile."""
         if place.node is node:
+            back, place.back = place.back, False
             self.crash(place.node_id, power_loss=power_loss)
+            if back:
+                self.start(place.node_id)
+
+    def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
+        """Set the state of a node's disk. While it fails, and until the node starts anew, the node may end itself."""
+        place = self.nodes[node_id]
+        disk = place.host.disk
+        disk.mend()
+        disk.make_room()
+        disk.on_sync = (lambda: self.loop.spend(trouble.slow_s)) if trouble.slow_s else place.usual_sync
+        if trouble.failing:
+            disk.fail(trouble.failing)
+        if trouble.full:
+            disk.fill()
+        place.troubled |= bool(trouble.failing) or trouble.full
 
     def pause(self, node_id: int) -> None:
         if self.nodes[node_id].running:

@@ -154,6 +154,7 @@ class SimFile:
             fits = max(0, len(written) - (growth - room))
             if fits:
                 self._inode.change((position, written[:fits]))
+            self._disk.failures += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         if written:
             self._inode.change((position, written))
@@ -186,6 +187,10 @@ class SimFile:
         self._disk.check(operation, self.path)
 
 
+ROOMY_BYTES = 1 << 40
+"""A disk that is never full."""
+
+
 class SimDisk:
     """A `Disk` in memory. `crash` is a power loss; open files of before are dead after it.
 
@@ -198,7 +203,7 @@ class SimDisk:
         chance: random.Random | int = 0,
         *,
         folders: Sequence[str] = ("/data",),
-        capacity_bytes: int = 1 << 40,
+        capacity_bytes: int = ROOMY_BYTES,
     ) -> None:
         self._chance = random.Random(chance) if isinstance(chance, int) else chance
         self._root = _Folder()
@@ -208,6 +213,8 @@ class SimDisk:
         self.lies = False
         self.generation = 0
         self.syncs = 0
+        self.failures = 0
+        """Operations that failed because they were told to."""
         self.on_sync: Callable[[], None] | None = None
         """Called by every sync: a slow disk spends time there."""
         for folder in folders:
@@ -231,6 +238,9 @@ class SimDisk:
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
+
+    def is_folder(self, path: str) -> bool:
+        return isinstance(self._find(path), _Folder)
 
     def listdir(self, path: str) -> list[str]:
         self.check("open", path)
@@ -341,6 +351,7 @@ class SimDisk:
         """Raise the fault that was set for this operation here, if any."""
         for failing, covers, error in self._faults:
             if failing in (operation, "any") and covers(path):
+                self.failures += 1
                 raise OSError(error, os.strerror(error), path)
 
     def synced(self) -> None:
@@ -357,8 +368,20 @@ class SimDisk:
     def is_cold(self) -> bool:
         return self.cold_read_rate > 0 and self._chance.random() < self.cold_read_rate
 
+    @property
+    def in_trouble(self) -> bool:
+        """Whether operations fail now."""
+        return bool(self._faults) or self.capacity_bytes < ROOMY_BYTES
+
+    def fill(self) -> None:
+        """Leave no room for more than is there."""
+        self.capacity_bytes = _used_bytes(self._root)
+
+    def make_room(self) -> None:
+        self.capacity_bytes = ROOMY_BYTES
+
     def room_bytes(self) -> int:
-        if self.capacity_bytes >= 1 << 40:
+        if self.capacity_bytes >= ROOMY_BYTES:
             return self.capacity_bytes
         return max(0, self.capacity_bytes - _used_bytes(self._root))
 

@@ -39,7 +39,7 @@ class SimOffload:
             answer = lambda: None if future.cancelled() else future.set_exception(failure)  # noqa: E731
         else:
             answer = lambda: None if future.cancelled() else future.set_result(result)  # noqa: E731
-        self._loop.call_at(done_at, answer)
+        self._loop.call_at(done_at + self._loop.take_spent(), answer)
 
 
 class SimEnv(Env):

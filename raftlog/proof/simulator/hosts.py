@@ -36,7 +36,7 @@ current_process: contextvars.ContextVar[Process] = contextvars.ContextVar("curre
 class Process:
     """One life of a host, from its start to its crash."""
 
-    __slots__ = ("_graves", "alive", "context", "host", "name", "number", "paused", "ready", "tasks")
+    __slots__ = ("_graves", "alive", "context", "held", "host", "name", "number", "paused", "ready", "tasks")
 
     def __init__(self, host: Host, number: int) -> None:
         self.host = host
@@ -44,6 +44,8 @@ class Process:
         self.number = number
         self.alive = True
         self.paused = False
+        self.held = 0
+        """Callbacks that still take their time."""
         self.ready: deque[SimHandle | SimTimer] = deque()
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._graves: list[asyncio.Task[Any]] = []

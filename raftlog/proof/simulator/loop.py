@@ -88,6 +88,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.trace = Trace()
         self.failures: list[dict[str, Any]] = []
         self._now = START_S
+        self._spent = 0.0
         self._serial = 0
         self._timers: list[tuple[float, int, SimTimer]] = []
         self._busy: list[Process] = []
@@ -161,11 +162,28 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- asyncio's scheduling -----------------------------------------------------------------------
 
     def time(self) -> float:
-        return self._now
+        return self._now + self._spent
 
     def spend(self, seconds: float) -> None:
-        """Let the running callback take so long (the whole world waits for it)."""
-        self._now += seconds
+        """Let the running callback take so long: its process does nothing else meanwhile, the others go on."""
+        self._spent += seconds
+
+    def take_spent(self) -> float:
+        """Return what the running callback has spent and forget it: it ran in a thread, which waits alone."""
+        spent, self._spent = self._spent, 0.0
+        return spent
+
+    def _occupy(self, process: Process) -> None:
+        """Hold a process until the time is over that its callback spent; "main" is nobody's and has no time."""
+        until = self._now + self.take_spent()
+        if process is self.main.process:
+            return
+        process.held += 1
+        self.call_at(until, self._let_go, process, context=self.main.process.context)
+
+    def _let_go(self, process: Process) -> None:
+        process.held -= 1
+        self.woke(process)
 
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -245,6 +263,8 @@ class SimLoop(asyncio.BaseEventLoop):
             if steps > self.max_steps or self._now > self.stop_at:
                 self._stop_at_limit()
             handle._run()
+            if self._spent:
+                self._occupy(process)
             if self.observer is not None:
                 self.observer(process)
 
@@ -257,7 +277,7 @@ class SimLoop(asyncio.BaseEventLoop):
         while busy:
             index = int(self._schedule() * len(busy)) if len(busy) > 1 else 0
             process = busy[index]
-            if process.ready and not process.paused:
+            if process.ready and not process.paused and not process.held:
                 return process
             del busy[index]
         return None

@@ -30,6 +30,11 @@ LOOPBACK_S = (0.00001, 0.00005)
 CONNECT_TIMEOUT_S = 3.0
 """After this a connection attempt to a host without power fails, as ARP does."""
 
+RESEND_S = 0.2
+"""A lost packet is sent again after this, then after twice as long (TCP's least retransmission timeout on Linux)."""
+
+RESEND_LIMIT_S = 3.0
+
 FIRST_PORT = 30_000
 """Port 0 means the next one from here, per host."""
 
@@ -40,10 +45,14 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 class Link:
     """One direction between two hosts."""
 
-    __slots__ = ("clogged", "cut", "latency_s", "pipes", "waiting")
+    __slots__ = ("clogged", "cut", "extra_s", "latency_s", "loss", "pipes", "waiting")
 
     def __init__(self, latency_s: tuple[float, float]) -> None:
         self.latency_s = latency_s
+        self.extra_s = 0.0
+        """Everything comes so much later, seconds."""
+        self.loss = 0.0
+        """Share of packets that are lost; TCP sends them again, each time after twice as long."""
         self.cut = False
         self.clogged = False
         self.pipes: dict[Pipe, None] = {}
@@ -132,6 +141,7 @@ class Network:
         for key, link in self._links.items():
             if wanted <= set(key):
                 link.cut = link.clogged = False
+                link.extra_s = link.loss = 0.0
                 self._release(link)
                 for pipe in link.pipes:
                     pipe.arm()
@@ -236,7 +246,12 @@ class Network:
 
     def delay(self, link: Link) -> float:
         shortest, longest = link.latency_s
-        return self.chance.uniform(shortest, longest)
+        delay = self.chance.uniform(shortest, longest) + link.extra_s
+        again_s = RESEND_S
+        while link.loss and again_s < RESEND_LIMIT_S and self.chance.random() < link.loss:
+            delay += again_s
+            again_s *= 2
+        return delay
 
     def _release(self, link: Link) -> None:
         waiting, link.waiting = link.waiting, []

@@ -11,6 +11,11 @@ from typing import Any, Final
 
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.blackouts import blackouts
+from raftlog.proof.stories.clean_stop import clean_stop
+from raftlog.proof.stories.commits import commits
+from raftlog.proof.stories.corruption import corruption
+from raftlog.proof.stories.disk_errors import disk_errors
+from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
 from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
@@ -19,6 +24,9 @@ from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.quorum import quorum_storm
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
+from raftlog.proof.stories.transactions import transactions
+from raftlog.proof.stories.wiped import wiped
+from raftlog.proof.stories.zombie import zombie
 
 Story = Callable[[SimLoop, float], Awaitable[Any]]
 """What it returns has figures named as those of `Report`, as far as they mean something to it."""
@@ -27,11 +35,19 @@ STORIES: Final[dict[str, Story]] = {
     "endurance": endure,
     "blackouts": blackouts,
     "jepsen": jepsen,
+    "clean-stop": clean_stop,
+    "commits": commits,
+    "corruption": corruption,
+    "disk-errors": disk_errors,
+    "double-failover": double_failover,
     "kip-101": kip_101,
     "last-replica": last_replica,
     "pause-kill": pause_kill,
     "quorum": quorum_storm,
     "relay": relay,
     "retry": retry,
+    "transactions": transactions,
+    "wiped": wiped,
+    "zombie": zombie,
 }
 """By the name that `raftlog sim --story` takes."""

@@ -63,7 +63,7 @@ class Endurance:
             place.host.offload_s = offload_s
             place.host.disk.cold_read_rate = cold
             if sync_s:
-                place.host.disk.on_sync = lambda: self.loop.spend(sync_s)
+                place.usual_sync = place.host.disk.on_sync = lambda: self.loop.spend(sync_s)
 
     async def begin(self) -> None:
         self.cluster.start()

@@ -38,7 +38,7 @@ class LogOptions:
     txn: bool = False
     """Operations mix sends and polls, in transactions. Needs ports that can."""
     rate: float = 100.0
-    """Operations per second of all processes together; 0: each as fast as it gets answers."""
+    """Operations per second of all processes together, less what they wait for answers; 0: no pauses."""
     longest: int = 4
     """Sends in one operation at most, on their way together."""
     assign_share: float = 1 / 64

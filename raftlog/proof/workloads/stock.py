@@ -223,8 +223,9 @@ class StockPort:
             raise Indefinite(str(error)) from None
 
     def _consume(self, consumer: Any) -> Sequence[Any]:
-        messages: Sequence[Any] = consumer.consume(MOST_RECORDS, POLL_S)
-        return messages
+        """Wait for a first record, and take what is there with it: `consume` alone waits to the end for more."""
+        first = consumer.poll(POLL_S)
+        return [] if first is None else [first, *consumer.consume(MOST_RECORDS, 0)]
 
     async def commit(self) -> None:
         offsets, self._uncommitted = self._uncommitted, {}

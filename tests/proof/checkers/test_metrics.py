@@ -27,7 +27,8 @@ def test_a_poll_that_finds_all_there_is_has_no_lag():
 def test_reading_from_the_beginning_is_lag_but_not_of_one_who_follows():
     """The final phase would otherwise always be the worst."""
     tale = Tale().assign(1, KEY).send(2, "a", 0).send(2, "b", 1).poll(1, (0, "a"), (1, "b"))
-    tale.assign(3, KEY, seek_to_beginning=True).poll(3, (0, "a")).poll(3, (1, "b"))
+    for process in (1, 3):
+        tale.assign(process, KEY, seek_to_beginning=True).poll(process, (0, "a")).poll(process, (1, "b"))
     metrics = tale.verdict().metrics
     assert metrics["worst_realtime_lag_s"] > 0
     assert metrics["worst_realtime_lag_following_s"] == 0

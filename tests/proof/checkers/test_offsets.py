@@ -47,6 +47,12 @@ def test_a_value_read_where_its_sender_was_not_told_is_a_duplicate():
     assert Tale().send(1, "a", 0).poll(2, (3, "a")).found() == {"duplicate"}
 
 
+def test_a_duplicate_and_two_values_at_an_offset_do_not_cancel_out():
+    """As many places as values, and yet both are wrong."""
+    tale = Tale().send(1, "a", 0).poll(2, (3, "a")).send(3, "b", None).poll(4, (0, "b"))
+    assert {"inconsistent-offsets", "duplicate"} <= tale.found()
+
+
 def test_the_same_value_in_two_keys_is_no_duplicate():
     """Values are unique within a key only."""
     tale = Tale().send(1, 1, 0, key="t-0").send(1, 1, 0, key="t-1")

@@ -130,7 +130,10 @@ def test_who_subscribed_to_a_topic_keeps_its_keys():
 
 def test_a_value_read_in_a_place_that_is_anothers_counts_as_one_step():
     """jepsen.tests.kafka: an unknown index counts as delta 1. Only one value of an offset has a place."""
-    tale = Tale().log(*ABC).send(5, "z", None).poll(1, (0, "a"), (2, "z"))
+    for second in ((2, "z"), (1, "b")):
+        tale = Tale().log(*ABC).send(5, "z", None).poll(7, (2, "z"))
+        assert tale.poll(1, (0, "a"), second).found() == {"inconsistent-offsets"}
+    tale = Tale().log(*ABC).send(5, "z", None).poll(1, (0, "a")).poll(1, (2, "z")).poll(1, (2, "c"))
     assert tale.found() == {"inconsistent-offsets"}
 
 

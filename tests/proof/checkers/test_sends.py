@@ -27,6 +27,12 @@ def test_sends_of_unknown_fate_have_an_order_if_they_committed():
     assert "nonmonotonic-send" in read_all(tale, "b", "a").found()
 
 
+def test_failed_sends_have_no_order():
+    """Even if somebody saw the value: that is wrong for another reason."""
+    tale = Tale().log("x").send(1, "b", 2).send(1, "a", None, "fail")
+    assert tale.poll(2, (1, "a"), (2, "b"), type="info").poll(3, (2, "b")).found() == set()
+
+
 def test_different_keys_have_no_common_order():
     """Per key only."""
     tale = Tale().send(1, "a", 5).send(1, "b", 0, key="t-1")
@@ -64,6 +70,11 @@ def test_an_acknowledged_value_lies_above_all_that_was_acknowledged_before_its_s
     verdict = tale.verdict()
     assert {name for name in verdict.anomalies if not verdict.anomalies[name][0].allowed} == {"realtime-send"}
     assert [op.type for op in verdict.anomalies["realtime-send"][0].ops] == ["ok", "invoke", "ok"]
+
+
+def test_an_offset_that_was_acknowledged_before_is_too_low_as_well():
+    """The same offset twice."""
+    assert "realtime-send" in Tale().send(1, "a", 5).send(2, "b", 5).poll(3, (5, "a")).found()
 
 
 def test_sends_at_the_same_time_may_land_in_any_order():

@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.proof.checkers import judge
 from raftlog.proof.checkers.anomalies import ANOMALIES, Invalid
-from raftlog.proof.checkers.findings import EXAMPLES
+from raftlog.proof.checkers.findings import EXAMPLES, Findings
 from raftlog.proof.history import Header, HistoryError
 from tests.proof.checkers.tale import Tale
 
@@ -59,6 +59,15 @@ def test_the_page_is_about_a_page_however_much_is_wrong():
     assert verdict.cases["G1a"] == 200
     assert all(len(found) <= EXAMPLES for found in verdict.anomalies.values())
     assert lines[-1].startswith("INVALID: lost-write, duplicate, ")
+
+
+def test_the_smallest_examples_are_kept():
+    """Whenever they come."""
+    findings = Findings()
+    for size in (5, 9, 3, 8, 7, 4, 9, 9, 6, 2, 1, 9):
+        findings.add("duplicate", "t-0", str(size), positions=range(size))
+    assert [each.explanation for each in findings.examples["duplicate"]] == [*"12345678"]
+    assert findings.cases == {"duplicate": 12}
 
 
 def test_the_page_says_what_was_checked_and_the_history_that_shows_what_is_wrong():

@@ -75,6 +75,20 @@ def test_a_doubled_value_is_lost_only_if_its_last_place_is_below_the_bound():
     assert "lost-write" in tale.found()
 
 
+def test_the_bound_is_the_highest_first_place_of_all_that_was_read():
+    """a x b a: a lies last, but it is b that proves x lost."""
+    tale = (
+        Tale().send(1, "a", 0).send(1, "x", 1).send(1, "b", 2).poll(2, (0, "a")).poll(3, (2, "b"), (3, "a"))
+    )
+    assert [each.about for each in tale.verdict().anomalies["lost-write"]] == [("x", "b")]
+
+
+def test_a_value_in_the_place_of_the_bound_is_lost_if_it_was_never_read():
+    """Up to the bound, and the bound's own place."""
+    tale = Tale().send(1, "a", 0).send(2, "b", 0).poll(3, (0, "a"))
+    assert [each.about[0] for each in tale.verdict().anomalies["lost-write"]] == ["b"]
+
+
 def test_two_values_at_one_offset_do_not_make_either_lost():
     """Both belong to that place; the one that was never read is lost, the other not."""
     tale = Tale().send(1, "a", 0).send(2, "b", 0).send(1, "c", 1).poll(3, (0, "a"), (1, "c"))

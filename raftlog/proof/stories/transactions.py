@@ -1,0 +1,46 @@
+"""Transactions begin and end while leaders die: read_committed shows nothing of one that is open or was aborted."""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog.proof.simulator.loop import SimLoop
+from raftlog.proof.stories.endurance import Report
+from raftlog.proof.stories.scene import Scene
+from raftlog.proof.workloads.ledger import Ledger, LedgerReader
+from raftlog.proof.workloads.wire import Client, create_topic
+
+LEDGER = "ledger"
+
+
+async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Write transactions for some virtual seconds, and kill the leader now and then. Raises AssertionError."""
+    scene = Scene(loop)
+    await scene.begin()
+    await loop.host("admin").start(
+        create_topic(Client("books", scene.cluster.bootstrap), LEDGER, partitions=1)
+    )
+    ledger = Ledger(loop.stream("ledger"))
+    readers = [_employ(scene, ledger, f"reader{number}") for number in range(2)]
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await asyncio.sleep(scene.a_while(0.005, 0.02))
+        scene.cluster.check()
+        state = scene.cluster.state(LEDGER, 0)
+        replica = scene.cluster.replica(state.leader, LEDGER, 0) if state is not None else None
+        if state is None or replica is None:
+            continue
+        scene.cluster.nodes[state.leader].host.call(ledger.step, replica)
+        if scene.chance.random() < 0.01:
+            scene.cluster.crash(state.leader, power_loss=scene.power())
+            loop.call_later(scene.a_while(0.0, 0.3), scene.cluster.start, state.leader)
+    for each in readers:
+        each.stopping = True
+    assert all(each.read for each in readers), "no transaction was read"
+    return await scene.end()
+
+
+def _employ(scene: Scene, ledger: Ledger, name: str) -> LedgerReader:
+    reader = LedgerReader(Client(name, scene.cluster.bootstrap), (LEDGER, 0), ledger, history=scene.history)
+    scene.loop.host(name).start(reader.run())
+    return reader

@@ -1,0 +1,157 @@
+"""Transactions of one writer in one partition, and a read_committed consumer that is held against them.
+
+No API begins or ends transactions yet, so the writer stands where a transaction coordinator will: at the leader's
+replica. It never says that a transaction must be seen, only that none may be that was not committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, Final
+
+from raftlog.base.errors import KafkaError
+from raftlog.base.types import NO_EPOCH
+from raftlog.proof.workloads.history import History, TopicIndex
+from raftlog.proof.workloads.wire import AWAY, Client, shapes
+from raftlog.records.batch import (
+    EndMarker,
+    ProducerStamp,
+    build_batch,
+    build_end_marker,
+    iter_records,
+    new_record,
+    read_end_marker,
+)
+from raftlog.records.header import TRANSACTIONAL_BIT, iter_headers, read_header
+from raftlog.replication.leading import Leading
+from raftlog.replication.partition import Partition
+
+FETCH: Final = 1
+PRODUCER_ID: Final = 7_000
+READ_COMMITTED: Final = 1
+PAUSE_S: Final = 0.005
+
+
+class Ledger:
+    """Writes transactions of a few batches, one after the other; after a failover it aborts what may be open."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.decided: dict[bytes, bool] = {}
+        """By value, how its transaction was to end: True committed. Of an open one nothing is decided."""
+        self._chance = chance
+        self._leader_epoch = NO_EPOCH
+        self._number = 0
+        self._stamp = ProducerStamp(PRODUCER_ID, 0, 0)
+        self._open: list[bytes] = []
+        self._left = 0
+
+    def step(self, replica: Partition) -> None:
+        """Write one batch or one marker, if this replica leads. Call it in its node's process."""
+        role = replica.role
+        if type(role) is not Leading:
+            return
+        try:
+            if role.leader_epoch != self._leader_epoch:
+                self._leader_epoch = role.leader_epoch
+                self._stamp = ProducerStamp(PRODUCER_ID, self._stamp.producer_epoch + 1, 0)
+                self._end(replica, commit=False)
+            elif self._open and self._left == 0:
+                self._end(replica, commit=self._chance.random() < 0.6)
+            else:
+                self._write(replica)
+        except KafkaError:
+            self._leader_epoch = NO_EPOCH  # what became of it nobody knows: abort it
+
+    def _write(self, replica: Partition) -> None:
+        self._left = self._left - 1 if self._open else self._chance.randint(0, 3)
+        self._number += 1
+        value = b"%d" % self._number
+        self._open.append(value)
+        records = [new_record(None, value, timestamp=-1)]
+        batch = build_batch(records, producer=self._stamp, attributes=TRANSACTIONAL_BIT)
+        replica.append_produced(memoryview(batch), acks=-1, now_ms=0)
+        self._stamp = self._stamp._replace(base_sequence=self._stamp.base_sequence + 1)
+
+    def _end(self, replica: Partition, *, commit: bool) -> None:
+        self.decided.update(dict.fromkeys(self._open, commit))
+        self._open = []
+        marker = build_end_marker(PRODUCER_ID, self._stamp.producer_epoch, marker=EndMarker(commit, 0))
+        header = read_header(marker)
+        replica.log.append_as_leader(header, marker, leader_epoch=replica.leader_epoch, now_ms=0)
+        replica.log_end_moved()
+        replica.host.log_appended(replica)
+
+
+class LedgerReader:
+    """Reads with isolation level read_committed, skips what the broker lists as aborted, and blames the rest."""
+
+    def __init__(self, client: Client, where: TopicIndex, ledger: Ledger, *, history: History) -> None:
+        self.client = client
+        self.where = where
+        self.history = history
+        self.stopping = False
+        self.read = 0
+        self._ledger = ledger
+        self._offset = 0
+        self._aborted: dict[int, int] = {}
+
+    async def run(self) -> None:
+        while not self.stopping:
+            try:
+                if await self._fetch() == 0:
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+            except AWAY:
+                pass
+            await asyncio.sleep(0.05)
+            try:
+                await self.client.refresh(self.where[0])
+            except AWAY:
+                pass
+
+    async def _fetch(self) -> int:
+        topic, index = self.where
+        make = shapes(FETCH)
+        partition = make.FetchPartition(
+            partition=index, fetch_offset=self._offset, last_fetched_epoch=-1, partition_max_bytes=1 << 20
+        )
+        request = make.FetchRequest(
+            replica_id=-1,
+            max_wait=20,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            session_epoch=-1,
+            isolation_level=READ_COMMITTED,
+            topics=(make.FetchTopic(topic=topic, partitions=(partition,)),),
+        )
+        response = await self.client.ask_leader(topic, index, FETCH, request)
+        result = response.responses[0].partitions[0]
+        code = int(result.error_code)
+        if code == 0:
+            self._take(result)
+        return code
+
+    def _take(self, result: Any) -> None:
+        listed = sorted((each.first_offset, each.producer_id) for each in result.aborted_transactions or ())
+        view = memoryview(result.records or b"")
+        skipping: set[int] = set()
+        for position, header in iter_headers(view):
+            batch = view[position : position + header.length]
+            while listed and listed[0][0] <= header.last_offset:
+                skipping.add(listed.pop(0)[1])
+            if header.is_control:
+                marker = read_end_marker(batch)
+                if marker is not None and not marker.commit:
+                    skipping.discard(header.producer_id)
+            elif header.producer_id not in skipping and header.end_offset > self._offset:
+                for record in iter_records(batch):
+                    self._judge(record.offset, record.value or b"")
+            self._offset = max(self._offset, header.end_offset)
+
+    def _judge(self, offset: int, value: bytes) -> None:
+        self.read += 1
+        decided = self._ledger.decided.get(value)
+        if not decided:
+            fate = "was aborted" if decided is False else "is open"
+            self.history.blame(f"{self.where}: {value!r} was read at {offset}, but its transaction {fate}")

@@ -1,0 +1,52 @@
+"""Bugs of transactions in a log: where read_committed ends, and what it must skip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.proof.stories.transactions import transactions
+from raftlog.replication.partition import Partition
+from raftlog.storage.log import Log
+from raftlog.storage.producers import ProducerState
+from raftlog.storage.transactions import AbortedTransactions
+from tests.planted.plant import Plant
+
+
+def stable_offset_one_too_high(patch: pytest.MonkeyPatch) -> None:
+    """read_committed sees the first batch of an open transaction."""
+
+    def last_stable_offset(partition: Partition) -> int:
+        unstable = partition.log.first_unstable_offset
+        return partition.high_watermark if unstable is None else min(unstable + 1, partition.high_watermark)
+
+    patch.setattr(Partition, "last_stable_offset", property(last_stable_offset))
+
+
+def forget_aborted_on_recovery(patch: pytest.MonkeyPatch) -> None:
+    """After a restart nobody knows which transactions were aborted."""
+    patch.setattr(AbortedTransactions, "load", lambda *arguments: None)
+
+
+def list_no_aborted(patch: pytest.MonkeyPatch) -> None:
+    """A fetch lists none of the transactions that a consumer must skip."""
+    patch.setattr(Log, "aborted_transactions", lambda log, start, end: [])
+
+
+def forget_open_transactions_on_restart(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot brings back a producer, but not that its transaction is open."""
+    restore = ProducerState._restore
+
+    def restore_closed(state: ProducerState, producer_id: int, epoch: int, *rest: Any) -> None:
+        restore(state, producer_id, epoch, *rest[:-1], -1)
+
+    patch.setattr(ProducerState, "_restore", restore_closed)
+
+
+PLANTS = [
+    Plant("stable-offset-one-too-high", "last stable offset", transactions, stable_offset_one_too_high),
+    Plant("aborted-not-listed", "aborted read", transactions, list_no_aborted),
+    Plant("aborted-lost-on-restart", "aborted read", transactions, forget_aborted_on_recovery),
+    Plant("open-lost-on-restart", "H12 open transaction", transactions, forget_open_transactions_on_restart),
+]

@@ -1,0 +1,34 @@
+"""The choreographies are true of raftlog as it is, and bring about what they are named for."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.proof.simulator import simulate
+from raftlog.proof.stories import STORIES
+
+CHOREOGRAPHIES = (
+    "blackouts",
+    "clean-stop",
+    "commits",
+    "corruption",
+    "disk-errors",
+    "double-failover",
+    "kip-101",
+    "last-replica",
+    "pause-kill",
+    "relay",
+    "retry",
+    "transactions",
+    "wiped",
+    "zombie",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHOREOGRAPHIES)
+def test_a_choreography_breaks_no_promise(name: str) -> None:
+    """What was acknowledged is there, on replicas that are equal and in sync again."""
+    report = simulate(lambda loop: STORIES[name](loop, 2.0), seed=1).result
+    assert report.acked > 0
+    assert name == "corruption" or report.elections > 0, "nothing happened"

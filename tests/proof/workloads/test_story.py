@@ -1,0 +1,50 @@
+"""The story of Jepsen's workload: sound nodes pass it, and what clients saw is enough to convict others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from raftlog.proof.invariants import Invariants
+from raftlog.proof.simulator.cluster import SimCluster
+from raftlog.proof.simulator.loop import SimLoop, simulate
+from raftlog.proof.stories import STORIES
+from raftlog.proof.stories.report import Report, report_of
+from tests.planted.replicas import forget_producers_on_failover, serve_the_uncommitted
+
+STORM_S = 6.0
+SEEDS = range(1, 13)
+
+pytestmark = pytest.mark.slow
+
+
+async def in_a_storm(loop: SimLoop) -> Report:
+    return report_of(await STORIES["jepsen"](loop, STORM_S))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_sound_nodes_pass(seed: int) -> None:
+    """No anomaly, and the storm was one."""
+    report = simulate(in_a_storm, seed=seed).result
+    assert report.acked > 50 and report.elections > 0 and any(report.faults.values())
+
+
+@pytest.mark.parametrize(
+    ("plant", "anomaly"),
+    [(forget_producers_on_failover, "duplicate"), (serve_the_uncommitted, "inconsistent-offsets")],
+)
+def test_what_clients_saw_convicts(
+    plant: Callable[[pytest.MonkeyPatch], None], anomaly: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against real processes there is nothing else to go by."""
+    plant(monkeypatch)
+    monkeypatch.setattr(SimCluster, "check", lambda cluster: None)
+    monkeypatch.setattr(Invariants, "stepped", lambda invariants, process: None)
+    for seed in SEEDS:
+        try:
+            simulate(in_a_storm, seed=seed)
+        except AssertionError as error:
+            if anomaly in str(error):
+                return
+    pytest.fail(f"{anomaly} was not found by seeds {SEEDS}")

@@ -1,0 +1,45 @@
+"""Claims about the place of network namespaces: a whole cluster in it, and nothing left of it in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from raftlog.proof.chaos.ground import Unavailable
+from raftlog.proof.chaos.places import find_folder, read_places
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+
+async def test_a_node_that_is_cut_off_is_fenced_and_comes_back_when_healed(tmp_path: Path) -> None:
+    """A whole cluster on it: clients reach all nodes meanwhile, and in the end this machine is as it was."""
+    mine = os.readlink("/proc/thread-self/ns/net")
+    before = subprocess.run(["ip", "-br", "link"], capture_output=True, check=False).stdout
+    place_file = read_places(find_folder(None))["namespaces"]
+    try:
+        place = await place_file.open(tmp_path, nodes=3, settings={}, seed=1)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    try:
+        assert (await place.view()).ready == {1, 2, 3}
+        for other in (1, 2):
+            await place.cut(3, other)
+            await place.cut(other, 3)
+        async with asyncio.timeout(20):
+            while 3 in (await place.view()).ready:
+                await asyncio.sleep(0.1)
+        assert place.cluster.view(3), "clients still reach it"
+        await place.heal_links()
+        async with asyncio.timeout(20):
+            while (await place.view()).ready != {1, 2, 3}:
+                await asyncio.sleep(0.1)
+    finally:
+        await place.close()
+    assert os.readlink("/proc/thread-self/ns/net") == mine
+    assert await asyncio.to_thread(os.readlink, "/proc/thread-self/ns/net") == mine
+    assert subprocess.run(["ip", "-br", "link"], capture_output=True, check=False).stdout == before
+    assert not place.cluster.running_ids()
