@@ -19,9 +19,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The same code on a simulated loop, disk and network.
+# The same code on a simulated loop, disk and network, a world per seed. SIM="--seeds 1..5000 --keep-going" sweeps on.
 sim: $(STAMP)
-	$(BIN)/python -m pytest tests/proof $(TEST)
+	$(BIN)/raftlog sim --regressions --seeds 1..300 --jobs 2 $(SIM)
 
 # Plants bugs and shows how soon the simulator finds each. PLANTED="--only ack-before-flush" hunts one.
 planted: $(STAMP)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
 from raftlog.broker.logs import Volume, offsets
+from raftlog.storage.log_directory import Offsets
 
 if TYPE_CHECKING:
     from raftlog.broker.replicas import Replicas
@@ -72,8 +73,8 @@ class Housekeeping:
         partitions = self._replicas.partitions
         for volume in self._replicas.logs.online:
             newest = {name: partitions[name].high_watermark for name in volume.logs if name in partitions}
-            if self._written.get(volume) != newest:
-                await self._offload(volume, partial(volume.directory.write_high_watermarks, newest))
+            write = volume.directory.write_high_watermarks
+            if self._written.get(volume) != newest and await self._checkpoint(volume, write, newest):
                 self._written[volume] = newest
 
     async def checkpoint_logs(self) -> None:
@@ -82,15 +83,17 @@ class Housekeeping:
         for volume in self._replicas.logs.online:
             if await self._visit(volume, _checkpoint):
                 points = offsets(volume.logs.items(), lambda each: each.recovery_point)
-                await self._offload(volume, partial(volume.directory.write_recovery_points, points))
+                await self._checkpoint(volume, volume.directory.write_recovery_points, points)
 
     async def checkpoint_log_starts(self) -> None:
         """Write where logs begin, since DeleteRecords may move that into a segment."""
         for volume in self._replicas.logs.online:
             starts = offsets(volume.logs.items(), lambda each: each.log_start_offset)
-            if self._written_starts.get(volume, {}) != starts:
+            write = volume.directory.write_log_starts
+            if self._written_starts.get(volume, {}) != starts and await self._checkpoint(
+                volume, write, starts
+            ):
                 self._written_starts[volume] = starts
-                await self._offload(volume, partial(volume.directory.write_log_starts, starts))
 
     async def retain(self) -> None:
         """Drop segments that are too old or too much; nothing above the high watermark."""
@@ -138,11 +141,14 @@ class Housekeeping:
                 turn_began_at = now()
         return did
 
-    async def _offload(self, volume: Volume, call: Callable[[], None]) -> None:
+    async def _checkpoint(self, volume: Volume, write: Callable[[Offsets], None], offsets: Offsets) -> bool:
+        """Write what was drawn up just now; False: it was out of date or the disk refused it, and is due again."""
+        call = partial(volume.checkpoint, write, offsets, volume.generation)
         try:
-            await self._env.offload(call)
+            return await self._env.offload(call)
         except OSError as error:
             self._replicas.logs.report(volume, error)
+            return False
 
 
 async def _every(seconds: float, chore: Chore) -> None:

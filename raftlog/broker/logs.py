@@ -11,6 +11,7 @@ import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from raftlog.base.types import TopicPartition
 from raftlog.broker.flusher import Flusher
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log
-from raftlog.storage.log_directory import LogDirectory
+from raftlog.storage.log_directory import LogDirectory, Offsets
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
@@ -61,6 +62,25 @@ class Volume:
         self.flusher = flusher
         self.logs: dict[TopicPartition, Log] = {}
         self.error: OSError | None = None
+        self.generation = 0
+        """Grows whenever checkpoints forget something: those drawn up before are out of date."""
+        self._checkpoints = Lock()
+
+    def checkpoint(self, write: Callable[[Offsets], None], offsets: Offsets, generation: int) -> bool:
+        """Write one of the directory's checkpoints, unless it was drawn up in an older generation. Away from the loop.
+
+        It may name a log that was deleted since, and another log of that name must not be judged by it.
+        """
+        with self._checkpoints:
+            if generation == self.generation:
+                write(offsets)
+            return generation == self.generation
+
+    def forget(self, names: Iterable[TopicPartition]) -> None:
+        """New logs of these names are about to be made: no checkpoint may speak of former ones any more."""
+        with self._checkpoints:
+            self.generation += 1
+            self.directory.forget(names)
 
     @property
     def path(self) -> str:
@@ -145,6 +165,11 @@ class Logs:
 
     def create(self, news: Sequence[NewLog]) -> list[Log | Exception]:
         """Make empty logs, or say why not. May wait for the disk, and run away from the loop."""
+        try:
+            for volume in dict.fromkeys(new.volume for new in news):
+                volume.forget([new.name for new in news if new.volume is volume])
+        except OSError as error:
+            return [error for _ in news]
         return [self._try_to_create(new) for new in news]
 
     def _try_to_create(self, new: NewLog) -> Log | Exception:

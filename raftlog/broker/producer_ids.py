@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
 from raftlog.metadata.requests import ProducerIdBlock
 
-FETCH_AHEAD: Final = 100
-"""Ids left in the block when the next block is asked for."""
-
 
 class ProducerIds:
-    """Hands out each id once. `allocate` gets a block that no broker ever gets again."""
+    """Hands out each id once. `allocate` gets a block that no broker ever gets again.
 
-    __slots__ = ("_allocate", "_end", "_fetching", "_next", "_spare")
+    The next block is asked for when half of one is used, and again with each id until it is there: while there is no
+    controller, as many producers can start as there are ids in half a block at the least.
+    """
+
+    __slots__ = ("_allocate", "_end", "_fetching", "_half", "_next", "_spare")
 
     def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
         self._allocate = allocate
-        self._next = self._end = 0
+        self._next = self._half = self._end = 0
         self._spare: ProducerIdBlock | None = None
         self._fetching: asyncio.Task[None] | None = None
 
@@ -30,7 +30,7 @@ class ProducerIds:
             await asyncio.shield(self._fetch())
         producer_id = self._next
         self._next += 1
-        if self._end - self._next < FETCH_AHEAD and self._spare is None:
+        if self._next >= self._half and self._spare is None:
             self._fetch()
         return producer_id
 
@@ -47,6 +47,7 @@ class ProducerIds:
         if block is None:
             return False
         self._next, self._end = block.first_id, block.first_id + block.count
+        self._half = block.first_id + block.count // 2
         return True
 
     def _fetch(self) -> asyncio.Task[None]:

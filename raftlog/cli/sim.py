@@ -14,7 +14,7 @@ from raftlog.proof.regressions import REGRESSIONS
 from raftlog.proof.simulator.hosts import current_process
 from raftlog.proof.simulator.loop import START_S
 from raftlog.proof.stories import STORIES
-from raftlog.proof.sweep import Outcome, Summary, Sweep, Tale
+from raftlog.proof.sweep import Outcome, Summary, Sweep, Tale, silence
 
 SHOWN_FAILURES = 20
 """Failures that are told in full; the rest are only named."""
@@ -86,7 +86,10 @@ class VirtualLog:
 
 def replay(tale: Tale, *, log: bool) -> int:
     """Tell one story and print its digest and report, or why it failed; returns the exit code."""
-    configure_log(level="info" if log else "error", format="console", stream=VirtualLog())
+    if log:
+        configure_log(level="info", format="console", stream=VirtualLog())
+    else:
+        silence()
     for outcome in Sweep([tale]):
         if outcome.failure:
             print(text_of(outcome))
@@ -106,7 +109,7 @@ def replay(tale: Tale, *, log: bool) -> int:
 
 def sweep(options: Request, tales: list[Tale]) -> int:
     """Tell many, show progress, explain failures, sum up; returns the exit code."""
-    configure_log(level="error", format="console")
+    silence()
     run = Sweep(tales, jobs=options.jobs, budget_s=options.budget_s, keep_going=options.keep_going)
     try:
         with _progress(len(tales)) as (say, advance):

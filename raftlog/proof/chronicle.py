@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from raftlog.base.types import NO_OFFSET, TopicPartition
+from raftlog.base.types import TopicPartition
 
 KEPT_EVENTS: Final = 20_000
 """Newest events kept per partition, and of the cluster."""
@@ -92,15 +92,17 @@ class Chronicle:
     def tell(self, failure: str) -> list[Event]:
         """Return the events that explain a failure: those of the partitions and offsets that its text names.
 
-        If it names none, what concerns no single records is told of all.
+        If it names none, leaders and ISRs are told of all, but of raftlog's own topics.
         """
         named = [each for each in self._partitions if _is_named(each, failure)]
-        offsets = {int(found) for found in _OFFSET.findall(failure)} if named else {NO_OFFSET}
+        offsets = {int(found) for found in _OFFSET.findall(failure)} if named else set()
         events = list(self._cluster)
-        told = named or list(self._partitions)
+        told = named or [each for each in self._partitions if not each.topic.startswith("__")]
         for where in told:
             mark = f"{where.topic}-{where.partition}: " if len(told) > 1 else ""
-            events += [each._replace(text=mark + each.text) for each in self._partitions[where]]
+            for each in self._partitions[where]:
+                if named or each.kind == "metadata":
+                    events.append(each._replace(text=mark + each.text))
         events.sort(key=lambda each: each.number)
         return _shortened([each for each in _until_violated(events) if _concerns(each, offsets)])
 

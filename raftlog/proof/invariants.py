@@ -124,9 +124,9 @@ class Invariants:
         driver = watch.driver
         if driver is None:
             quorum = watch.node.control.quorum
-            if quorum is None or quorum._driver is None:
+            if quorum is None or not quorum.started:
                 return
-            driver = watch.driver = quorum._driver
+            driver = watch.driver = quorum.driver
         core = driver.core
         if core.is_leader and core.term != watch.led_term:
             watch.led_term = core.term

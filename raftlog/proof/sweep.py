@@ -74,6 +74,9 @@ class Summary:
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
+        if outcome.failure:
+            self.failures.append(outcome)
+            return
         self.busy_s += outcome.busy_s
         self.virtual_s += outcome.virtual_s
         self.steps += outcome.steps
@@ -82,8 +85,6 @@ class Summary:
         self.slowest_recovery_s = max(self.slowest_recovery_s, outcome.report.recovery_s)
         for name, count in outcome.report.faults.items():
             self.faults[name] += count  # a Counter keeps zeros that are added so
-        if outcome.failure:
-            self.failures.append(outcome)
 
     @property
     def silent_faults(self) -> list[str]:
@@ -175,9 +176,8 @@ class Sweep:
         try:
             yield from self._from_pool(pool.submit)
         except BaseException:
-            workers = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
-            for worker in workers:
+            for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
         pool.shutdown()
@@ -195,8 +195,26 @@ class Sweep:
 
 
 def begin_worker() -> None:
-    """Prepare a process that tells tales: its nodes say only what needs a person, and Ctrl-C is the parent's."""
+    """Prepare a process that tells tales: its nodes are silent, and Ctrl-C is the parent's."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    configure_log(level="error", format="console")
+    silence()
+
+
+class _Nowhere:
+    """A stream for the nodes' log: what a seed needs to say is in its failure."""
+
+    def write(self, line: str) -> None:
+        """Forget it."""
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def isatty(self) -> bool:
+        return False
+
+
+def silence() -> None:
+    """Have the nodes of this process say nothing from now on."""
+    configure_log(level="error", format="console", stream=_Nowhere())

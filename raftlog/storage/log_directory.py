@@ -7,7 +7,7 @@ All in Apache Kafka's formats. Ordering law: the marker is written last, after e
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -133,6 +133,22 @@ class LogDirectory:
     def write_high_watermarks(self, offsets: Offsets, *, sync: bool = True) -> None:
         """Write each replica's high watermark."""
         self._write_offsets(HIGH_WATERMARKS, offsets, sync=sync)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Strike partitions from all checkpoints, durably: what stands there is of former logs of these names."""
+        gone = set(partitions)
+        read = {
+            RECOVERY_POINTS: self.recovery_points,
+            LOG_STARTS: self.log_starts,
+            HIGH_WATERMARKS: self.high_watermarks,
+        }
+        for name, known in read.items():
+            written = self._read_offsets(name)
+            if not gone.isdisjoint(written):
+                left = {each: offset for each, offset in written.items() if each not in gone}
+                self._write_offsets(name, left, sync=True)
+            for each in gone:
+                known.pop(each, None)
 
     def _write_offsets(self, name: str, offsets: Offsets, *, sync: bool) -> None:
         lines = ["0", str(len(offsets))]

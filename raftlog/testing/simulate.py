@@ -36,8 +36,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from raftlog.proof.checkers import judge
 from raftlog.proof.faults.weather import Weather
-from raftlog.proof.history import Op, Recorder
+from raftlog.proof.history import Header, Op, Recorder
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.simulator.loop import simulate as run_world
@@ -170,7 +171,5 @@ async def _as_coroutine(workload: Workload[T], world: World) -> T:
 def _judge(world: World) -> None:
     """What was recorded is judged as any history is."""
     if world.history:
-        from raftlog.proof.checkers import judge  # type: ignore[attr-defined]
-
-        verdict = judge(None, world.history)
+        verdict = judge(Header(place="simulator", seed=world.loop.seed), world.history)
         assert verdict.valid, verdict.text()

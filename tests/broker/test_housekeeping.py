@@ -118,3 +118,45 @@ def test_a_chore_leaves_the_loop_half_of_the_time() -> None:
         assert [later - before for before, later in pairwise(visited)] == pytest.approx([0.5] * 9, rel=0.01)
 
     play(story, size=1)
+
+
+def test_a_new_topic_is_not_judged_by_the_checkpoints_of_a_former_one_of_its_name() -> None:
+    """Else its log, shorter than the former one's recovery point, would pass for damaged, on every replica at once."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        await world[1].host.start(world[1].produce("a", "b"))
+        await world.pass_time(65)
+        world[1].host.crash()
+        await world.start(1)
+        await until(lambda: world[1].replicas.partitions)
+        assert offsets(world, "recovery-point-offset-checkpoint") == {NAME: 2}
+        world.delete("t")
+        await until(lambda: not world[1].replicas.partitions)
+        world.create()
+        await until(lambda: world[1].replicas.partitions)
+        assert world[1].partition().log.damage is None
+        world[1].host.crash()
+        await world.start(1)
+        await until(lambda: world[1].replicas.partitions)
+        assert world[1].partition().log.damage is None
+        assert world[1].partition().high_watermark == 0
+
+    play(story, size=1)
+
+
+def test_a_checkpoint_drawn_up_before_a_topic_was_made_anew_is_not_written() -> None:
+    """It may wait for its thread while the topic is deleted and made again."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        (volume,) = world[1].replicas.logs.online
+        drawn_up, write = volume.generation, volume.directory.write_recovery_points
+        assert volume.checkpoint(write, {NAME: 2}, drawn_up)
+        volume.forget([NAME])
+        assert not volume.checkpoint(write, {NAME: 2}, drawn_up)
+        assert offsets(world, "recovery-point-offset-checkpoint") == {}
+
+    play(story, size=1)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from raftlog.base.errors import CoordinatorLoadInProgress, NotController
-from raftlog.broker.producer_ids import FETCH_AHEAD, ProducerIds
+from raftlog.broker.producer_ids import ProducerIds
 from raftlog.metadata.requests import ProducerIdBlock
 
 
@@ -66,16 +66,30 @@ async def test_those_who_come_at_once_share_a_block() -> None:
     assert controller.asked == 1
 
 
-async def test_the_next_block_is_asked_for_before_it_is_needed() -> None:
+async def test_the_next_block_is_asked_for_when_half_of_one_is_used() -> None:
     """So that producers do not wait while there is no controller for a moment."""
     controller = Controller()
     subject = ProducerIds(controller.allocate)
-    for _ in range(1000 - FETCH_AHEAD):
+    for _ in range(499):
         await subject.next()
+    await asyncio.sleep(0)
     assert controller.asked == 1
     await subject.next()
     await asyncio.sleep(0)
     assert controller.asked == 2
+
+
+async def test_producers_start_while_no_controller_is_there_for_long() -> None:
+    """Half a block is in reserve whenever the controller goes, and the next one is asked for until it comes."""
+    controller = Controller()
+    subject = ProducerIds(controller.allocate)
+    await subject.prepare()
+    given = set()
+    for number in range(1500):
+        controller.error = NotController() if 500 <= number < 1400 else None
+        given.add(await subject.next())
+        await asyncio.sleep(0)
+    assert len(given) == 1500
 
 
 async def test_without_a_controller_the_error_is_retriable_and_passes() -> None:

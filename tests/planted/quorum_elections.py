@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -58,34 +59,24 @@ def _encourage_the_stale(answer: Any) -> Any:
     return answer_as_if_fresh
 
 
-def lead_before_all_is_applied(patch: pytest.MonkeyPatch) -> None:
-    """A new leader takes batches before it has applied what its predecessors committed."""
-    patch.setattr(Core, "leads_all_committed", Core.is_leader)
-
-
 def tell_of_losses_late(patch: pytest.MonkeyPatch) -> None:
     """A leader that stepped down is told only after the next leader's batches were applied."""
-    announce, tick = Driver._announce, Driver._tick
+    announce = Driver._announce
 
-    def announce_nothing_yet(driver: Driver) -> None:
-        if driver.core.is_leader or not driver.leading or not getattr(driver, "_in_deliver", False):
+    def tell_of_gains(driver: Driver) -> None:
+        if driver.core.is_leader:
             announce(driver)
 
-    deliver = Driver._deliver
+    def silenced(stage: Callable[[Driver], None]) -> Callable[[Driver], None]:
+        def run(driver: Driver) -> None:
+            driver._announce = partial(tell_of_gains, driver)  # type: ignore[method-assign]
+            stage(driver)
+            del driver._announce
 
-    def deliver_silently(driver: Driver) -> None:
-        driver._in_deliver = True  # type: ignore[attr-defined]
-        deliver(driver)
-        driver._in_deliver = False  # type: ignore[attr-defined]
+        return run
 
-    def tick_silently(driver: Driver) -> None:
-        driver._in_deliver = True  # type: ignore[attr-defined]
-        tick(driver)
-        driver._in_deliver = False  # type: ignore[attr-defined]
-
-    patch.setattr(Driver, "_announce", announce_nothing_yet)
-    patch.setattr(Driver, "_deliver", deliver_silently)
-    patch.setattr(Driver, "_tick", tick_silently)
+    patch.setattr(Driver, "_deliver", silenced(Driver._deliver))
+    patch.setattr(Driver, "_tick", silenced(Driver._tick))
 
 
 calm = partial(Plant, story=quorum_calm, seconds=15.0)

@@ -32,6 +32,15 @@ def test_a_late_message_cuts_nothing_that_was_acknowledged() -> None:
     assert node.restarted().log == node.log
 
 
+def test_the_core_does_not_cry_of_truncations_that_are_filtered(caplog: pytest.LogCaptureFixture) -> None:
+    """It says that applied entries are truncated, at level critical, before our filter declines to do so."""
+    node = Node()
+    node.step(2, append(1, 1, 0, entries(2, 9, 1), commit=9))
+    node.step(2, append(1, 1, 0, entries(2, 4, 1), commit=9))
+    assert len(node.applied) == 8
+    assert not caplog.records
+
+
 def test_a_late_message_is_answered_with_what_it_proves() -> None:
     """The answer to an early message claims no more than that message reached."""
     node = Node()

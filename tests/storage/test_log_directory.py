@@ -104,6 +104,24 @@ def test_checkpoints_come_back(open_directory: Callable[..., LogDirectory]) -> N
     assert open_directory().recovery_points == {}
 
 
+def test_a_forgotten_partition_is_in_no_checkpoint(open_directory: Callable[..., LogDirectory]) -> None:
+    """Neither on disk, power loss or not, nor in what was read at the start; the others stay."""
+    here, there = TopicPartition("t", 0), TopicPartition("t", 1)
+    directory = open_directory()
+    for write in (
+        directory.write_recovery_points,
+        directory.write_log_starts,
+        directory.write_high_watermarks,
+    ):
+        write({here: 5, there: 7})
+    directory = open_directory()
+    directory.forget([here])
+    assert directory.recovery_points == directory.log_starts == directory.high_watermarks == {there: 7}
+    open_directory.disk.crash()  # type: ignore[attr-defined]
+    again = open_directory()
+    assert again.recovery_points == again.log_starts == again.high_watermarks == {there: 7}
+
+
 @given(garbage=st.binary(max_size=40) | st.sampled_from([b"0\n1\nt 0\n", b"0\n-1\n", b"0\n0", b"1\n0\n"]))
 def test_a_garbled_checkpoint_is_a_value_error(garbage: bytes) -> None:
     """Whatever does not decode raises ValueError: everything is then recovered from its start."""

@@ -34,6 +34,7 @@ HASTE: Final = {
     "replica.high.watermark.checkpoint.interval.ms": "400",
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
+    "offsets.topic.num.partitions": "2",
 }
 """Small segments and frequent checkpoints, so that seconds hold what takes production days."""
 

@@ -22,6 +22,13 @@ from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.quorum import quorum_storm
+from raftlog.proof.stories.quorum_calm import quorum_calm
+from raftlog.proof.stories.quorum_choreography import (
+    quorum_hidden_minority,
+    quorum_late_answers,
+    quorum_rivals,
+)
+from raftlog.proof.stories.quorum_controller import controller
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
 from raftlog.proof.stories.transactions import transactions
@@ -40,10 +47,15 @@ STORIES: Final[dict[str, Story]] = {
     "corruption": corruption,
     "disk-errors": disk_errors,
     "double-failover": double_failover,
+    "controller": controller,
     "kip-101": kip_101,
     "last-replica": last_replica,
     "pause-kill": pause_kill,
     "quorum": quorum_storm,
+    "quorum-calm": quorum_calm,
+    "quorum-hidden-minority": quorum_hidden_minority,
+    "quorum-late-answers": quorum_late_answers,
+    "quorum-rivals": quorum_rivals,
     "relay": relay,
     "retry": retry,
     "transactions": transactions,

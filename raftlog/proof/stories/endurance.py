@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 from raftlog.proof.checkers.records import judge_records, judge_replicas, read_batches, values_of
 from raftlog.proof.faults.weather import Weather
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.hosts import OFFLOAD_S
 from raftlog.proof.simulator.loop import Run, SimLoop, simulate
+from raftlog.proof.stories.extras import Extras
 from raftlog.proof.stories.report import Report
 from raftlog.proof.workloads.consumer import Consumer
 from raftlog.proof.workloads.history import History
@@ -172,15 +174,27 @@ class Endurance:
 
 
 async def endure(loop: SimLoop, seconds: float = 15.0) -> Report:
-    """Serve, suffer for some virtual seconds, recover, and be judged. Raises AssertionError."""
-    story = Endurance(loop)
+    """Serve, suffer for some virtual seconds, recover, and be judged. Raises AssertionError.
+
+    Some seeds have five nodes, some the Jepsen workload beside the others, some topics that come and go.
+    """
+    chance = loop.stream("cast")
+    story = Endurance(loop, nodes=chance.choice((3, 3, 3, 3, 5)))
+    extras = Extras(loop, story.cluster, story.history)
     await story.begin()
+    if chance.random() < 0.5:
+        extras.employ_log(chance)
+    if chance.random() < 0.4:
+        extras.employ_churn()
     await asyncio.sleep(0.3)
     await story.weather.storm(seconds)
+    extras.stop()
     recovery_s = await story.finish()
-    faults = story.judge()
+    await extras.finish(RECOVERY_S)
+    faults = story.judge() + extras.judge()
     assert not faults, "; ".join(faults[:10])
-    return story.report(recovery_s)
+    report = story.report(recovery_s)
+    return replace(report, acked=report.acked + extras.acked)
 
 
 def run(seed: int, seconds: float = 15.0) -> Run[Report]:

@@ -25,7 +25,7 @@ class Report:
     voters: int
     committed: int
     acked: int
-    terms: int
+    elections: int
     faults: dict[str, int]
 
 
@@ -77,6 +77,6 @@ async def quorum_storm(loop: SimLoop, seconds: float = 6.0) -> Report:
         voters=shape.voters,
         committed=len(world.oracle.committed),
         acked=world.oracle.acked,
-        terms=len(world.law.leaders),
+        elections=len(world.law.leaders),
         faults=dict(storm.counts),
     )

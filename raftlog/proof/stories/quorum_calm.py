@@ -46,7 +46,7 @@ def _lose(stage: Stage, node: int, leader: int) -> None:
         lambda: stage.part([node], [leader]),
         lambda: stage.hush(node, *others),
         lambda: stage.hush(leader, node),
-        lambda: [stage.hush(other, node) for other in others],
+        lambda: stage.deafen(node),
     ]
     chance.choice(ways)()
 
@@ -83,8 +83,7 @@ async def _isolate_the_leader(stage: Stage) -> None:
     elif chance.random() < 0.5:
         stage.hush(leader, *others)
     else:
-        for other in others:
-            stage.hush(other, leader)
+        stage.deafen(leader)
     began_at = loop.time()
     stage.append(leader, 2)
     await stage.watch(STEPS_DOWN_WITHIN_S)

@@ -89,6 +89,11 @@ class Stage:
         for target in targets:
             self.loop.clog(self.world.hosts[source], self.world.hosts[target])
 
+    def deafen(self, target: int) -> None:
+        """Hold back what goes from all others to one."""
+        for source in self.others(target):
+            self.hush(source, target)
+
     def reunite(self, one: int, *others: int) -> None:
         """Undo cuts and hushes between one voter and others."""
         for other in others:

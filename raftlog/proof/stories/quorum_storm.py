@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from raftlog.proof.simulator.hosts import Host
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.quorum_world import World
 
@@ -125,18 +126,19 @@ class Storm:
 
     def clog(self) -> None:
         """Bytes of one direction stand still."""
-        one = self._one()
-        pair = [self.world.hosts[one], self.world.hosts[self.chance.choice(self._others(one))]]
-        self.chance.shuffle(pair)
-        self.loop.clog(*pair)
+        self.loop.clog(*self._pair())
 
     def late(self) -> None:
         """Bytes of one direction come late, all of them."""
+        source, target = self._pair()
+        self.loop.clog(source, target)
+        self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal, source, target)
+
+    def _pair(self) -> tuple[Host, Host]:
         one = self._one()
         pair = [self.world.hosts[one], self.world.hosts[self.chance.choice(self._others(one))]]
         self.chance.shuffle(pair)
-        self.loop.clog(*pair)
-        self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal, *pair)
+        return pair[0], pair[1]
 
     def isolate(self) -> None:
         """One voter can no longer reach the others, or not hear them, or both."""

@@ -51,7 +51,9 @@ class Producer:
         self._chance = chance
         self._number = 0
         self._sequence = 0
-        # a broker that knows nothing of a producer takes any sequence (KIP-360): the first batch goes alone
+        # A leader that knows nothing of a producer takes any sequence first (KIP-360). Were several first batches in
+        # flight when the leader dies, its successor could take the second one first, as Apache Kafka may: legal, and
+        # no order to promise. So the first goes alone until it is acknowledged; then every leader to come knows it.
         self._window = 1
         self._stamp = ProducerStamp()
         self._unacked: deque[_Batch] = deque()

@@ -1,0 +1,71 @@
+"""Claims about `raftlog sim`: what it prints and how it exits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from raftlog.cli.app import app
+from raftlog.cli.sim import seeds_of
+from raftlog.proof.simulator import SimLoop
+from raftlog.proof.stories import STORIES
+from raftlog.proof.stories.report import Report
+
+
+async def fails_at_three(loop: SimLoop, seconds: float) -> Report:
+    """Fail at seed 3. Raises AssertionError."""
+    loop.host("node2").note("paused")
+    await asyncio.sleep(seconds)
+    assert loop.seed != 3, "three is wrong"
+    return Report(acked=1000, faults={"pause": 4, "cut": 0})
+
+
+@pytest.fixture(autouse=True)
+def three(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STORIES, "three", fails_at_three)
+
+
+def sim(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["sim", "--story", "three", "--seconds", "2", *arguments])
+
+
+def test_a_seed_is_replayed_with_its_digest() -> None:
+    """The same seed prints the same digest."""
+    first, again = sim("--seed", "1"), sim("--seed", "1")
+    assert first.exit_code == 0
+    digests = [next(line for line in each.output.splitlines() if "digest" in line) for each in (first, again)]
+    assert digests[0] == digests[1]
+    assert "1,000 records" in first.output and "pause 4" in first.output
+
+
+def test_a_failed_seed_exits_1_and_says_how_to_replay_it_and_what_happened() -> None:
+    """One line to type, a table of events, what was violated."""
+    result = sim("--seed", "3")
+    assert result.exit_code == 1
+    assert "raftlog sim --story three --seconds 2 --seed 3 --log" in result.output
+    assert "node2    paused" in result.output and "three is wrong" in result.output
+
+
+def test_a_sweep_ends_with_a_summary() -> None:
+    """Seeds, time, records, faults, those that never struck, each failure once more; no terminal: plain lines."""
+    result = sim("--seeds", "1..4", "--keep-going")
+    assert result.exit_code == 1
+    assert "4 of 4 seeds, 1 failed" in result.output
+    assert "pause 12" in result.output and "never      cut" in result.output
+    assert result.output.count("--seed 3 --log") == 2
+    assert sim("--seeds", "4..6").exit_code == 0
+
+
+def test_what_cannot_be_told_is_refused() -> None:
+    """Exit code 2, as for every usage error."""
+    assert CliRunner().invoke(app, ["sim", "--story", "nonsense"]).exit_code == 2
+    assert sim("--seeds", "9..1").exit_code == 2
+    assert seeds_of("5") == (5, 5) and seeds_of("2..7") == (2, 7)
+
+
+def test_the_stories_are_listed() -> None:
+    """With the first line of what they say of themselves."""
+    result = CliRunner().invoke(app, ["sim", "--stories"])
+    assert "three          Fail at seed 3." in result.output and "endurance" in result.output

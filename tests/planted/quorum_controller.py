@@ -1,0 +1,140 @@
+"""Bugs of the controller: what it decides on, when it answers, whom it fences, and what is asked of it twice."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from raftlog import control
+from raftlog.base.errors import KafkaError, NotController
+from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.controller import producer_ids
+from raftlog.controller.controller import Controller
+from raftlog.metadata import published, replay
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.records import ControllerElected
+from raftlog.metadata.replay import apply_records
+from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
+from raftlog.metadata.snapshot import encode_image
+from raftlog.proof.stories.quorum_controller import controller as controller_story
+from raftlog.quorum.core import Core
+from tests.planted.plant import Plant
+
+
+def answer_before_commit(patch: pytest.MonkeyPatch) -> None:
+    """A reply leaves as soon as its records are in the controller's own log."""
+
+    def handle(runner: Runner[Any], decide: Any, answer: Answer) -> None:
+        if runner._stood_down is not None:
+            answer(runner._stood_down)
+            return
+        outcome, effects = runner._run(decide)
+        for effect in effects:
+            assert runner._perform is not None
+            runner._perform(effect)
+        answer(outcome)
+
+    patch.setattr(Runner, "handle", handle)
+
+
+def keep_what_is_parked(patch: pytest.MonkeyPatch) -> None:
+    """Replies that a lost leadership left behind are answered when the next one's offsets pass theirs."""
+
+    def stand_down(runner: Runner[Any], error: KafkaError | None = None) -> None:
+        runner._stood_down = error or NotController()
+
+    def reset(runner: Runner[Any], state: Any, offset: int) -> None:
+        runner.tail = state
+        runner._end_offset = runner._committed_offset = offset
+        runner._stood_down = None
+
+    patch.setattr(Runner, "stand_down", stand_down)
+    patch.setattr(Runner, "reset", reset)
+
+
+def act_before_the_election_is_committed(patch: pytest.MonkeyPatch) -> None:
+    """Who leads the quorum acts as the controller at once, on what it happens to have applied, and nothing is fenced.
+
+    Either alone does no harm: what is decided on a stale image is fenced by its offset, and whoever waits for its own
+    election in the log has applied all that comes before it.
+    """
+    lead = Controller.lead
+
+    def lead_at_once(subject: Controller, term: int, image: MetadataImage, now: float) -> None:
+        lead(subject, term, image, now)
+        if subject._phase == "electing":
+            elected = apply_records(image, (ControllerElected(subject._node_id, term),))
+            subject._become_active(elected, now)
+
+    patch.setattr(Controller, "lead", lead_at_once)
+    patch.setattr(Core, "leads_all_committed", Core.is_leader)
+    patch.setattr(replay, "matches", lambda image, batch: True)
+
+
+def blame_others_for_a_stall(patch: pytest.MonkeyPatch) -> None:
+    """A controller that stood still finds that it heard of nobody meanwhile."""
+    patch.setattr(Controller, "_watch_own_stalls", lambda subject, now: None)
+
+
+def create_without_an_id(patch: pytest.MonkeyPatch) -> None:
+    """A topic's id is chosen by the controller, so that a repeated creation finds a stranger's topic."""
+    patch.setattr(control, "repeatable", lambda request, new_topic_id: request)
+
+
+def take_repeats_at_their_word(patch: pytest.MonkeyPatch) -> None:
+    """The answer to the second asking is taken for that to the first."""
+    patch.setattr(control, "as_if_once", lambda request, reply, before: reply)
+
+
+def forget_given_producer_ids(patch: pytest.MonkeyPatch) -> None:
+    """A block of producer ids is given without a record of it."""
+
+    def decide(image: MetadataImage, request: AllocateProducerIds) -> Decision:
+        return Decision((), ProducerIdBlock(image.next_producer_id, producer_ids.BLOCK_SIZE))
+
+    patch.setattr(producer_ids, "decide_allocate_producer_ids", decide)
+
+
+def leave_configs_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """Whoever comes back by a snapshot knows no dynamic configs."""
+    patch.setattr(
+        published, "encode_image", lambda image: encode_image(msgspec.structs.replace(image, configs={}))
+    )
+
+
+story = partial(Plant, story=controller_story, seconds=6.0)
+
+PLANTS = [
+    story(
+        "reply-before-commit", "law 1", plant=answer_before_commit, note="a lost tail takes the answer back"
+    ),
+    story(
+        "parked-replies-kept", "law 1", plant=keep_what_is_parked, note="another's commit answers for ours"
+    ),
+    story(
+        "controller-not-fenced",
+        "P8",
+        plant=act_before_the_election_is_committed,
+        note="it decides on the past",
+    ),
+    story(
+        "own-pause-blamed", "liveness", plant=blame_others_for_a_stall, note="brokers are fenced for nothing"
+    ),
+    story("creation-not-repeatable", "repeats", plant=create_without_an_id, note="what was done is refused"),
+    story(
+        "deletion-not-repeatable",
+        "repeats",
+        plant=take_repeats_at_their_word,
+        note="what was done is refused",
+    ),
+    story(
+        "producer-ids-given-twice",
+        "KIP-730",
+        plant=forget_given_producer_ids,
+        note="producers fence each other",
+    ),
+    story("snapshot-without-configs", "images", plant=leave_configs_out_of_snapshots, note="nodes disagree"),
+]
