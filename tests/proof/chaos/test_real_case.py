@@ -43,12 +43,23 @@ mix = ["cut-pair"]
 @pytest.mark.clients
 @pytest.mark.slow
 def test_a_short_case_on_processes_is_judged_and_leaves_its_folder(tmp_path):
-    """Passed, and what this place cannot inject is not run: the exit code says so. The nodes' data is gone, logs stay."""
+    """Passed; what this place cannot inject is not run, and the exit code says so. Data is gone, logs stay."""
     (tmp_path / "chaos" / "suites").mkdir(parents=True)
     (tmp_path / "chaos" / "places").symlink_to(PLACES)
     for name, text in CASES.items():
         (tmp_path / "chaos" / "suites" / f"{name}.toml").write_text(text)
-    command = [sys.executable, "-m", "raftlog", "chaos", "--suite", "own", "--place", "processes", "--seed", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "raftlog",
+        "chaos",
+        "--suite",
+        "own",
+        "--place",
+        "processes",
+        "--seed",
+        "1",
+    ]
     folders = ["--chaos-dir", str(tmp_path / "chaos"), "--out", str(tmp_path / "runs")]
     done = subprocess.run([*command, *folders], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == exits.NOT_RUN, done.stdout + done.stderr
@@ -57,7 +68,13 @@ def test_a_short_case_on_processes_is_judged_and_leaves_its_folder(tmp_path):
     assert verdict["status"] == "passed"
     assert verdict["stalls"][0]["moments"].keys() >= {"fenced", "acknowledged"}
     assert verdict["unavailability"][0]["fault"] == "kill-leader"
-    for name in (run_folder.HISTORY, run_folder.TIMELINE, run_folder.REPORT, run_folder.WORDS, run_folder.FIGURES):
+    for name in (
+        run_folder.HISTORY,
+        run_folder.TIMELINE,
+        run_folder.REPORT,
+        run_folder.WORDS,
+        run_folder.FIGURES,
+    ):
         assert (left / name).stat().st_size > 0
     assert sorted(each.name for each in (left / run_folder.NODES / "node-1").iterdir() if each.is_dir()) == []
     assert (left / run_folder.NODES / "node-1" / "node.log").exists()
