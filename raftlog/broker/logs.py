@@ -216,7 +216,7 @@ class Logs:
         except OSError as error:
             self.report(volume, error)
             return
-        self._env.offload(lambda: self._env.disk.rmtree(path)).add_done_callback(_note_removal)
+        self._env.offload(partial(volume.directory.remove_folder, path)).add_done_callback(_note_removal)
 
     def set_aside(self, name: TopicPartition, volume: Volume) -> str:
         """Take a log out of service and rename its folder to `<name>.<id>-stray`, as Kafka does; returns the folder.

@@ -22,4 +22,7 @@ REGRESSIONS: Final = (
     Regression("endurance", 4.0, 5, "the controller listener closed its channels in the order of a set"),
     Regression("endurance", 6.0, 13, "a topic made anew was judged by the recovery points of a former one"),
     Regression("endurance", 6.0, 23, "the same, with five nodes"),
+    Regression(
+        "endurance", 6.0, 52, "a deleted partition's folder came back without its files after a power loss"
+    ),
 )

@@ -117,8 +117,16 @@ class LogDirectory:
         """Remove the folders of deleted partitions; returns how many. May take long: away from the loop."""
         doomed = [name for name in self._disk.listdir(self.path) if name.endswith(DELETED_SUFFIX)]
         for name in doomed:
-            self._disk.rmtree(f"{self.path}/{name}")
+            self.remove_folder(f"{self.path}/{name}")
         return len(doomed)
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder that was renamed for deletion; the renaming becomes durable first.
+
+        Else a power loss could bring the partition's folder back without its files, as if they had been lost.
+        """
+        self._disk.sync_dir(self.path)
+        self._disk.rmtree(path)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 

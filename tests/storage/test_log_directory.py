@@ -104,6 +104,22 @@ def test_checkpoints_come_back(open_directory: Callable[..., LogDirectory]) -> N
     assert open_directory().recovery_points == {}
 
 
+def test_a_deleted_partition_does_not_come_back_without_its_files() -> None:
+    """A power loss may undo the renaming or the removal, but never the renaming alone (endurance seed 52)."""
+    for seed in range(20):
+        disk = SimDisk(seed, folders=("/data/logs",))
+        directory = LogDirectory.open(
+            disk, "/data/logs", node_id=1, cluster_id="c", new_directory_id=lambda: ID
+        )
+        disk.mkdir("/data/logs/t-0")
+        disk.write_file("/data/logs/t-0/00000000000000000000.log", b"records")
+        disk.sync_dir("/data/logs")
+        disk.rename("/data/logs/t-0", "/data/logs/t-0.x-delete")
+        directory.remove_folder("/data/logs/t-0.x-delete")
+        disk.crash()
+        assert directory.partitions() == []
+
+
 def test_a_forgotten_partition_is_in_no_checkpoint(open_directory: Callable[..., LogDirectory]) -> None:
     """Neither on disk, power loss or not, nor in what was read at the start; the others stay."""
     here, there = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -56,7 +56,9 @@ class Churn:
         )
 
     async def _delete(self, name: str) -> bool:
-        request = shapes(DELETE_TOPICS).DeleteTopicsRequest(topic_names=(name,), timeout=1000)
+        make = shapes(DELETE_TOPICS)
+        wanted = make.DeleteTopicState(name=name, topic_id=None)
+        request = make.DeleteTopicsRequest(topics=(wanted,), timeout=1000)
         deleted = await self._change(DELETE_TOPICS, request, name, UNKNOWN_TOPIC)
         self.deleted += deleted
         return deleted
