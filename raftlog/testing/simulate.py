@@ -21,7 +21,7 @@ whatever stands on it reach the nodes of `world.bootstrap`. Threads, real socket
             assert records[offset] == value, f"numbers-0: offset {offset} was lost"
         return len(acked)
 
-    run = simulate(count, seed=7, seconds=5.0, faults=("power_loss", "pause", "cut"))
+    run = simulate(count, seed=7, seconds=5.0, faults=("power-cut", "pause", "cut"))
     print(run.result, "acknowledged in", run.virtual_s, "virtual seconds;", run.faults)
 
 An AssertionError of the workload, an invariant of the cluster that broke, and anomalies among the operations that went

@@ -21,7 +21,7 @@ def test_the_example_in_the_docstring_runs(capsys: pytest.CaptureFixture[str]) -
     exec("\n".join(lines), names)
     assert names["run"].result > 100
     assert "acknowledged" in capsys.readouterr().out
-    assert names["run"].faults["power_loss"] > 0 and names["run"].faults["vanish"] == 0
+    assert names["run"].faults["power-cut"] > 0 and names["run"].faults["vanish"] == 0
 
 
 async def write_some(world: World) -> list[tuple[int, bytes]]:
