@@ -201,13 +201,19 @@ class Broker:
         )
         self.lifecycle.open_doors = self._open_doors
         self.replicas.on_log_damaged = self.lifecycle.nudge
-        self.replicas.on_directory_failed = self.lifecycle.nudge
+        self.replicas.on_directory_failed = self._directory_failed
         control.on_leader_changed = self.lifecycle.nudge
 
     def open_directories(self) -> list[LogDirectory]:
         """Open the log directories and mark them as this node's. Raises ForeignLogDirectory, OSError."""
         self.replicas.logs.open_directories(self._config.cluster_id)
         return [volume.directory for volume in self.replicas.logs.volumes]
+
+    def _directory_failed(self) -> None:
+        """Say so at once; with the last log directory the process ends, as Kafka's does, to be started on a sound disk."""
+        self.lifecycle.nudge()
+        if not self.replicas.logs.online:
+            self._failed("no log directory is left that works")
 
     async def start(self) -> None:
         """Recover the logs, take roles, bind, and begin to register. Raises OSError, ListenerUnavailable."""

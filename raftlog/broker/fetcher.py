@@ -126,7 +126,9 @@ class LeaderFetcher:
         self._hung_up = False
         self._event: asyncio.Future[None] | None = None
         self._answered_at = 0.0
-        self._silence_most = config.replica_socket_timeout_ms / 1000
+        # an answer is due after the wait; a connection that was cut may stay silent long after the cut is healed
+        due_ms = config.replica_fetch_wait_max_ms + config.broker_session_timeout_ms
+        self._silence_most = min(config.replica_socket_timeout_ms, due_ms) / 1000
         self._backoff_most = config.replica_fetch_backoff_ms / 1000
         self._task: asyncio.Task[None] = loop.create_task(self._run())
         self.fetches = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -103,6 +104,22 @@ def test_a_voter_whose_journal_fails_ends_its_node() -> None:
         while cluster.leader_id() in (None, leader):
             await asyncio.sleep(0.1)
         assert len(cluster.failures) == 1 and "metadata quorum failed" in cluster.failures[0]
+
+    play(script)
+
+
+def test_a_node_whose_last_log_directory_fails_ends() -> None:
+    """As Kafka's: a broker that can keep nothing is of no use, and would be fenced for ever (jepsen seed 32)."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        place = cluster.nodes[2]
+        assert place.node is not None and place.node.broker is not None
+        logs = place.node.broker.replicas.logs
+        logs.fail(logs.volumes[0], OSError(errno.EIO, "it rots"))
+        await asyncio.sleep(0.1)
+        assert cluster.failures == ["node 2 stopped itself: no log directory is left that works"]
 
     play(script)
 
