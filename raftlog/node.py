@@ -210,7 +210,7 @@ class Broker:
         return [volume.directory for volume in self.replicas.logs.volumes]
 
     def _directory_failed(self) -> None:
-        """Say so at once. With the last log directory the process ends, as Kafka's does: a sound disk needs a new start."""
+        """Say so at once. With the last log directory the process ends, as Kafka's does."""
         self.lifecycle.nudge()
         if not self.replicas.logs.online:
             self._failed("no log directory is left that works")
