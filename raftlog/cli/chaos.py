@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -100,6 +100,14 @@ def _stretched(cases: Sequence[Case], minutes: float) -> list[Case]:
     return [case.lasting(each_s) for case in cases]
 
 
+class Finished(NamedTuple):
+    """A run that is over and not judged yet; its place is closed."""
+
+    record: Record
+    place: OpenPlace
+    folder: Path
+
+
 class Session:
     """Some cases, run one after the other. What was finished before an interruption is still told."""
 
@@ -118,7 +126,7 @@ class Session:
             try:
                 for case in self._cases:
                     # a loop for each, since its threads live where the case's place is
-                    outcome = asyncio.run(self._run_case(case, screen))
+                    outcome = self._judged(asyncio.run(self._run_case(case, screen)), screen)
                     self.outcomes.append(outcome)
                     screen.finished(outcome)
                 interrupted = False
@@ -136,7 +144,17 @@ class Session:
         path = self._options.out / f"{began.strftime('%Y%m%d-%H%M%S')}-summary.json"
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self.outcomes), indent=1) + b"\n")
 
-    async def _run_case(self, case: Case, screen: Screen) -> Outcome:
+    def _judged(self, ended: Finished | Outcome, screen: Screen) -> Outcome:
+        if isinstance(ended, Outcome):
+            return ended
+        screen.phase("judging")
+        try:
+            return _conclude(ended)
+        except Exception as error:  # as below
+            reason = f"{type(error).__name__}: {error}"
+            return broken(ended.record.case, reason, traceback.format_exc(), seed=self._seed)
+
+    async def _run_case(self, case: Case, screen: Screen) -> Finished | Outcome:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert task is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -147,7 +165,7 @@ class Session:
         except Exception as error:  # the other cases still run, and their outcomes are told
             return broken(case, f"{type(error).__name__}: {error}", traceback.format_exc(), seed=self._seed)
 
-    async def _run_somewhere(self, case: Case, screen: Screen) -> Outcome:
+    async def _run_somewhere(self, case: Case, screen: Screen) -> Finished | Outcome:
         """Run a case in the first place that fits and can be had on this machine."""
         reasons = {}
         for place in fitting(self._places, case.faults.names):
@@ -161,7 +179,7 @@ class Session:
                 reasons[place.name] = str(error)
         return unrun(case, reasons, seed=self._seed)
 
-    async def _run_in(self, place_file: PlaceFile, case: Case, screen: Screen) -> Outcome:
+    async def _run_in(self, place_file: PlaceFile, case: Case, screen: Screen) -> Finished:
         folder = run_folder.new_folder(self._options.out, case.name, datetime.now(UTC))
         run_folder.write_config(folder, case, place=place_file.name, seed=self._seed, version=__version__)
         try:
@@ -184,12 +202,12 @@ class Session:
         finally:
             await place.close()
             history.close()
-        screen.phase("judging")
-        return await asyncio.to_thread(_conclude, record, place, folder)
+        return Finished(record, place, folder)
 
 
-def _conclude(record: Record, place: OpenPlace, folder: Path) -> Outcome:
+def _conclude(ended: Finished) -> Outcome:
     """Judge a run that is over and write its folder."""
+    record, place, folder = ended
     lines = {
         node: path.read_text(errors="replace").splitlines()
         for node, path in place.logs().items()

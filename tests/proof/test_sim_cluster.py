@@ -99,7 +99,7 @@ def test_in_fair_weather_leaders_stay_and_everything_is_acknowledged() -> None:
 @pytest.mark.slow
 def test_the_power_loss_of_all_nodes_loses_nothing_that_was_acknowledged() -> None:
     """Acknowledged means: on disk on every member of the ISR (log.flush.policy=commit)."""
-    assert simulate(blackouts, seed=11).result.acked > 80
+    assert simulate(blackouts, seed=11).result.acked > 50
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from raftlog.proof.chaos.ground import Unavailable
 from raftlog.proof.chaos.places import find_folder, read_places
 

@@ -49,8 +49,8 @@ def test_there_are_the_faults_that_suites_name():
     assert DESTROYING == ["flip-bit", "wipe-follower"]
 
 
-def test_in_a_ring_of_majorities_each_node_hears_another_majority():
-    """Itself included, every node hears just enough, and no two hear the same."""
+def test_in_a_ring_of_majorities_nobody_lacks_a_majority_and_not_everybody_hears_all():
+    """Of five nodes no two hear the same; of three one hears everybody, or somebody would hear too few."""
 
     async def story(_loop: SimLoop) -> None:
         for nodes in (3, 5):
@@ -60,7 +60,7 @@ def test_in_a_ring_of_majorities_each_node_hears_another_majority():
                 frozenset(each for each in place.nodes if (each, node) not in place.cuts)
                 for node in place.nodes
             ]
-            assert {len(each) for each in heard} == {nodes // 2 + 1}
+            assert min(map(len, heard)) == nodes // 2 + 1
             assert len(set(heard)) == nodes
 
     play(story)
@@ -81,16 +81,18 @@ def test_nothing_is_destroyed_while_another_replica_is_behind(name):
     play(story)
 
 
-def test_a_run_destroys_the_data_of_one_node_only():
-    """Rot that nobody has found yet on one node, and another wiped: then the third would be the last."""
+def test_only_one_nodes_disk_rots_in_a_run():
+    """What nobody reads is not repaired: rot on two disks could be the same record's."""
 
-    async def story(_loop: SimLoop) -> set[int]:
+    async def story(_loop: SimLoop) -> list[int]:
         place = ModelPlace()
         nemesis = Nemesis(place, random.Random(3), RotatingMix(5, 0.0, DESTROYING))
         await nemesis.run(300)
-        return {node for deed, node in place.deeds if deed in ("flip_bit", "wipe")}
+        return [node for deed, node in place.deeds if deed == "flip_bit"]
 
-    assert len(play(story)) == 1
+    flipped = play(story)
+    assert len(flipped) > 10
+    assert len(set(flipped)) == 1
 
 
 def test_what_a_place_cannot_do_is_noted_as_not_run():
@@ -101,12 +103,12 @@ def test_what_a_place_cannot_do_is_noted_as_not_run():
         steps = [Step("cut-pair", 1, 1), Step("kill", 1, 1), Step("blackout", 1, 1)]
         nemesis = Nemesis(place, random.Random(1), Steps(steps))
         await nemesis.run(10)
-        assert nemesis.timeline[0][1:] == ("not run", "cut-pair", "cut")
+        assert nemesis.timeline[0][1:] == ("not run", "cut-pair", "model lacks cut")
         return Counter((each.event, each.fault) for each in nemesis.timeline)
 
     seen = play(story)
     assert seen["not run", "cut-pair"] == seen["not run", "blackout"] == 1
-    assert seen["inject", "kill"] == seen["heal", "kill"] == 5
+    assert seen["inject", "kill"] == seen["heal", "kill"] == 3
     assert len(seen) == 4
 
 

@@ -23,11 +23,12 @@ async def in_a_storm(loop: SimLoop) -> Report:
     return report_of(await STORIES["jepsen"](loop, STORM_S))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_sound_nodes_pass(seed: int) -> None:
-    """No anomaly, and the storm was one."""
-    report = simulate(in_a_storm, seed=seed).result
-    assert report.acked > 50 and report.elections > 0 and any(report.faults.values())
+def test_sound_nodes_pass() -> None:
+    """No anomaly, though there were storms, in which leaders changed."""
+    reports = [simulate(in_a_storm, seed=seed).result for seed in range(1, 5)]
+    assert all(report.acked > 50 for report in reports)
+    assert sum(report.elections for report in reports) > 5
+    assert sum(sum(report.faults.values()) for report in reports) > 10
 
 
 @pytest.mark.parametrize(
