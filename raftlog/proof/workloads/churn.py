@@ -57,8 +57,8 @@ class Churn:
 
     async def _delete(self, name: str) -> bool:
         make = shapes(DELETE_TOPICS)
-        doomed = make.DeleteTopicState(name=name, topic_id=None)
-        request = make.DeleteTopicsRequest(topics=(doomed,), timeout=1000)
+        wanted = make.DeleteTopicState(name=name, topic_id=None)
+        request = make.DeleteTopicsRequest(topics=(wanted,), timeout=1000)
         deleted = await self._change(DELETE_TOPICS, request, name, UNKNOWN_TOPIC)
         self.deleted += deleted
         return deleted
