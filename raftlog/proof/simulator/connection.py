@@ -59,11 +59,25 @@ class SimSocket:
 class Pipe:
     """Bytes, an end, or a reset on their way from one transport to the other."""
 
-    __slots__ = ("_items", "_last_arrival", "_loop", "_timer", "link", "receiver", "sender", "unread_bytes")
+    __slots__ = (
+        "_items",
+        "_last_arrival",
+        "_loop",
+        "_timer",
+        "link",
+        "port",
+        "receiver",
+        "sender",
+        "unread_bytes",
+    )
 
-    def __init__(self, loop: SimLoop, link: Link, sender: SimTransport, receiver: SimTransport) -> None:
+    def __init__(
+        self, loop: SimLoop, link: Link, port: int, sender: SimTransport, receiver: SimTransport
+    ) -> None:
         self._loop = loop
         self.link = link
+        self.port = port
+        """Where the connection's server listens."""
         self.sender = sender
         self.receiver = receiver
         self.unread_bytes = 0
@@ -82,9 +96,19 @@ class Pipe:
 
     def arm(self) -> None:
         """Schedule the next delivery, if there is one and nothing holds it back."""
-        if self._timer is None and self._items and not self.receiver.holds_back and not self.link.clogged:
+        if self._timer is None and self._items and not self._stands_still():
             when = max(self._items[0][0], self._loop.time())
             self._timer = self._loop.call_at(when, self._deliver, context=self.receiver.context)
+
+    def _stands_still(self) -> bool:
+        return self.receiver.holds_back or self.link.holds(self.port)
+
+    def give_up(self) -> None:
+        """The sender gets no answer and ends the connection; the receiver hears of that, or not before it writes."""
+        self._loop.network.effects["connection given up"] += 1
+        self.sender.lose(TimeoutError(errno.ETIMEDOUT, "not acknowledged"))
+        if self._loop.network.chance.random() < 0.5:
+            self.push(ConnectionResetError(errno.ECONNRESET, "peer gave up"))
 
     def drop(self, keep: int = 0) -> None:
         """Lose all but the first `keep` items."""
@@ -104,7 +128,7 @@ class Pipe:
 
     def _deliver(self) -> None:
         self._timer = None
-        if self.receiver.holds_back or self.link.clogged or not self._items:
+        if not self._items or self._stands_still():
             return
         first = self._items[0][1]
         if isinstance(first, bytes):
@@ -199,6 +223,9 @@ class SimTransport(asyncio.Transport):
         if self._ended:
             raise RuntimeError("Cannot call write() after write_eof()")
         if self._closing or not self.process.alive or not len(data):
+            return
+        if self._network.gives_up(self.out.link):
+            self.out.give_up()
             return
         self.out.push(bytes(data))
         if not self._write_paused and self.get_write_buffer_size() > self._limits[1]:

@@ -12,7 +12,8 @@ import contextvars
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from raftlog.proof.simulator.connection import Pipe, SimSocket, SimTransport
@@ -33,7 +34,8 @@ CONNECT_TIMEOUT_S = 3.0
 RESEND_S = 0.2
 """A lost packet is sent again after this, then after twice as long (TCP's least retransmission timeout on Linux)."""
 
-RESEND_LIMIT_S = 3.0
+GIVE_UP_S = 3.0
+"""After waiting so long for a packet to get through, the connection is given up, far sooner than Linux does."""
 
 FIRST_PORT = 30_000
 """Port 0 means the next one from here, per host."""
@@ -45,7 +47,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 class Link:
     """One direction between two hosts."""
 
-    __slots__ = ("clogged", "cut", "extra_s", "latency_s", "loss", "pipes", "waiting")
+    __slots__ = ("clogged", "clogged_ports", "cut", "extra_s", "latency_s", "loss", "pipes", "waiting")
 
     def __init__(self, latency_s: tuple[float, float]) -> None:
         self.latency_s = latency_s
@@ -55,8 +57,14 @@ class Link:
         """Share of packets that are lost; TCP sends them again, each time after twice as long."""
         self.cut = False
         self.clogged = False
+        self.clogged_ports: frozenset[int] = frozenset()
+        """Only what belongs to connections with these listening ports stands still."""
         self.pipes: dict[Pipe, None] = {}
         self.waiting: list[asyncio.Future[None]] = []
+
+    def holds(self, port: int) -> bool:
+        """Whether what belongs to a connection with that listening port stands still."""
+        return self.clogged or port in self.clogged_ports
 
 
 class SimServer(asyncio.AbstractServer):
@@ -112,6 +120,8 @@ class Network:
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._transports: dict[SimTransport, None] = {}
         self._next_port: dict[str, int] = {}
+        self.effects: Counter[str] = Counter()
+        """What links did to somebody's bytes because they were told to."""
 
     # -- faults -------------------------------------------------------------------------------------
 
@@ -131,9 +141,16 @@ class Network:
             for pipe in list(link.pipes):
                 pipe.sender.lose(ConnectionResetError(errno.ECONNRESET, "network cut"))
 
-    def clog(self, source: Host, target: Host) -> None:
-        self._note(f"clogged {source.name} {target.name}")
-        self.link(source, target).clogged = True
+    def clog(self, source: Host, target: Host, ports: Iterable[int] = ()) -> None:
+        """Hold everything back, or only what belongs to connections with these listening ports."""
+        chosen = frozenset(ports)
+        link = self.link(source, target)
+        if chosen:
+            self._note(f"clogged {source.name} {target.name} {sorted(chosen)}")
+            link.clogged_ports |= chosen
+        else:
+            self._note(f"clogged {source.name} {target.name}")
+            link.clogged = True
 
     def heal(self, one: Host | None, other: Host | None) -> None:
         self._note(f"healed {one.name if one else '*'} {other.name if other else '*'}")
@@ -141,6 +158,7 @@ class Network:
         for key, link in self._links.items():
             if wanted <= set(key):
                 link.cut = link.clogged = False
+                link.clogged_ports = frozenset()
                 link.extra_s = link.loss = 0.0
                 self._release(link)
                 for pipe in link.pipes:
@@ -191,13 +209,13 @@ class Network:
         source = self.loop.process()
         target = self.resolve(name, source.host)
         there, back = self.link(source.host, target), self.link(target, source.host)
-        await self._travel(there)
+        await self._travel(there, port)
         if target.silent:
             await asyncio.sleep(CONNECT_TIMEOUT_S)
             raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
         server = self._servers.get((target.name, port))
         transport = None if server is None else self._accept(source, server)
-        await self._travel(back)
+        await self._travel(back, port)
         if transport is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {name}:{port}")
         if transport.lost:  # the peer died while its answer to the handshake was on the way
@@ -212,15 +230,15 @@ class Network:
         far = SimSocket((host.address, server.port), near.getsockname())
         client = SimTransport(self, source, near, contextvars.copy_context())
         accepted = SimTransport(self, server.process, far, server.context.copy())
-        self._join(client, accepted)
+        self._join(client, accepted, server.port)
         self.loop.call_soon(self._welcome, accepted, server.factory, context=accepted.context)
         return client
 
-    def _join(self, client: SimTransport, accepted: SimTransport) -> None:
+    def _join(self, client: SimTransport, accepted: SimTransport, port: int) -> None:
         for one, other in ((client, accepted), (accepted, client)):
             one.peer = other
             link = self.link(one.process.host, other.process.host)
-            one.out = Pipe(self.loop, link, one, other)
+            one.out = Pipe(self.loop, link, port, one, other)
             self._transports[one] = None
 
     def _welcome(self, accepted: SimTransport, factory: Callable[[], asyncio.BaseProtocol]) -> None:
@@ -231,13 +249,13 @@ class Network:
         """An end of a connection that is over at both ends."""
         self._transports.pop(transport, None)
 
-    async def _travel(self, link: Link) -> None:
+    async def _travel(self, link: Link, port: int) -> None:
         """Cross a link once. Raises EHOSTUNREACH if it is cut; waits while it is clogged."""
         while True:
             if link.cut:
                 await asyncio.sleep(link.latency_s[1])
                 raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
-            if not link.clogged:
+            if not link.holds(port):
                 break
             healed = self.loop.create_future()
             link.waiting.append(healed)
@@ -245,13 +263,25 @@ class Network:
         await asyncio.sleep(self.delay(link))
 
     def delay(self, link: Link) -> float:
+        """How long a packet takes that gets through, perhaps not at the first try; seconds."""
         shortest, longest = link.latency_s
-        delay = self.chance.uniform(shortest, longest) + link.extra_s
+        delay = self.chance.uniform(shortest, longest)
+        if link.extra_s:
+            self.effects["bytes late"] += 1
+            delay += link.extra_s
         again_s = RESEND_S
-        while link.loss and again_s < RESEND_LIMIT_S and self.chance.random() < link.loss:
+        while link.loss and again_s < GIVE_UP_S and self.chance.random() < link.loss:
+            self.effects["packet lost"] += 1
             delay += again_s
             again_s *= 2
         return delay
+
+    def gives_up(self, link: Link) -> bool:
+        """Whether the sender of a packet on a lossy link gives its connection up: the packet is lost every time."""
+        tries, again_s = 0, RESEND_S
+        while again_s < GIVE_UP_S:
+            tries, again_s = tries + 1, again_s * 2
+        return link.loss > 0 and self.chance.random() < link.loss**tries
 
     def _release(self, link: Link) -> None:
         waiting, link.waiting = link.waiting, []
