@@ -77,10 +77,13 @@ class Invariants:
         self._watches[watch.name] = watch
         return lambda image: self._take_image(watch, image)
 
-    def ended(self, name: str) -> None:
-        """Look once more at a node that is about to die: what it has told anybody still holds."""
+    def ended(self, name: str, *, midway: bool = False) -> None:
+        """Look once more at a node that is about to die: what it has told anybody still holds.
+
+        Not if it dies `midway` through a callback, where half of what belongs together is done.
+        """
         watch = self._watches.pop(name, None)
-        if watch is not None:
+        if watch is not None and not midway:
             self._look(watch)
 
     def stepped(self, process: Process) -> None:

@@ -10,7 +10,8 @@ from typing import Final
 
 import raftlog.proof.faults as named
 from raftlog.proof.faults.nemesis import Nemesis, Steps
-from raftlog.proof.simulator.cluster import SimCluster
+from raftlog.proof.simulator.cluster import CONTROLLER_PORT, PORT, SimCluster
+from raftlog.proof.simulator.hosts import Host
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.simulator.place import SimPlace
 
@@ -20,11 +21,18 @@ PACES = (0.1, 0.3, 1.0)
 BACK_AFTER_S = (0.0, 0.01, 0.1, 0.5, 2.0)
 """How long a node is away that comes back by itself, virtual seconds."""
 
+CHANGES: Final = (0, 1, 2, 3, 5, 10, 30)
+"""How many changes a disk still makes before the power goes."""
+
 SHARP: Final = (
     "power_loss_then_back",
+    "power_loss_at_work",
+    "power_loss_in_recovery",
     "vanish",
     "cut",
     "clog",
+    "clog_plane",
+    "swizzle",
     "relay",
     "blackout_and_back",
 )
@@ -33,6 +41,22 @@ SHARP: Final = (
 FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name != "flip-bit"))
 """What may strike: these, and the faults of every world by their names. Rot has a story of its own, which also reads
 everything, since what nobody reads is not repaired."""
+
+
+EFFECTS: Final = (
+    "write failed",
+    "read failed",
+    "sync failed",
+    "name failed",
+    "open failed",
+    "no room",
+    "sync slow",
+    "power lost at work",
+    "bytes late",
+    "packet lost",
+    "connection given up",
+)
+"""What nodes feel of disks and links in trouble, as `SimCluster.effects` names it: what nobody feels is no fault."""
 
 
 class Weather:
@@ -58,8 +82,9 @@ class Weather:
         self._cure_rate = self.chance.uniform(0.4, 0.7)
 
     def told(self) -> dict[str, int]:
-        """How often each fault struck; those that never did, too. Cures are not told."""
-        return {name: self.counts[name] + self.nemesis.counts[name] for name in FAULTS}
+        """How often each fault struck and each effect was felt; those that never did, too. Cures are not told."""
+        struck = {name: self.counts[name] + self.nemesis.counts[name] for name in FAULTS}
+        return {**struck, **{name: self.cluster.effects[name] for name in EFFECTS}}
 
     async def storm(self, seconds: float) -> None:
         """Strike now and then for some virtual seconds; what is broken at the end stays broken."""
@@ -120,6 +145,18 @@ class Weather:
     def _bring_back(self, node_id: int, after_s: float = 0.0) -> None:
         self.loop.call_later(after_s + self.chance.choice(BACK_AFTER_S), self.cluster.start, node_id)
 
+    def power_loss_at_work(self) -> None:
+        """Gone in the midst of what it does on its disk, between two steps of one callback."""
+        one = self._one()
+        self.cluster.crash_at_work(one, self.chance.choice(CHANGES), lambda: self._bring_back(one))
+
+    def power_loss_in_recovery(self) -> None:
+        """Gone again while it mends what the first power loss left."""
+        one = self._one()
+        self.cluster.crash(one)
+        self.cluster.start(one)
+        self.cluster.crash_at_work(one, self.chance.choice(CHANGES), lambda: self._bring_back(one))
+
     def vanish(self) -> None:
         """Power loss without a word to the peers."""
         self.cluster.crash(self._one(), silent=True)
@@ -136,6 +173,31 @@ class Weather:
         """Bytes of one direction stand still."""
         one, other = self._pair()
         self.loop.clog(self.cluster.nodes[one].host, self.cluster.nodes[other].host)
+
+    def clog_plane(self) -> None:
+        """Only records, or only metadata and heartbeats, stand still in one direction, or in both."""
+        one, other = (self.cluster.nodes[each].host for each in self._pair())
+        port = self.chance.choice((PORT, CONTROLLER_PORT))
+        self.loop.clog(one, other, (port,))
+        if self.chance.random() < 0.5:
+            self.loop.clog(other, one, (port,))
+
+    def swizzle(self) -> None:
+        """Hosts stop being reached, one after the other, and are reached again in another order."""
+        hosts = [each.host for each in self.cluster.nodes.values()]
+        chosen = self.chance.sample(hosts, self.chance.randint(1, len(hosts)))
+        at_s = 0.0
+        for act in (self._silence, self.loop.heal):
+            self.chance.shuffle(chosen)
+            for host in chosen:
+                self.loop.call_later(at_s, act, host)
+                at_s += self.chance.choice(BACK_AFTER_S)
+
+    def _silence(self, host: Host) -> None:
+        for other in self.cluster.nodes.values():
+            if other.host is not host:
+                self.loop.clog(host, other.host)
+                self.loop.clog(other.host, host)
 
     def blackout_and_back(self) -> None:
         """Power loss of all at once; they come back one after the other."""
@@ -171,5 +233,7 @@ class Weather:
 
     async def calm(self) -> None:
         """Everything runs, everyone reaches everyone, every disk is well."""
+        for place in self.cluster.nodes.values():
+            place.host.disk.disarm()
         await self.nemesis.calm()
         self.loop.heal()

@@ -6,7 +6,9 @@ It starts, crashes and restarts them and looks inside; it knows nothing of workl
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from raftlog.base.config import load_config
@@ -15,6 +17,7 @@ from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.node import Node, NodeFailed
 from raftlog.proof.invariants import Invariants, Violations
 from raftlog.proof.place import DiskTrouble
+from raftlog.proof.simulator.disk import Extent, SimDisk
 from raftlog.proof.simulator.env import SimEnv
 from raftlog.proof.simulator.hosts import Host
 from raftlog.proof.simulator.loop import SimLoop
@@ -104,7 +107,7 @@ class SimCluster:
             place.back = place.leaving
             if not place.running:
                 place.running = True
-                place.troubled = place.host.disk.in_trouble
+                place.troubled = place.host.disk.fails
                 place.host.start(self._run(place))
 
     async def _run(self, place: SimNode) -> None:
@@ -115,7 +118,9 @@ class SimCluster:
         try:
             await node.start()
         except Exception as error:
-            if not place.troubled:
+            if place.node is not node:
+                return  # its power went
+            if not place.troubled and not place.host.disk.is_full:
                 self.failures.append(f"node {place.node_id} did not start: {error!r}")
                 if isinstance(error, NodeFailed):
                     return
@@ -133,7 +138,7 @@ class SimCluster:
         """Kill -9, with or without the loss of what was not synced; paused nodes die as well."""
         for node_id in node_ids:
             place = self.nodes[node_id]
-            self.invariants.ended(place.host.name)
+            self.invariants.ended(place.host.name, midway=self.loop.process() is place.host.process)
             if place.host.process.paused:
                 place.host.resume()
             place.node = None
@@ -164,18 +169,48 @@ class SimCluster:
             if back:
                 self.start(place.node_id)
 
-    def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
-        """Set the state of a node's disk. While it fails, and until the node starts anew, the node may end itself."""
+    def crash_at_work(self, node_id: int, changes: int, then: Callable[[], object]) -> None:
+        """Let the power go in the midst of what the node does on its disk, after so many more changes; then `then`.
+
+        Nothing happens unless it runs, nor if it crashes before.
+        """
+        place = self.nodes[node_id]
+
+        def spring() -> None:
+            self.crash(node_id)
+            self.loop.main.call(then)
+
+        if place.running:
+            place.host.disk.set_trap(changes, spring)
+
+    def trouble_disk(self, node_id: int, trouble: DiskTrouble, *failures: tuple[str, Extent]) -> None:
+        """Set the state of a node's disk. While it fails, and until the node starts anew, the node may end itself.
+
+        `failures`: which operations fail and where, instead of all of the kind that the trouble names. That a disk is
+        full is no reason to end.
+        """
         place = self.nodes[node_id]
         disk = place.host.disk
         disk.mend()
         disk.make_room()
-        disk.on_sync = (lambda: self.loop.spend(trouble.slow_s)) if trouble.slow_s else place.usual_sync
-        if trouble.failing:
-            disk.fail(trouble.failing)
+        disk.on_sync = (
+            partial(self._sync_slowly, disk, trouble.slow_s) if trouble.slow_s else place.usual_sync
+        )
+        for operation, extent in failures or ((trouble.failing, Extent()),) * bool(trouble.failing):
+            disk.fail(operation, extent=extent)
         if trouble.full:
             disk.fill()
-        place.troubled |= bool(trouble.failing) or trouble.full
+        place.troubled |= bool(trouble.failing)
+
+    def _sync_slowly(self, disk: SimDisk, slow_s: float) -> None:
+        disk.effects["sync slow"] += 1
+        self.loop.spend(slow_s)
+
+    @property
+    def effects(self) -> Counter[str]:
+        """How often faults of disks and links were felt by somebody, by what they did."""
+        disks = (each.host.disk.effects for each in self.nodes.values())
+        return sum(disks, start=Counter(self.loop.network.effects))
 
     def pause(self, node_id: int) -> None:
         if self.nodes[node_id].running:

@@ -11,7 +11,10 @@ import errno
 import os
 import posixpath
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from raftlog.base.disk import Buffer
 
@@ -127,6 +130,49 @@ def _rename(names: dict[str, _Inode | _Folder], change: dict[str, _Inode | _Fold
             names[name] = node
 
 
+class Extent(NamedTuple):
+    """How much of a disk fails."""
+
+    under: str = "/"
+    """Operations on paths under this."""
+    rate: float = 1.0
+    """The share of them that fails, by chance."""
+    times: int | None = None
+    """Only so many; None: until it is mended."""
+    torn: bool = False
+    """A write that fails leaves a part of its bytes behind."""
+
+
+class _Failure:
+    """Operations that fail: which, where, how often by chance, and how many more of them."""
+
+    __slots__ = ("error", "left", "operation", "prefix", "rate", "torn")
+
+    def __init__(self, operation: str, prefix: str, error: int, extent: Extent) -> None:
+        self.operation = operation
+        self.prefix = prefix
+        self.error = error
+        self.rate = extent.rate
+        self.left = extent.times
+        self.torn = extent.torn
+
+    def strikes(self, operation: str, path: str, chance: random.Random) -> bool:
+        """Whether an operation fails now; it is counted."""
+        hit = (
+            self.left != 0
+            and self.operation in (operation, "any")
+            and (path + "/").startswith(self.prefix)
+            and (self.rate >= 1 or chance.random() < self.rate)
+        )
+        if hit and self.left is not None:
+            self.left -= 1
+        return hit
+
+
+class TornWrite(OSError):
+    """A write that failed after a part of it was done."""
+
+
 class SimFile:
     """A `File` on a `SimDisk`. After a crash of its disk every call raises EBADF."""
 
@@ -146,19 +192,28 @@ class SimFile:
         return None if self._disk.is_cold() else self.pread(size, position)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        self._check("write")
         written = b"".join(buffers)
+        try:
+            self._check("write")
+        except TornWrite:
+            self._write_part(written, position)
+            raise
         growth = max(0, position + len(written) - len(self._inode.content))
         room = self._disk.room_bytes()
         if growth > room:
             fits = max(0, len(written) - (growth - room))
             if fits:
                 self._inode.change((position, written[:fits]))
-            self._disk.failures += 1
+            self._disk.effects["no room"] += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
         if written:
             self._inode.change((position, written))
         return len(written)
+
+    def _write_part(self, written: bytes, position: int) -> None:
+        part = written[: self._disk.draw(len(written))]
+        if part:
+            self._inode.change((position, part))
 
     def truncate(self, size: int) -> None:
         self._check("write")
@@ -187,6 +242,9 @@ class SimFile:
         self._disk.check(operation, self.path)
 
 
+CHANGES = frozenset({"write", "sync", "name"})
+"""Operations that leave something behind."""
+
 ROOMY_BYTES = 1 << 40
 """A disk that is never full."""
 
@@ -207,14 +265,16 @@ class SimDisk:
     ) -> None:
         self._chance = random.Random(chance) if isinstance(chance, int) else chance
         self._root = _Folder()
-        self._faults: list[tuple[str, Callable[[str], bool], int]] = []
+        self._failures: list[_Failure] = []
         self.capacity_bytes = capacity_bytes
         self.cold_read_rate = 0.0
         self.lies = False
         self.generation = 0
         self.syncs = 0
-        self.failures = 0
-        """Operations that failed because they were told to."""
+        self._trap: tuple[int, Callable[[], None]] | None = None
+        self._dead = False
+        self.effects: Counter[str] = Counter()
+        """What befell operations because the disk was told to be in trouble: "write failed", "no room", …"""
         self.on_sync: Callable[[], None] | None = None
         """Called by every sync: a slow disk spends time there."""
         for folder in folders:
@@ -324,20 +384,56 @@ class SimDisk:
     def crash(self) -> None:
         """Power loss: keep what was synced and a seeded part of the rest."""
         self.generation += 1
+        self._trap = None
         self._root.crash(self._chance)
 
     def release(self) -> None:
         """End of a process without power loss: its open files are closed, the page cache stays."""
         self.generation += 1
+        self._trap = None
 
-    def fail(self, operation: str, *, under: str = "/", error: int = errno.EIO) -> None:
-        """Until `mend`, fail each "open", "read", "write", "sync", "name" or "any" operation under a path."""
-        prefix = under.rstrip("/") + "/"
-        self._faults.append((operation, lambda path: (path + "/").startswith(prefix), error))
+    def power_up(self) -> None:
+        """A machine begins to use the disk."""
+        self._dead = False
+
+    def set_trap(self, changes: int, spring: Callable[[], None]) -> None:
+        """Before the next change but so many, in the midst of whatever its caller does, call `spring`.
+
+        That is to end the caller's life: each operation fails from there on, until `power_up`. A crash disarms it.
+        """
+        self._trap = (changes, spring)
+
+    def disarm(self) -> None:
+        self._trap = None
+
+    def fail(
+        self,
+        operation: str,
+        *,
+        under: str = "/",
+        error: int = errno.EIO,
+        extent: Extent | None = None,
+    ) -> None:
+        """Until `mend`, fail "open", "read", "write", "sync", "name" or "any" operations.
+
+        All under a path, or as `extent` says.
+        """
+        chosen = extent or Extent(under)
+        self._failures.append(_Failure(operation, chosen.under.rstrip("/") + "/", error, chosen))
 
     def mend(self) -> None:
         """Undo `fail`. Unsynced writes that a failed sync dropped stay lost."""
-        self._faults.clear()
+        self._failures.clear()
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Let no operation fail meanwhile: it is the world that acts on the disk, not a node."""
+        kept = self._failures, self.capacity_bytes, self._trap, self._dead
+        self._failures, self.capacity_bytes, self._trap, self._dead = [], ROOMY_BYTES, None, False
+        try:
+            yield
+        finally:
+            self._failures, self.capacity_bytes, self._trap, self._dead = kept
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
         """Rot: one bit of a file changes, in memory and on the platter."""
@@ -349,10 +445,30 @@ class SimDisk:
 
     def check(self, operation: str, path: str) -> None:
         """Raise the fault that was set for this operation here, if any."""
-        for failing, covers, error in self._faults:
-            if failing in (operation, "any") and covers(path):
-                self.failures += 1
-                raise OSError(error, os.strerror(error), path)
+        if self._trap is not None and operation in CHANGES:
+            self._approach_trap()
+        if self._dead:
+            raise OSError(errno.EIO, "the power is gone", path)
+        for failure in self._failures:
+            if failure.strikes(operation, path, self._chance):
+                self.effects[f"{operation} failed"] += 1
+                kind = TornWrite if failure.torn and operation == "write" else OSError
+                raise kind(failure.error, os.strerror(failure.error), path)
+
+    def _approach_trap(self) -> None:
+        assert self._trap is not None
+        left, spring = self._trap
+        if left > 0:
+            self._trap = (left - 1, spring)
+            return
+        self._trap = None
+        self._dead = True
+        self.effects["power lost at work"] += 1
+        spring()
+
+    def draw(self, count: int) -> int:
+        """Return a number below `count` by chance, or 0."""
+        return self._chance.randrange(count) if count else 0
 
     def synced(self) -> None:
         """Count a sync, and take its time."""
@@ -369,9 +485,14 @@ class SimDisk:
         return self.cold_read_rate > 0 and self._chance.random() < self.cold_read_rate
 
     @property
-    def in_trouble(self) -> bool:
-        """Whether operations fail now."""
-        return bool(self._faults) or self.capacity_bytes < ROOMY_BYTES
+    def fails(self) -> bool:
+        """Whether operations fail now, or may."""
+        return any(each.left != 0 for each in self._failures)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether only so much fits as was there when it was filled."""
+        return self.capacity_bytes < ROOMY_BYTES
 
     def fill(self) -> None:
         """Leave no room for more than is there."""

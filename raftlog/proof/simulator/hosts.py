@@ -36,7 +36,19 @@ current_process: contextvars.ContextVar[Process] = contextvars.ContextVar("curre
 class Process:
     """One life of a host, from its start to its crash."""
 
-    __slots__ = ("_graves", "alive", "context", "held", "host", "name", "number", "paused", "ready", "tasks")
+    __slots__ = (
+        "_graves",
+        "alive",
+        "context",
+        "held",
+        "host",
+        "interrupted",
+        "name",
+        "number",
+        "paused",
+        "ready",
+        "tasks",
+    )
 
     def __init__(self, host: Host, number: int) -> None:
         self.host = host
@@ -44,6 +56,8 @@ class Process:
         self.number = number
         self.alive = True
         self.paused = False
+        self.interrupted: asyncio.Task[Any] | None = None
+        """The task that ran when the process was killed: how it ends means nothing."""
         self.held = 0
         """Callbacks that still take their time."""
         self.ready: deque[SimHandle | SimTimer] = deque()
@@ -59,9 +73,17 @@ class Process:
         """
         assert self.alive
         self.alive = False
+        self.interrupted = asyncio.current_task(self.host.loop)
         self._graves = sorted((each for each in self.tasks if not each.done()), key=hash)
         self.ready.clear()  # last: it may hold the only reference to a task that has not begun
         for task in self._graves:
+            asyncio._unregister_task(task)
+
+    def own(self, task: asyncio.Task[Any]) -> None:
+        """A task of this process was made, perhaps by a callback in whose midst it was killed."""
+        self.tasks.add(task)
+        if not self.alive:
+            self._graves.append(task)
             asyncio._unregister_task(task)
 
     def bury(self) -> None:
@@ -90,6 +112,8 @@ class Host:
         self.address = f"10.0.{index // 250}.{index % 250 + 1}"
         self.disk = SimDisk(loop.stream(f"disk/{name}"))
         self.clock_offset_ms = 0
+        self._drift = 0.0
+        self._drifts_since = 0.0
         self.offload_s = OFFLOAD_S
         self.silent = False
         self.process = Process(self, 0)
@@ -106,6 +130,7 @@ class Host:
         if not self.process.alive:
             self.process = Process(self, self.process.number + 1)
             self.silent = False
+            self.disk.power_up()
             self.loop.network.host_started(self)
             self.note(f"started {self.process.number}")
         return self.process.context.copy().run(self.loop.create_task, program)
@@ -139,9 +164,17 @@ class Host:
         self.loop.woke(self.process)
         self.note("resumed")
 
+    def set_clock(self, offset_ms: int, *, drift: float = 0.0) -> None:
+        """Let the wall clock jump to so far off the true time, and go too fast from now on, by that share of it."""
+        self.clock_offset_ms = offset_ms
+        self._drift = drift
+        self._drifts_since = self.loop.time()
+
     def wall_clock_ms(self) -> int:
-        """Wall time in ms, `clock_offset_ms` off."""
-        return WALL_EPOCH_MS + int(self.loop.time() * 1000) + self.clock_offset_ms
+        """Wall time in ms, `clock_offset_ms` off, and what it has drifted."""
+        now = self.loop.time()
+        drifted_s = self._drift * (now - self._drifts_since)
+        return WALL_EPOCH_MS + int((now + drifted_s) * 1000) + self.clock_offset_ms
 
     def random(self) -> random.Random:
         """Return this process's own stream of chance: the same for the same seed, host and life."""

@@ -15,7 +15,7 @@ import contextvars
 import heapq
 import random
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -129,9 +129,9 @@ class SimLoop(asyncio.BaseEventLoop):
         """Reset every connection between two hosts and refuse new ones until `heal`."""
         self.network.cut(one, other)
 
-    def clog(self, source: Host, target: Host) -> None:
-        """Hold back, in silence, all bytes from source to target until `heal`."""
-        self.network.clog(source, target)
+    def clog(self, source: Host, target: Host, ports: Iterable[int] = ()) -> None:
+        """Hold back, in silence, all bytes from source to target until `heal`, or those to or from some ports."""
+        self.network.clog(source, target, ports)
 
     def heal(self, one: Host | None = None, other: Host | None = None) -> None:
         """Undo cuts and clogs between two hosts, of one host, or everywhere."""
@@ -234,7 +234,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._check_closed()
         context = contextvars.copy_context() if context is None else context
         task = SimTask(coro, self, name=name, context=context)
-        context.get(current_process, self.main.process).tasks.add(task)
+        task.process.own(task)
         return task
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -359,10 +359,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Remember what nobody caught: in a simulation it is a finding, not a log line.
 
-        Unless nobody could: whoever was to fetch a result died before.
+        Unless nobody could: whoever was to fetch a result died before, or in the midst of the callback that failed.
         """
-        future = context.get("future")
-        if not isinstance(future, SimFuture | SimTask) or future.process.alive:
+        failed = context.get("future") or context.get("handle")
+        if not isinstance(failed, SimFuture | SimTask | SimHandle | SimTimer) or failed.process.alive:
             self.failures.append(context)
 
     def shut_down(self) -> None:
@@ -388,6 +388,8 @@ class SimLoop(asyncio.BaseEventLoop):
         """Tasks that failed and nobody awaited: asyncio would report them whenever they are collected."""
         for process in (*self._processes(), *self._dead):
             for task in sorted(process.tasks, key=hash):
+                if task is process.interrupted:
+                    continue
                 if task.done() and not task.cancelled() and task._log_traceback:
                     self.failures.append(
                         {"message": f"{task.get_name()} failed", "exception": task.exception()}

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from raftlog.metadata.image import MetadataImage
 from raftlog.proof.place import Ability, DiskTrouble, PartitionView, View, guarded_batches
 from raftlog.proof.simulator.cluster import SimCluster
+from raftlog.proof.simulator.disk import Extent, SimDisk
+
+METADATA: Final = "/data/raftlog-metadata"
+"""What a voter must not lose: its vote and its journal."""
+FOLDERS: Final = 3
+"""Folders that are as likely to be the only ones that fail as the metadata's."""
+DRIFTS: Final = (0.0, 0.0, -0.05, 0.05, 10.0)
+"""How much too fast a clock goes that jumped, as a share of time."""
 
 
 class SimPlace:
@@ -87,25 +95,44 @@ class SimPlace:
     # --- the disk and the clock
 
     async def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
-        self.cluster.trouble_disk(node_id, trouble)
+        """A failing disk may fail as a whole or in one folder, always or now and then, or only once."""
+        failures = self._failures(node_id, trouble.failing) if trouble.failing else ()
+        self.cluster.trouble_disk(node_id, trouble, *failures)
+
+    def _failures(self, node_id: int, kind: str) -> Iterator[tuple[str, Extent]]:
+        disk = self.cluster.nodes[node_id].host.disk
+        with disk.undisturbed():
+            folders = [f"/data/{each}" for each in disk.listdir("/data") if disk.is_folder(f"/data/{each}")]
+        extent = Extent(
+            under=self._chance.choice(
+                ("/", "/", METADATA, *self._chance.sample(folders, min(FOLDERS, len(folders))))
+            ),
+            rate=self._chance.choice((1.0, 1.0, 0.2)),
+            times=self._chance.choice((None, None, 1, 5)),
+            torn=self._chance.random() < 0.5,
+        )
+        yield kind, extent
+        if self._chance.random() < 0.3:  # the file system needs its device for names, too
+            yield ("open" if kind == "read" else "name"), extent
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
         disk = self.cluster.nodes[node_id].host.disk
-        batches = [
-            (path, each)
-            for folder in disk.listdir("/data")
-            if self._concerns(folder)
-            for name in disk.listdir(f"/data/{folder}")
-            if name.endswith(".log")
-            for path in (f"/data/{folder}/{name}",)
-            for each in guarded_batches(disk.read_file(path))
-        ]
+        with disk.undisturbed():
+            batches = list(self._batches(disk))
         if not batches:
             return False
         path, batch = batches[int(chance * len(batches))]
         disk.flip_bit(path, batch.start + int(self._chance.random() * len(batch)), self._chance.randrange(8))
         self.cluster.may_rot = True
         return True
+
+    def _batches(self, disk: SimDisk) -> Iterator[tuple[str, range]]:
+        """Yield (path of a segment, where in it rot must be noticed)."""
+        for folder in disk.listdir("/data"):
+            for name in disk.listdir(f"/data/{folder}") if self._concerns(folder) else ():
+                if name.endswith(".log"):
+                    path = f"/data/{folder}/{name}"
+                    yield from ((path, each) for each in guarded_batches(disk.read_file(path)))
 
     def _concerns(self, folder: str) -> bool:
         topic, _, index = folder.rpartition("-")
@@ -116,19 +143,16 @@ class SimPlace:
     async def wipe(self, node_id: int) -> None:
         assert not self.cluster.nodes[node_id].running, f"node {node_id} runs"
         disk = self.cluster.nodes[node_id].host.disk
-        for name in disk.listdir("/data"):
-            path = f"/data/{name}"
-            if name in QUORUM_FILES:
-                continue
-            if disk.is_folder(path):
-                disk.rmtree(path)
-            else:
-                disk.remove(path)
-        disk.sync_dir("/data")
+        with disk.undisturbed():
+            for name in disk.listdir("/data"):
+                path = f"/data/{name}"
+                if disk.is_folder(path) and path != METADATA:
+                    disk.rmtree(path)
+                elif path != METADATA:
+                    disk.remove(path)
+            disk.sync_dir("/data")
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
-        self.cluster.nodes[node_id].host.clock_offset_ms = offset_ms
-
-
-QUORUM_FILES: Final = frozenset({"raftlog-metadata"})
-"""What a voter must not lose: its vote and its journal."""
+        """A clock that jumped may go wrong from then on, too."""
+        drift = self._chance.choice(DRIFTS) if offset_ms else 0.0
+        self.cluster.nodes[node_id].host.set_clock(offset_ms, drift=drift)
