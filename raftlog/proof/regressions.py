@@ -19,6 +19,10 @@ class Regression(NamedTuple):
 
 
 REGRESSIONS: Final = (
+    Regression("quorum", 6.0, 1405, "an observer asked a voter whose own snapshot was not on the disk yet"),
+    Regression(
+        "endurance", 6.0, 28, "the journal of a restarted node was trusted though its sync had failed"
+    ),
     Regression("endurance", 4.0, 5, "the controller listener closed its channels in the order of a set"),
     Regression("endurance", 6.0, 13, "a topic made anew was judged by the recovery points of a former one"),
     Regression("endurance", 6.0, 23, "the same, with five nodes"),

@@ -148,10 +148,10 @@ class Feed:
             return
         applied = self._driver.core.applied_index
         while follower.next_index <= applied and channel.writable and channel.closed_because is None:
-            if follower.next_index < self._driver.journal.first_index:
-                self._send_snapshot(follower)
-            else:
+            if follower.next_index >= self._driver.journal.first_index:
                 self._send_batches(follower, applied)
+            elif not self._send_snapshot(follower):
+                return
 
     def _send_batches(self, follower: _Follower, applied: int) -> None:
         start = follower.next_index
@@ -168,12 +168,18 @@ class Feed:
         follower.next_index = start + len(commands)
         follower.channel.send(_encode(Committed(start, commands)))
 
-    def _send_snapshot(self, follower: _Follower) -> None:
+    def _send_snapshot(self, follower: _Follower) -> bool:
+        """Send the newest one; False while the one below which the log was cut is still on its way to the disk.
+
+        A snapshot that this voter is sent itself cuts its log first. The next tick tries again.
+        """
         newest = self._driver.journal.files.read_newest()
-        assert newest is not None  # the log is only cut below a durable snapshot
+        if newest is None or newest[0] + 1 < self._driver.journal.first_index:
+            return False
         index, data = newest
         for start in range(0, len(data), CHUNK_BYTES):
             part = SnapshotPart(index, len(data), start, data[start : start + CHUNK_BYTES])
             follower.channel.send(_encode(part))
         follower.next_index = index + 1
         log.info("observer_sent_snapshot", observer=follower.channel.peer_id, index=index, bytes=len(data))
+        return True

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from typer.testing import CliRunner, Result
 
+from raftlog.cli import sim as body
 from raftlog.cli.app import app
 from raftlog.cli.sim import seeds_of
 from raftlog.proof.simulator import SimLoop
@@ -24,7 +25,9 @@ async def fails_at_three(loop: SimLoop, seconds: float) -> Report:
 
 @pytest.fixture(autouse=True)
 def three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A story of our own; and the log of this process, which a command sets once for good, stays as it was."""
     monkeypatch.setitem(STORIES, "three", fails_at_three)
+    monkeypatch.setattr(body, "silence", lambda: None)
 
 
 def sim(*arguments: str) -> Result:

@@ -114,10 +114,6 @@ class Weather:
         """End all faults and wait until every node runs and is unfenced. AssertionError: not within `seconds`."""
         await self.calm()
         await self.cluster.until(self._nobody_goes, seconds, "gentle stops")
-        for node_id, place in self.cluster.nodes.items():
-            if place.troubled and not place.ready:
-                # a log directory that failed stays offline until the process starts anew: somebody must do that
-                self.cluster.restart(node_id, power_loss=False)
         self.cluster.start()
         await self.cluster.until_ready(seconds=seconds)
         await self.cluster.until(self.cluster.all_in_sync, seconds, "all replicas in sync")

@@ -24,6 +24,7 @@ async def disk_errors(loop: SimLoop, seconds: float = 3.0) -> Report:
         leader = await scene.leader()
         sick = scene.chance.choice((leader, *scene.followers(leader)))
         disk = scene.cluster.nodes[sick].host.disk
+        scene.cluster.nodes[sick].troubled = True
         disk.fail(scene.chance.choice(("sync", "sync", "write")), under=f"/data/{TOPIC}-{scene.partition}")
         await asyncio.sleep(scene.a_while(0.05, 0.2, 0.5))
         disk.mend()
