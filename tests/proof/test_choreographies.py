@@ -16,6 +16,7 @@ CHOREOGRAPHIES = (
     "double-failover",
     "kip-101",
     "last-replica",
+    "lying-disk",
     "pause-kill",
     "relay",
     "retry",

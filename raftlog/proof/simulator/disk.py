@@ -230,7 +230,7 @@ class SimFile:
             self._inode.drop_unsynced()
             raise
         self._disk.synced()
-        if not self._disk.lies:
+        if not self._disk.lies_about(self.path):
             self._inode.sync()
 
     def close(self) -> None:
@@ -252,8 +252,8 @@ ROOMY_BYTES = 1 << 40
 class SimDisk:
     """A `Disk` in memory. `crash` is a power loss; open files of before are dead after it.
 
-    `folders` exist durably from the start. `capacity_bytes` limits the sum of file sizes. `lies`: syncs
-    report success and do nothing. `cold_read_rate`: the share of `pread_cached` calls that answer None.
+    `folders` exist durably from the start. `capacity_bytes` limits the sum of file sizes. `cold_read_rate`: the
+    share of `pread_cached` calls that answer None.
     """
 
     def __init__(
@@ -268,7 +268,8 @@ class SimDisk:
         self._failures: list[_Failure] = []
         self.capacity_bytes = capacity_bytes
         self.cold_read_rate = 0.0
-        self.lies = False
+        self.lies: Callable[[str], bool] | None = None
+        """Syncs of the paths that it tells report success and do nothing."""
         self.generation = 0
         self.syncs = 0
         self._trap: tuple[int, Callable[[], None]] | None = None
@@ -358,7 +359,7 @@ class SimDisk:
             folder.unsynced.clear()
             raise
         self.synced()
-        if not self.lies:
+        if not self.lies_about(path):
             folder.sync()
 
     def read_file(self, path: str) -> bytes:
@@ -480,6 +481,12 @@ class SimDisk:
         """What programs would read of a file, past faults, chance and time: for who watches from outside."""
         node = self._find(path)
         return node.content if isinstance(node, _Inode) else None
+
+    def lies_about(self, path: str) -> bool:
+        """Whether a sync of a path reports success and does nothing."""
+        lied = self.lies is not None and self.lies(path)
+        self.effects["sync was a lie"] += lied
+        return lied
 
     def is_cold(self) -> bool:
         return self.cold_read_rate > 0 and self._chance.random() < self.cold_read_rate
