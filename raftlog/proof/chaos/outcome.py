@@ -142,6 +142,11 @@ def conclude(
     )
     outcome.reasons = [*_broken(record, outcome), *_some(scandals, "more lines like these in the logs")]
     outcome.notes = [f"{name} not run: {why}" for name, why in record.not_run.items()]
+    outcome.notes += [
+        f"{name} never struck"
+        for name in record.case.faults.names
+        if name not in record.not_run and name not in outcome.injected
+    ]
     if outcome.reasons:
         outcome.status = "failed"
     elif not record.injections and record.not_run:
@@ -161,7 +166,7 @@ def _broken(record: Record, outcome: Outcome) -> list[str]:
     for name, least, seen in (
         ("writes acknowledged", expect.acked, outcome.acked),
         ("writes acknowledged during faults", expect.acked_during_faults, outcome.acked_during_faults),
-        ("faults injected", 0 if record.not_run else expect.injections, len(record.injections)),
+        ("faults injected", _injections_due(record), len(record.injections)),
     ):
         if seen < least:
             found.append(f"{seen} {name}, expected at least {least}")
@@ -170,6 +175,13 @@ def _broken(record: Record, outcome: Outcome) -> list[str]:
         if limit is not None and each.max_s > limit:
             found.append(f"{each.fault}: {each.max_s:.2f} s without an acknowledgement, limit {limit:g} s")
     return found
+
+
+def _injections_due(record: Record) -> int:
+    """What a place lacks excuses its share of the injections, never the faults that the place can do."""
+    names, least = record.case.faults.names, record.case.expect.injections
+    able = sum(name not in record.not_run for name in names)
+    return least if able == len(names) else min(able, 1, least)
 
 
 def _some(lines: Sequence[str], rest: str) -> list[str]:

@@ -25,9 +25,10 @@ class OfLinks:
 
     async def inject(self, place: Place, chance: random.Random) -> str:
         target, links = self.pick(await place.view(), place, chance)
-        for source, sink in links:
+        struck = list(links)
+        for source, sink in struck:
             await self.strike(place, source, sink, chance)
-        return target
+        return target if struck else ""  # who is alone, or a ring of two, has no link to lose
 
     async def strike(self, place: Place, source: int, target: int, chance: random.Random) -> None:
         await place.cut(source, target)

@@ -14,7 +14,7 @@ class MajoritiesRing(OfLinks):
 
     def pick(self, view: View, place: Place, chance: random.Random) -> tuple[str, Iterable[Link]]:
         ring = chance.sample(place.nodes, len(place.nodes))
-        reach = len(ring) // 2 // 2 or 1
+        reach = (len(ring) // 2 + 1) // 2  # to both sides: with itself a majority
         near = {
             (ring[at], ring[(at + step) % len(ring)])
             for at in range(len(ring))

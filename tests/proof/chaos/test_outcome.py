@@ -73,10 +73,20 @@ def test_what_a_place_cannot_inject_is_not_run_and_never_passed():
     """Neither a whole case nor one of its faults."""
     assert unrun(case(), {"processes": "can't cut"}, seed=1).status == "not run"
     made = record()
-    made.injections, made.not_run = [], {"cut-pair": "processes lacks cut"}
+    made.injections, made.not_run = [], dict.fromkeys(made.case.faults.names, "processes lacks it")
     outcome = conclude(made, CLEAN)
     assert outcome.status == "not run"
-    assert outcome.notes == ["cut-pair not run: processes lacks cut"]
+    assert outcome.notes == ["kill-leader not run: processes lacks it", "pause not run: processes lacks it"]
+
+
+def test_what_a_place_lacks_excuses_no_fault_that_it_can_inject():
+    """Where one fault can't be run, the others still have to be; what never struck is told."""
+    made = record()
+    made.injections, made.not_run = [], {"pause": "processes lacks pause"}
+    outcome = conclude(made, CLEAN)
+    assert outcome.status == "failed"
+    assert outcome.reasons == ["0 faults injected, expected at least 1"]
+    assert outcome.notes == ["pause not run: processes lacks pause", "kill-leader never struck"]
 
 
 def test_a_log_may_hold_no_traceback_and_only_the_errors_that_the_faults_explain():

@@ -8,11 +8,11 @@ import pytest
 
 from raftlog.proof.chaos.case import Case, read_cases
 from raftlog.proof.chaos.outcome import Judgement, conclude
-from raftlog.proof.chaos.simulated import run_simulated
+from raftlog.proof.chaos.simulated import Told, run_simulated
 from raftlog.proof.checkers import judge
 from raftlog.proof.faults import FAULTS
 from raftlog.proof.history import Header
-from raftlog.proof.simulator.loop import Run, simulate
+from raftlog.proof.simulator.loop import Run, SimLoop, simulate
 
 SUITES = Path(__file__).parents[3] / "chaos" / "suites"
 LIMIT_S = 400.0
@@ -34,6 +34,22 @@ def test_a_case_file_runs_in_the_simulator_as_it_does_on_processes(name, seed):
     assert outcome.status == "passed"
     assert outcome.injected
     assert outcome.meter_acks > 100
+
+
+def test_a_broken_invariant_fails_a_case_that_lets_nodes_stop():
+    """A disk's failure excuses a node that ends, never what it did before."""
+    case = read_cases(SUITES, FAULTS)["disk-trouble"].lasting(1)
+    assert case.expect.nodes_may_stop
+
+    async def run(loop: SimLoop) -> Told:
+        def break_one() -> None:
+            loop.observer.__self__.failures.append("two leaders")  # type: ignore[union-attr]
+
+        loop.call_later(3.0, break_one)
+        return await run_simulated(case, loop)
+
+    record = simulate(run, seed=1, limit_s=LIMIT_S).result.record
+    assert any("two leaders" in each for each in conclude(record, Judgement({}, {}, "")).reasons)
 
 
 def test_a_simulated_run_repeats_itself_exactly():
