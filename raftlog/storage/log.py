@@ -332,8 +332,8 @@ class Log:
                 if cached:
                     return None
                 raise CorruptMessage(f"{segment.path}.log is shorter than it was")
-            if start < segment.trusted_from:
-                segment.verify(chunk, start, offset)
+            if not cached or start < segment.trusted_from:
+                segment.verify(chunk, start, offset, cached=cached)
         except CorruptMessage:
             if self._find_damage(segment, offset):
                 raise

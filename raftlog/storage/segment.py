@@ -293,15 +293,18 @@ class Segment:
         """Say whether a batch may come next at `offset`: the base offset lies outside the CRC."""
         return header.base_offset == offset or (self.gaps and offset < header.base_offset < self.end_offset)
 
-    def verify(self, chunk: Buffer, start: int, offset: int) -> None:
+    def verify(self, chunk: Buffer, start: int, offset: int, *, cached: bool) -> None:
         """Check whole batches read at `start` for `offset`, unless this process wrote or checked them before.
 
-        One contiguous checked stretch is remembered, so readers that follow each other pay once. CorruptMessage.
+        One contiguous checked stretch is remembered, so readers that follow each other pay once. But what was not
+        `cached` comes from the device, and may have rotted there since: all of it is checked. CorruptMessage.
         """
-        end = min(start + len(chunk), self.trusted_from)
+        end = start + len(chunk)
         first, last = self.verified
-        if start >= first and end <= last:
-            return
+        if cached:
+            end = min(end, self.trusted_from)
+            if start >= first and end <= last:
+                return
         position, expected = 0, NO_OFFSET
         while start + position < end:
             header = read_header(chunk, position)
@@ -311,6 +314,8 @@ class Segment:
                 raise CorruptMessage(f"a batch at offset {header.base_offset} is not where it belongs")
             expected = header.end_offset
             position += header.length
+        if not cached:
+            return
         end = start + position
         self.verified = (
             (min(first, start), max(last, end)) if start <= last and end >= first else (start, end)

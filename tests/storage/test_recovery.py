@@ -323,3 +323,20 @@ def test_a_segment_of_garbage_opens_as_an_empty_log(garbage: bytes) -> None:
         assert read_all(sim_log(disk)) == b""
     except KafkaError:
         pass
+
+
+def test_rot_under_a_running_process_is_found_by_the_first_read_that_waits_for_the_device() -> None:
+    """What the process wrote itself is trusted in memory only: once it comes from the device, it is checked again."""
+    disk = SimDisk(0)
+    log = sim_log(disk, segment_bytes=1 << 20)
+    for number in range(6):
+        append(log, b"value %d" % number)
+    log.flush()
+    content = read_all(log)
+    assert disk.rot(FIRST + ".log", len(content) // 2)
+    assert log.read(0, 1 << 20, end_offset=6, cached=True) == content
+    disk.cold_read_rate = 1.0
+    assert log.read(0, 1 << 20, end_offset=6, cached=True) is None
+    with pytest.raises(CorruptMessage):
+        log.read(0, 1 << 20, end_offset=6, cached=False)
+    assert log.damage is not None

@@ -41,16 +41,32 @@ def _apply(content: bytearray, change: _Change) -> None:
 class _Inode:
     """A file's contents: as programs see them, and as the platter has them."""
 
-    __slots__ = ("content", "durable", "unsynced")
+    __slots__ = ("content", "durable", "rotten", "unsynced")
 
     def __init__(self) -> None:
         self.content = bytearray()
         self.durable = bytearray()
         self.unsynced: list[_Change] = []
+        self.rotten: dict[int, int] = {}
+        """Bits by position that rotted on the platter, where the page cache still has the truth."""
 
     def change(self, change: _Change) -> None:
         _apply(self.content, change)
         self.unsynced.append(change)
+        if self.rotten:
+            position, written = change
+            end = float("inf") if written is None else position + len(written)
+            self.rotten = {at: bits for at, bits in self.rotten.items() if not position <= at < end}
+
+    def rot(self, position: int, bit: int) -> None:
+        self.durable[position] ^= 1 << bit
+        self.rotten[position] = self.rotten.get(position, 0) ^ 1 << bit
+
+    def evict(self) -> None:
+        """The page cache drops what it has: from now on programs see what is on the platter."""
+        for position, bits in self.rotten.items():
+            self.content[position] ^= bits
+        self.rotten.clear()
 
     def sync(self) -> None:
         for change in self.unsynced:
@@ -69,6 +85,7 @@ class _Inode:
         ):
             _apply(self.durable, change)
         self.unsynced.clear()
+        self.rotten.clear()
         self.content = bytearray(self.durable)
 
 
@@ -189,7 +206,10 @@ class SimFile:
         return bytes(self._inode.content[position : position + size])
 
     def pread_cached(self, size: int, position: int) -> bytes | None:
-        return None if self._disk.is_cold() else self.pread(size, position)
+        if self._disk.is_cold():
+            self._inode.evict()
+            return None
+        return self.pread(size, position)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         written = b"".join(buffers)
@@ -443,6 +463,15 @@ class SimDisk:
         node.content[position] ^= 1 << bit
         if position < len(node.durable):
             node.durable[position] ^= 1 << bit
+
+    def rot(self, path: str, position: int, bit: int = 0) -> bool:
+        """One bit changes on the platter; whoever reads the page cache sees that later. False: it is not there yet."""
+        node = self._find(path)
+        assert isinstance(node, _Inode), path
+        if position >= len(node.durable):
+            return False
+        node.rot(position, bit)
+        return True
 
     def check(self, operation: str, path: str) -> None:
         """Raise the fault that was set for this operation here, if any."""

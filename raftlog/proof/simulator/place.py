@@ -122,9 +122,9 @@ class SimPlace:
         if not batches:
             return False
         path, batch = batches[int(chance * len(batches))]
-        disk.flip_bit(path, batch.start + int(self._chance.random() * len(batch)), self._chance.randrange(8))
+        position = batch.start + int(self._chance.random() * len(batch))
         self.cluster.may_rot = True
-        return True
+        return disk.rot(path, position, self._chance.randrange(8))
 
     def _batches(self, disk: SimDisk) -> Iterator[tuple[str, range]]:
         """Yield (path of a segment, where in it rot must be noticed)."""
