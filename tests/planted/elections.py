@@ -71,19 +71,6 @@ def trust_another_disk(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(brokers, "decide_register", register_trusting)
 
 
-def propose_whoever_fetches_now(patch: pytest.MonkeyPatch) -> None:
-    """A proposal that is sent again names the life that fetches by then; raftlog's own bug once (wiped, seed 1015)."""
-    propose = Leading.isr_proposal
-
-    def propose_anew(leading: Leading) -> IsrChange | None:
-        leading._proposed = tuple(
-            type(each)(each.broker_id, leading._broker_epoch(each.broker_id)) for each in leading._proposed
-        )
-        return propose(leading)
-
-    patch.setattr(Leading, "isr_proposal", propose_anew)
-
-
 def ignore_broker_epochs(patch: pytest.MonkeyPatch) -> None:
     """KIP-903: an ISR change may name a life of a broker that is over."""
     check = partitions._check_isr
@@ -145,7 +132,6 @@ PLANTS = [
     Plant("new-incarnation-stays", "H7 rebooted replica", relay, keep_the_new_incarnation),
     Plant("other-disk-trusted", "H7 wiped replica", wiped, trust_another_disk),
     Plant("broker-epoch-ignored", "H7 KIP-903", wiped, ignore_broker_epochs),
-    Plant("proposal-names-newcomer", "H7 KIP-903", wiped, propose_whoever_fetches_now),
     Plant("fenced-broker-joins", "H7 KIP-841", last_replica, take_in_the_fenced),
     Plant("shrink-keeps-epoch", "H6 partition epoch", pause_kill, shrink_without_a_new_partition_epoch),
 ]

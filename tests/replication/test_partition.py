@@ -279,7 +279,7 @@ def test_the_proposal_names_the_epochs_that_the_members_fetched_with() -> None:
 
 
 def test_a_proposal_that_is_sent_again_still_names_the_life_that_proved_it() -> None:
-    """KIP-903: who came back with an empty disk meanwhile proved nothing (simulated: wiped, seed 1015, lost records)."""
+    """KIP-903: who came back with an empty disk meanwhile proved nothing (simulated: wiped, seed 1015)."""
     cluster = Cluster(isr=(1, 3))
     cluster[2].fetch_from(cluster[1])
     partition = cluster[1].partition
