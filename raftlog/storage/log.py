@@ -53,10 +53,7 @@ class Appended(NamedTuple):
 
 
 class Log:
-    """The batches of one partition from `log_start_offset` to `log_end_offset` (exclusive).
-
-    `read` may be called from another thread (a cold read); everything else belongs to one thread.
-    """
+    """Batches from `log_start_offset` to `log_end_offset` (exclusive). Another thread may call `read`, nothing else."""
 
     def __init__(self, disk: Disk, directory: str, *, config: TopicConfig, contents: Contents) -> None:
         self._disk = disk
@@ -191,15 +188,19 @@ class Log:
             head = STAMP.pack(base_offset, length - LENGTH_OVERHEAD, leader_epoch)
             rest = memoryview(batch)[STAMP_BYTES:]
         segment = self._active
-        if (
-            segment.size + length > self._segment_bytes
-            or segment.full
-            or timestamp > segment.roll_after_ms
-            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-        ) and segment.size:
-            self._roll(now_ms)
-            segment = self._active
-        segment.append((head, rest), length, last_offset=last_offset, max_timestamp=timestamp)
+        try:
+            if (
+                segment.size + length > self._segment_bytes
+                or segment.full
+                or timestamp > segment.roll_after_ms
+                or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+            ) and segment.size:
+                self._roll(now_ms)
+                segment = self._active
+            segment.append((head, rest), length, last_offset=last_offset, max_timestamp=timestamp)
+        except OSError:
+            self._producers.refuse(header)
+            raise
         self.log_end_offset = end_offset = last_offset + 1
         if leader_epoch > self._epochs.latest:
             self._epochs.note(leader_epoch, base_offset)

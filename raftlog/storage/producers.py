@@ -13,13 +13,21 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from raftlog.base.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
+from raftlog.base.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaStorageError,
+    OutOfOrderSequenceNumber,
+)
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 from raftlog.records.batch import EndMarker
 from raftlog.records.header import MAX_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 
 BATCHES_KEPT: Final = 5
 """Batches per producer that a retry is recognised by: what a client may have in flight."""
+
+REFUSALS_KEPT: Final = 1000
+"""Producers whose refused batch is remembered."""
 
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
@@ -80,9 +88,11 @@ class AbortedTransaction(NamedTuple):
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_ended", "_open", "_producers")
+    __slots__ = ("_ended", "_open", "_producers", "_refused")
 
     def __init__(self) -> None:
+        self._refused: dict[int, tuple[int, int]] = {}
+        """Whose batch could not be written: producer id → (epoch, base sequence). Soft: only a leader needs it."""
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}
         self._ended: list[tuple[int, int]] = []
@@ -101,7 +111,10 @@ class ProducerState:
 
         Raises InvalidProducerEpoch (an older epoch) and OutOfOrderSequenceNumber (a gap). An unknown producer may
         start with any sequence, since its state may have expired (KIP-360); a new epoch starts with 0.
+        Raises KafkaStorageError for what was sent after a batch that could not be written (`refuse`).
         """
+        if self._refused and self._waits_for_refused(header):
+            raise KafkaStorageError("an earlier batch of this producer could not be written")
         producer = self._producers.get(header.producer_id)
         if producer is None:
             return None
@@ -130,8 +143,27 @@ class ProducerState:
                 return batch
         raise OutOfOrderSequenceNumber(f"sequence {sequence} does not follow {last_sequence}")
 
+    def refuse(self, header: BatchHeader) -> None:
+        """Remember a batch that could not be written, until it comes again: what follows it is not out of order.
+
+        Told OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka begins a new epoch and sends again all that is in flight, to other
+        partitions too, where it may be already and is then twice; and an unknown producer's second batch would be taken
+        for its first.
+        """
+        if header.producer_id >= 0 and header.base_sequence >= 0:
+            if len(self._refused) >= REFUSALS_KEPT:
+                self._refused.clear()
+            self._refused.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
+
+    def _waits_for_refused(self, header: BatchHeader) -> bool:
+        epoch, sequence = self._refused.get(header.producer_id, (NO_EPOCH, 0))
+        ahead = (header.base_sequence - sequence) & MAX_SEQUENCE
+        return epoch == header.producer_epoch and 0 < ahead <= MAX_SEQUENCE // 2
+
     def record(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
         """Take in a data batch that is in the log at `base_offset`."""
+        if self._refused:
+            self._refused.pop(header.producer_id, None)
         producer = self._producers.get(header.producer_id)
         epoch = header.producer_epoch
         if producer is None:

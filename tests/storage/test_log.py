@@ -16,6 +16,7 @@ from raftlog.base.errors import (
     CorruptMessage,
     InconsistentTopicId,
     InvalidTimestamp,
+    KafkaStorageError,
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
 )
@@ -313,6 +314,31 @@ def test_a_full_disk_fails_the_append_and_nothing_else(room: int) -> None:
     whole = read_all(log)
     log.close(clean=True)
     assert read_all(sim_log(disk, clean=True, segment_bytes=250, index_interval_bytes=50)) == whole
+
+
+@pytest.mark.parametrize("known", [0, 2])
+def test_what_follows_a_batch_that_found_no_room_is_refused_like_it(known: int) -> None:
+    """Not as out of order: librdkafka would send what is in flight elsewhere twice; nor in place of it, from a producer
+    that nobody knows yet (found by chaos: disk-trouble, duplicates)."""
+    disk = SimDisk(3)
+    log = sim_log(disk)
+    for sequence in range(known):
+        append(log, b"x", producer=(9, 0, sequence))
+    disk.fill()
+    with pytest.raises(OSError, match="No space"):
+        append(log, b"x", producer=(9, 0, known))
+    disk.make_room()
+    for ahead in (known + 1, known + 3):
+        with pytest.raises(KafkaStorageError, match="earlier batch"):
+            append(log, b"x", producer=(9, 0, ahead))
+    if known:
+        assert append(log, b"x", producer=(9, 0, known - 1)).duplicate
+    assert [append(log, b"x", producer=(9, 0, each)).base_offset for each in (known, known + 1)] == [
+        known,
+        known + 1,
+    ]
+    with pytest.raises(OutOfOrderSequenceNumber):
+        append(log, b"x", producer=(9, 0, known + 5))
 
 
 def test_a_truncation_cuts_whole_batches_everywhere(open_log: OpenLog) -> None:
