@@ -36,6 +36,8 @@ class ProcessPlace:
         self._chance = chance
         self._down: set[int] = set(self.nodes)
         """Nodes that somebody stopped."""
+        self._fallen: dict[int, str] = {}
+        """How nodes ended by themselves that were stopped or started again since."""
 
     # --- what it is like
 
@@ -43,11 +45,19 @@ class ProcessPlace:
         return {node_id: node.log_path for node_id, node in self.cluster.nodes.items()}
 
     def fallen(self) -> Mapping[int, str]:
-        return {
-            node_id: f"ended by itself: {node.log_tail(3)}"
-            for node_id, node in self.cluster.nodes.items()
-            if node_id not in self._down and not node.running
-        }
+        for node_id in self.nodes:
+            self._see(node_id)
+        return dict(self._fallen)
+
+    def _see(self, node_id: int) -> None:
+        """Remember a node that ended by itself, before a fault or a cure hides it."""
+        node = self.cluster.nodes[node_id]
+        if node_id not in self._down and not node.running:
+            self._fallen.setdefault(node_id, f"ended by itself: {node.log_tail(3)}")
+
+    def _stopping(self, node_id: int) -> None:
+        self._see(node_id)
+        self._down.add(node_id)
 
     def running(self) -> frozenset[int]:
         return frozenset(node_id for node_id, node in self.cluster.nodes.items() if node.running)
@@ -92,19 +102,20 @@ class ProcessPlace:
         if node_id in self._down and self.cluster.nodes[node_id].running:
             await self._gone(node_id)
         if not self.cluster.nodes[node_id].running:
+            self._see(node_id)
             self._down.discard(node_id)
             self.cluster.nodes[node_id].start()
 
     async def kill(self, node_id: int) -> None:
-        self._down.add(node_id)
+        self._stopping(node_id)
         await asyncio.to_thread(self.cluster.kill, node_id)
 
     async def power_cut(self, node_id: int) -> None:
-        self._down.add(node_id)
+        self._stopping(node_id)
         await self._deed("power_cut", node_id, self._chance)
 
     async def terminate(self, node_id: int) -> None:
-        self._down.add(node_id)
+        self._stopping(node_id)
         self.cluster.nodes[node_id].signal(signal.SIGTERM)
 
     async def _gone(self, node_id: int) -> None:

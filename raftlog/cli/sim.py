@@ -122,6 +122,9 @@ def sweep(options: Request, tales: list[Tale]) -> int:
         print(text_of_summary(run.summary, len(tales)))
         return exits.INTERRUPTED
     print(text_of_summary(run.summary, len(tales)))
+    if not run.summary.seeds:
+        print("raftlog: no seed was told, so that nothing is shown", file=sys.stderr)
+        return exits.NOT_RUN
     return exits.FAILED if run.summary.failures else 0
 
 

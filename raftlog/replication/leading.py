@@ -56,6 +56,7 @@ class Leading(Role):
     __slots__ = (
         "_counted",
         "_outside",
+        "_proposed",
         "_waiters",
         "below_min_isr",
         "epoch_start_offset",
@@ -80,6 +81,7 @@ class Leading(Role):
         self.below_min_isr = False
         self._counted: tuple[Progress, ...] = ()
         self._outside: tuple[Progress, ...] = ()
+        self._proposed: tuple[IsrMember, ...] = ()
         self._waiters: deque[tuple[int, CommitWaiter]] = deque()
         self._take_replicas(state, caught_up_at=self.host.now())
         self._set_isr(self.isr)
@@ -380,6 +382,8 @@ class Leading(Role):
     def _propose(self, isr: PendingExpand | PendingShrink) -> None:
         # counted over the union from here on: the controller may act before we hear of it
         self._set_isr(isr)
+        # of the lives that proved it, not of those that fetch when it is sent again (KIP-903)
+        self._proposed = tuple(IsrMember(member, self._broker_epoch(member)) for member in isr.proposed)
         self.host.isr_change_due(self.partition)
 
     def shrink_laggards(self) -> None:
@@ -405,10 +409,8 @@ class Leading(Role):
         if type(self.isr) is CommittedIsr:
             return None
         partition = self.partition
-        members = tuple(IsrMember(member, self._broker_epoch(member)) for member in self.isr.proposed)
-        return IsrChange(
-            partition.topic_id, partition.index, self.leader_epoch, partition.partition_epoch, members
-        )
+        epochs = (self.leader_epoch, partition.partition_epoch)
+        return IsrChange(partition.topic_id, partition.index, *epochs, self._proposed)
 
     def _broker_epoch(self, member: int) -> int:
         """-1 for a member that has not fetched yet: the controller then leaves its epoch unchecked (KIP-903)."""

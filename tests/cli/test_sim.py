@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from typer.testing import CliRunner, Result
 
+from raftlog.cli import exits
 from raftlog.cli import sim as body
 from raftlog.cli.app import app
 from raftlog.cli.sim import seeds_of
@@ -59,6 +60,11 @@ def test_a_sweep_ends_with_a_summary() -> None:
     assert "pause 12" in result.output and "never      cut" in result.output
     assert result.output.count("--seed 3 --log") == 2
     assert sim("--seeds", "4..6").exit_code == 0
+
+
+def test_a_sweep_that_told_no_seed_is_not_run() -> None:
+    """A budget that is spent before the first seed is no success."""
+    assert sim("--seeds", "1..2", "--budget", "0").exit_code == exits.NOT_RUN
 
 
 def test_what_cannot_be_told_is_refused() -> None:

@@ -278,6 +278,17 @@ def test_the_proposal_names_the_epochs_that_the_members_fetched_with() -> None:
     assert [member.broker_epoch for member in change.isr] == [10, -1, 10]
 
 
+def test_a_proposal_that_is_sent_again_still_names_the_life_that_proved_it() -> None:
+    """KIP-903: who came back with an empty disk meanwhile proved nothing (simulated: wiped, seed 1015)."""
+    cluster = Cluster(isr=(1, 3))
+    cluster[2].fetch_from(cluster[1])
+    partition = cluster[1].partition
+    partition.read(0, 1 << 20, replica=ReplicaId(2, 12))
+    change = partition.isr_proposal()
+    assert change is not None
+    assert {member.broker_id: member.broker_epoch for member in change.isr}[2] == 10
+
+
 def test_a_laggard_leaves_after_the_lag_time_and_counts_until_that_is_committed() -> None:
     """replica.lag.time.max.ms; a pending shrink still waits for the old member (KIP-497)."""
     cluster = Cluster(size=2)

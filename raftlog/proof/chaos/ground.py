@@ -21,7 +21,7 @@ class OpenPlace(Place, Protocol):
         """Where each node's log is."""
 
     def fallen(self) -> Mapping[int, str]:
-        """Return the nodes that do not run although nobody stopped them, and how they ended."""
+        """Return the nodes that ended at some time although nobody stopped them, and how; also those that run again."""
 
     async def close(self) -> None:
         """Take everything down; may be called again."""

@@ -198,7 +198,8 @@ class Runner:
         ]
 
     def _see_fallen(self) -> None:
-        self.record.fallen += [f"node {node}: {how}" for node, how in self._ground.place.fallen().items()]
+        seen = [f"node {node}: {how}" for node, how in self._ground.place.fallen().items()]
+        self.record.fallen += [each for each in seen if each not in self.record.fallen]
 
     async def _end(self) -> None:
         self._see_fallen()

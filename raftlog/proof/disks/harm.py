@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from raftlog.proof.disks.forgetful import aside
+from raftlog.proof.place import guarded_batches
 from raftlog.storage import log_directory as names
 
 IDENTITY_AND_CHECKPOINTS: Final = (
@@ -24,17 +25,23 @@ LEFT_OVER: Final = ("delete", "stray")
 
 
 def flip_bit(folders: Sequence[str], topics: Iterable[str], share: float) -> str:
-    """Flip a bit in a segment of these topics' partitions, at that share (0 to 1) of all their bytes.
+    """Flip a bit in a batch of these topics' partitions, at that share (0 to 1) of all that must be noticed.
 
-    The node may run: it sees the change at once. Returns the segment's path, "" if there is no byte to hit.
+    That is what CRCs guard (`guarded_batches`). The node may run: it sees the change at once. Returns the segment's
+    path, "" if there is no byte to hit.
     """
-    segments = [(path, path.stat().st_size) for path in _segments(folders, frozenset(topics))]
-    position = int(share * 8 * sum(size for _, size in segments))
-    for path, size in segments:
-        if position < 8 * size:
-            _flip(path, *divmod(position, 8))
+    batches = [
+        (path, batch)
+        for path in _segments(folders, frozenset(topics))
+        for batch in guarded_batches(path.read_bytes())
+    ]
+    position = int(share * 8 * sum(len(batch) for _, batch in batches))
+    for path, batch in batches:
+        if position < 8 * len(batch):
+            at, bit = divmod(position, 8)
+            _flip(path, batch[at], bit)
             return str(path)
-        position -= 8 * size
+        position -= 8 * len(batch)
     return ""
 
 
