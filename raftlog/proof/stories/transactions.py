@@ -27,7 +27,11 @@ async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
         await asyncio.sleep(scene.a_while(0.005, 0.02))
         scene.cluster.check()
         state = scene.cluster.state(LEDGER, 0)
-        replica = scene.cluster.replica(state.leader, LEDGER, 0) if state is not None else None
+        replica = (
+            scene.cluster.replica(state.leader, LEDGER, 0)
+            if state is not None and state.leader >= 0
+            else None
+        )
         if state is None or replica is None:
             continue
         scene.cluster.nodes[state.leader].host.call(ledger.step, replica)
