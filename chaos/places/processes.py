@@ -148,8 +148,12 @@ class ProcessPlace:
         await self._deed("trouble_disk", node_id, trouble)
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
+        """Flip it while the node does not run: disks rot, not the pages that a process has just written."""
         topics = sorted({key.rpartition("-")[0] for key in (await self.view()).partitions})
-        return bool(await self._deed("flip_bit", node_id, topics, chance))
+        await self.kill(node_id)
+        flipped = bool(await self._deed("flip_bit", node_id, topics, chance))
+        await self.start(node_id)
+        return flipped
 
     async def wipe(self, node_id: int) -> None:
         await self._deed("wipe", node_id)
