@@ -112,7 +112,7 @@ class SimPlace:
             torn=self._chance.random() < 0.5,
         )
         yield kind, extent
-        if self._chance.random() < 0.3:  # the file system needs its device for names, too
+        if self._chance.random() < 0.6:  # the file system needs its device for names, too
             yield ("open" if kind == "read" else "name"), extent
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
