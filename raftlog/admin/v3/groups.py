@@ -130,6 +130,7 @@ class LagSummary(msgspec.Struct, kw_only=True):
 
 
 async def list_groups(call: Call) -> GroupList:
+    """The groups of all coordinators that answer."""
     image = image_of(call)
     request = shapes(ApiKey.LIST_GROUPS).ListGroupsRequest(states_filter=())
     found: dict[str, int] = {}
@@ -187,6 +188,7 @@ def _group(call: Call, image: MetadataImage, found: Any, broker_id: int) -> Grou
 
 
 async def list_consumers(call: Call) -> ConsumerList:
+    """The members that the coordinator knows."""
     image = image_of(call)
     found, _ = await _described(call)
     members = sorted(found.members, key=lambda each: each.member_id)
@@ -225,6 +227,7 @@ def _consumer(call: Call, image: MetadataImage, group_id: str, member: Any) -> C
 
 
 async def list_assignments(call: Call) -> AssignmentList:
+    """What the member's own assignment says."""
     image = image_of(call)
     group, _ = await _described(call)
     member = _member(call, group)
@@ -286,6 +289,7 @@ def _bounded(count: int, content: bytes, position: int) -> int:
 
 
 async def list_lags(call: Call) -> LagList:
+    """One for each partition that the group has committed an offset of."""
     image = image_of(call)
     group_id = call.path["consumer_group_id"]
     lags = await _lags(call, image)
@@ -294,6 +298,7 @@ async def list_lags(call: Call) -> LagList:
 
 
 async def get_lag(call: Call) -> Lag:
+    """One partition's lag."""
     wanted = (call.path["topic_name"], call.path["partition_id"])
     for each in await _lags(call, image_of(call)):
         if (each.topic_name, each.partition_id) == wanted:
@@ -302,6 +307,7 @@ async def get_lag(call: Call) -> Lag:
 
 
 async def get_lag_summary(call: Call) -> LagSummary:
+    """The worst partition, and the sum."""
     image = image_of(call)
     group_id = call.path["consumer_group_id"]
     lags = await _lags(call, image)

@@ -120,6 +120,7 @@ class BatchReport(msgspec.Struct):
 
 
 async def produce_batch(call: Call) -> BatchReport:
+    """207, whatever became of the entries."""
     image = image_of(call)
     topic = topic_of(call, image)
     entries: list[Entry] = call.body.entries

@@ -191,6 +191,7 @@ async def grow_topic(call: Call) -> Topic:
 
 
 async def delete_topic(call: Call) -> None:
+    """The topic and its records, on all brokers."""
     name = topic_of(call, image_of(call)).name
     make = shapes(ApiKey.DELETE_TOPICS)
     request = make.DeleteTopicsRequest(topics=(make.DeleteTopicState(name=name),), timeout=REQUEST_TIMEOUT_MS)
