@@ -39,7 +39,8 @@ class Scene(Endurance):
 
         def leads() -> bool:
             nonlocal leader
-            leader = self.state().leader
+            state = self.cluster.state(TOPIC, self.partition)
+            leader = -1 if state is None else state.leader  # who all restarted know of no topic yet
             return leader >= 0 and self.cluster.nodes[leader].ready
 
         await self.cluster.until(leads, SERVED_S, "a leader")
