@@ -28,6 +28,18 @@ COMMANDS: Final = {
     "topic": Entry(
         _LOOK, "raftlog.cli.topic:topic", "Create, list, describe, alter, trim and delete topics."
     ),
+    "partition": Entry(
+        _LOOK, "raftlog.cli.partition:partition", "List and describe partitions; offsets, elections, moves."
+    ),
+    "broker": Entry(
+        _LOOK, "raftlog.cli.broker:broker", "List and describe brokers, their settings and disks."
+    ),
+    "quorum": Entry(
+        _LOOK, "raftlog.cli.quorum:quorum", "Show the metadata quorum and how far its voters are."
+    ),
+    "group": Entry(
+        _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
+    ),
     "produce": Entry(
         _DATA, "raftlog.cli.produce:produce", "Send lines or files as records; kcat -P's flags."
     ),

@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 Of = Annotated[Kind, typer.Argument(metavar="topic|broker")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="a topic, or a broker's id; default: all brokers")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="a topic, or a broker's id")]
 
 
 @config.callback()
@@ -60,7 +60,7 @@ def get(
     """Show the settings of a topic or a broker that are in force, and where each comes from."""
     from raftlog.cli.settings_in_force import settings_of
 
-    rows = settings_of(target.admin, kind.value, _name(name))
+    rows = settings_of(target.admin, kind.value, name)
     if unknown := [each for each in settings or [] if each not in {row["name"] for row in rows}]:
         raise Failure(f"{kind} {name} has no setting {', '.join(unknown)}", exits.NOT_FOUND)
     rows = [
@@ -78,11 +78,11 @@ def set_(
     name: Name,
     settings: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE...")],
 ) -> None:
-    """Set settings of a topic or a broker, all or none; name default: of all brokers."""
+    """Set settings of a topic or a broker, all or none."""
     from raftlog.cli.librdkafka import client_settings
     from raftlog.cli.settings_in_force import change_settings
 
-    change_settings(target.admin, kind.value, _name(name), dict(client_settings(settings)))
+    change_settings(target.admin, kind.value, name, dict(client_settings(settings)))
 
 
 @verb(config, "unset")
@@ -95,9 +95,4 @@ def unset(
     """Let settings of a topic or a broker be the default again, all or none."""
     from raftlog.cli.settings_in_force import change_settings
 
-    change_settings(target.admin, kind.value, _name(name), dict.fromkeys(settings))
-
-
-def _name(name: str) -> str:
-    """Kafka calls all brokers together ""."""
-    return "" if name == "default" else name
+    change_settings(target.admin, kind.value, name, dict.fromkeys(settings))

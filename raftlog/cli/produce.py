@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import typer
 
@@ -88,7 +89,7 @@ def send(
 def _source(path: Path | None, quiet: bool) -> Iterator[Callable[[int], bytes]]:
     """Give what reads standard input, or a file with its progress shown."""
     if path is None:
-        yield lambda size: os.read(sys.stdin.fileno(), size)
+        yield cast(io.BufferedReader, sys.stdin.buffer).read1  # as much as is there: a pipe may be slow
         return
     from raftlog.cli.demo_screen import Screen
 

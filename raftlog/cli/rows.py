@@ -35,9 +35,7 @@ def print_table(rows: Iterable[Row], columns: Sequence[str]) -> None:
     rows = list(rows)
     lines = [[_cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(len(cell) for cell in cells) for cells in zip(columns, *lines, strict=True)]
-    right = [
-        bool(rows) and all(isinstance(row.get(column), int | float) for row in rows) for column in columns
-    ]
+    right = [bool(rows) and all(_is_number(row.get(column)) for row in rows) for column in columns]
     for line in ([column.replace("_", " ") for column in columns], *lines):
         cells = (
             cell.rjust(width) if is_number else cell.ljust(width)
@@ -56,9 +54,27 @@ def print_object(found: Row, form: Form) -> None:
         print(f"{name.replace('_', ' '):<{width}}  {_cell(value)}".rstrip())
 
 
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "-"
     return str(value)
+
+
+def in_bytes(count: int | None) -> str:
+    """Return a number of bytes for people: three digits and a unit."""
+    if count is None or count < 0:
+        return "-"
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from raftlog.cli.librdkafka import Troubles, confluent_kafka, exit_of, open_clie
 
 LOCAL: Final = "localhost:9092"
 TIMEOUT_S: Final = 10.0
+AGAIN_AFTER_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -59,25 +61,28 @@ class Target:
         """The cluster's admin client."""
         return Admin(self)
 
-    @contextmanager
-    def kafka_python(self) -> Iterator[Any]:
-        """Give a KafkaAdminClient, for what librdkafka has no call for. Raises Failure."""
+    def ask_kafka_python(self, call: Callable[[Any], Any]) -> Any:
+        """Return what a call of a KafkaAdminClient comes to, for what librdkafka has none for. Raises Failure.
+
+        That client may turn to a broker that has just died, and does not try another: here it is tried again.
+        """
+        if self.settings:
+            raise Failure(
+                "kafka-python does this, which has no settings of librdkafka: leave out -X", exits.USAGE
+            )
         kafka = _kafka_python()
         logging.getLogger("kafka").setLevel(logging.CRITICAL)
-        timeout_ms = int(self.timeout_s * 1000)
-        client = None
-        try:
-            client = kafka.KafkaAdminClient(
-                bootstrap_servers=self.servers.split(","),
-                bootstrap_timeout_ms=timeout_ms,
-                request_timeout_ms=timeout_ms,
-            )
-            yield client
-        except kafka.errors.KafkaError as error:
-            raise self._failure(error) from None
-        finally:
-            if client is not None:
-                client.close()
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            left_ms = int(max(0.1, deadline - time.monotonic()) * 1000)
+            try:
+                with _closing(kafka, self.servers, left_ms) as client:
+                    return call(client)
+            except kafka.errors.KafkaError as error:
+                failure = self._failure(error)
+                if failure.code != exits.UNREACHABLE or time.monotonic() + AGAIN_AFTER_S > deadline:
+                    raise failure from None
+            time.sleep(AGAIN_AFTER_S)
 
     def _failure(self, error: Any) -> Failure:
         name = type(error).__name__
@@ -86,7 +91,7 @@ class Target:
         if name in ("UnsupportedVersionError", "IncompatibleBrokerVersion"):
             return Failure("the cluster does not serve this request")
         said = str(error).removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
-        return Failure(f"{said or name}", _CODES.get(name, exits.FAILED))
+        return Failure(f"{said or name}", CODES.get(name, exits.FAILED))
 
 
 _UNREACHABLE: Final = frozenset(
@@ -98,12 +103,31 @@ _UNREACHABLE: Final = frozenset(
         "RequestTimedOutError",
     }
 )
-_CODES: Final = {
+CODES: Final = {
     "UnknownTopicOrPartitionError": exits.NOT_FOUND,
     "GroupIdNotFoundError": exits.NOT_FOUND,
     "ClusterAuthorizationFailedError": exits.DENIED,
     "TopicAuthorizationFailedError": exits.DENIED,
 }
+
+
+def kafka_place(topic: str, partition: int) -> Any:
+    """Return kafka-python's TopicPartition."""
+    return _kafka_python().TopicPartition(topic, partition)
+
+
+@contextmanager
+def _closing(kafka: Any, servers: str, timeout_ms: int) -> Iterator[Any]:
+    """Give a KafkaAdminClient for one call, which may try two brokers in its time."""
+    client = kafka.KafkaAdminClient(
+        bootstrap_servers=servers.split(","),
+        bootstrap_timeout_ms=timeout_ms,
+        request_timeout_ms=max(100, timeout_ms // 2),
+    )
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 def _kafka_python() -> Any:

@@ -105,6 +105,10 @@ class Tree(TyperGroup):
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
         except _USAGE_ERROR as error:
             code = _refuse(error)
+        except SystemError as error:  # a C library returned although Ctrl-C had been noticed in it
+            if not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            code = exits.INTERRUPTED
         if standalone_mode:
             sys.exit(code if isinstance(code, int) else 0)
         return code

@@ -21,7 +21,7 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(raftlog: CommandL
     assert raftlog("topic", "add-partitions", name, "--num", "1").stdout == f"{name} has 3 partitions\n"
     partitions = raftlog.rows("topic", "describe", name)
     assert [each["partition"] for each in partitions] == [0, 1, 2]
-    assert all(sorted(each["isr"]) == [1, 2, 3] for each in partitions)  # type: ignore[call-overload]
+    assert all(sorted(each["isr"]) == [1, 2, 3] for each in partitions)
     shown = raftlog("topic", "describe", name).stdout
     assert shown.startswith(f"{name}  partitions 3  replication factor 3\n  retention.ms=60000\n\npartition")
     assert raftlog("topic", "delete", name).stdout == f"{name} deleted\n"
