@@ -25,6 +25,7 @@ from raftlog.cli.exits import FAILED, USAGE, Failure
 NODES: Final = 3
 FIRST_KAFKA_PORT: Final = 9092
 FIRST_CONTROLLER_PORT: Final = 9192
+FIRST_HTTP_PORT: Final = 9644
 LAYOUT: Final = "dev.json"
 LOOK_EVERY_S: Final = 0.5
 STOP_TIMEOUT_S: Final = 10.0
@@ -37,6 +38,12 @@ class Layout:
     secret: str
     kafka: dict[int, int]
     controller: dict[int, int]
+    http: dict[int, int]
+
+    @property
+    def ports(self) -> list[int]:
+        """All of them."""
+        return [*self.kafka.values(), *self.controller.values(), *self.http.values()]
 
 
 def dev(
@@ -47,7 +54,7 @@ def dev(
     ] = None,
     port: Annotated[
         int,
-        typer.Option("--port", "-p", min=1024, max=65_000, help="Kafka's port of node 1, then counting up"),
+        typer.Option("--port", "-p", min=1024, max=64_000, help="Kafka's port of node 1, then counting up"),
     ] = FIRST_KAFKA_PORT,
     setting: Annotated[
         list[str] | None, typer.Option("--override", metavar="NAME=VALUE", help="a setting of every node")
@@ -97,11 +104,11 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _run(folder: Path, kept: bool, *, nodes: int, port: int, settings: Mapping[str, str]) -> int:
-    from raftlog.testing.cluster import Cluster, ClusterError
+    from raftlog.testing.cluster import AdminCluster, ClusterError
 
     layout = _layout(folder, nodes=nodes, port=port)
 
-    class Here(Cluster):
+    class Here(AdminCluster):
         """A cluster at the ports of the layout."""
 
         def open_hosts(self, nodes: int) -> Any:
@@ -129,16 +136,20 @@ def _layout(folder: Path, *, nodes: int, port: int) -> Layout:
 
     from raftlog.testing.ports import HeldPorts
 
-    wanted = [(port + n, FIRST_CONTROLLER_PORT + port - FIRST_KAFKA_PORT + n) for n in range(nodes)]
-    if not all(_is_free(each) for pair in wanted for each in pair):
-        spare = HeldPorts(2 * nodes)
-        wanted = list(zip(spare.ports[::2], spare.ports[1::2], strict=True))
-        spare.release()
-    layout = Layout(
-        secrets.token_hex(16),
-        {n + 1: kafka for n, (kafka, _) in enumerate(wanted)},
-        {n + 1: controller for n, (_, controller) in enumerate(wanted)},
+    firsts = (
+        port,
+        FIRST_CONTROLLER_PORT + port - FIRST_KAFKA_PORT,
+        FIRST_HTTP_PORT + port - FIRST_KAFKA_PORT,
     )
+    ports = [first + number for first in firsts for number in range(nodes)]
+    if not all(map(_is_free, ports)):
+        spare = HeldPorts(len(ports))
+        ports = spare.ports
+        spare.release()
+    kafka, controller, http = (
+        dict(enumerate(ports[kind * nodes : (kind + 1) * nodes], 1)) for kind in range(3)
+    )
+    layout = Layout(secrets.token_hex(16), kafka, controller, http)
     path.touch(mode=0o600)  # the secret is in it
     path.write_text(json.dumps(asdict(layout)))
     return layout
@@ -147,18 +158,18 @@ def _layout(folder: Path, *, nodes: int, port: int) -> Layout:
 def _read_layout(path: Path, nodes: int) -> Layout:
     try:
         found = json.loads(path.read_text())
-        layout = Layout(
-            found["secret"],
-            {int(node): port for node, port in found["kafka"].items()},
-            {int(node): port for node, port in found["controller"].items()},
+        kafka, controller, http = (
+            {int(node): int(port) for node, port in found[kind].items()}
+            for kind in ("kafka", "controller", "http")
         )
+        layout = Layout(str(found["secret"]), kafka, controller, http)
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise Failure(f"{path} is not what raftlog dev wrote: {error}", USAGE) from None
     if len(layout.kafka) != nodes:
         raise Failure(
             f"{path.parent} is of {len(layout.kafka)} nodes: say --nodes {len(layout.kafka)}", USAGE
         )
-    taken = [each for each in (*layout.kafka.values(), *layout.controller.values()) if not _is_free(each)]
+    taken = [each for each in layout.ports if not _is_free(each)]
     if taken:
         raise Failure(f"{path.parent} is of a cluster at ports that are taken: {', '.join(map(str, taken))}")
     return layout
@@ -187,7 +198,8 @@ class _Ports:
         from raftlog.testing.ports import LOOPBACK
 
         self.addresses = {
-            node: Addresses(LOOPBACK, port, layout.controller[node]) for node, port in layout.kafka.items()
+            node: Addresses(LOOPBACK, port, layout.controller[node], layout.http[node])
+            for node, port in layout.kafka.items()
         }
 
     def inside(self, node_id: int) -> AbstractContextManager[object]:
@@ -208,6 +220,7 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked_port: int) -> None:
     lines = [
         f"{many} ready in {took_s:.1f} s{moved}",
         f"  Kafka  {cluster.bootstrap_servers}",
+        f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
         f"  data   {cluster.directory}  ({'kept' if kept else 'deleted at the end'})",
         "Try, in another terminal:",
         f"  raftlog topic create orders{at} --partitions 3",

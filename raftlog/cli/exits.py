@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+OK = 0
 FAILED = 1
 USAGE = 2
 NOT_FOUND = 3
@@ -17,7 +18,7 @@ VERIFICATION_FAILED = 8
 INTERRUPTED = 130
 
 TABLE: Final = (
-    (0, "done"),
+    (OK, "done"),
     (FAILED, "the operation failed, or was refused"),
     (USAGE, "wrong usage, or a config that cannot be used"),
     (NOT_FOUND, "not found"),

@@ -99,11 +99,13 @@ def _unsettled(
         if change is None:
             continue
         yield state, change
-        if lacks and change.isr_lost and allowed:
-            state = changed(state, change)  # noqa: PLW2901 - the same partition, a record later
-            change = settle(topic_id, index, state, standing=standing, unclean=True)
+        if not (lacks and allowed):
+            continue
+        left = changed(state, change)
+        if left.isr_lost or left.leader == NO_BROKER:  # the same partition, a record later
+            change = settle(topic_id, index, left, standing=standing, unclean=True)
             if change is not None:
-                yield state, change
+                yield left, change
 
 
 def settle(
@@ -117,7 +119,8 @@ def settle(
 ) -> PartitionChanged | None:
     """Return the record that settles one partition, or None if it is settled.
 
-    What a damaged log newly loses is not elected uncleanly in the same record: the replica must see that it was known.
+    A replica that newly reports damage is not elected uncleanly in the same record: it must see that its damage was
+    known, and an election of who was in the ISR until then would pass for a clean one.
     """
     isr, lost = state.isr, state.isr_lost
     reader = state.leader
@@ -126,7 +129,7 @@ def settle(
         isr, lost = rest or isr, lost or not rest
         if lacking.damaged is not None:
             reader = lacking.broker_id
-            unclean = unclean and (state.isr_lost or not lost)
+            unclean = unclean and state.isr_lost
     if any(member in standing.alive for member in isr) and not lost:
         isr = tuple(member for member in isr if member in standing.alive or member in standing.doubtful)
     leader = NO_BROKER if lost else _leader(state, isr, standing)

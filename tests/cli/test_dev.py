@@ -132,7 +132,9 @@ def test_what_it_tells_to_try_works(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
     """Its voters are part of its data."""
-    (tmp_path / "dev.json").write_text('{"secret": "x", "kafka": {"1": 2000}, "controller": {"1": 2001}}')
+    (tmp_path / "dev.json").write_text(
+        '{"secret": "x", "kafka": {"1": 2000}, "controller": {"1": 2001}, "http": {"1": 2002}}'
+    )
     command = [sys.executable, "-m", "raftlog", "dev", "--data", str(tmp_path), "--nodes", "3"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ran.returncode == 2 and "say --nodes 1" in ran.stderr and ran.stderr.count("\n") == 1
