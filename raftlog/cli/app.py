@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Final
 
 import typer
@@ -16,7 +17,7 @@ _TRY, _RUN, _LOOK, _DATA, _PROVE = (
     "To prove it",
 )
 
-COMMANDS: Final = {
+COMMANDS: Final[dict[str, Entry]] = {
     "dev": Entry(_TRY, "raftlog.cli.dev:dev", "Run three nodes here until Ctrl-C."),
     "demo": Entry(_TRY, "raftlog.cli.signatures:demo", "Stream a file, kill nodes, prove nothing was lost."),
     "server": Entry(_RUN, "raftlog.cli.signatures:server", "Run one node."),
@@ -52,6 +53,12 @@ COMMANDS: Final = {
 }
 
 
+if find_spec("raftlog.cli.pipeline") is not None:
+    COMMANDS["pipeline"] = Entry(
+        _DATA, "raftlog.cli.pipeline:pipeline", "Run PySpark jobs: archive, aggregate, mirror, audit."
+    )
+
+
 class _Commands(Tree):
     entries = COMMANDS
 
@@ -62,6 +69,7 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="A Kafka-wire-compatible replicated log cluster, with failover you can prove.",
 )
 

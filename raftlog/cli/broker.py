@@ -57,7 +57,7 @@ def configs(
 @verb(broker, "log-dirs", prints_rows=True)
 def log_dirs(
     target: Target,
-    number: Annotated[int | None, typer.Argument(metavar="[ID]", help="default: all brokers")] = None,
+    number: Annotated[int | None, typer.Argument(metavar="ID", help="default: all brokers")] = None,
     *,
     form: Form,
 ) -> None:

@@ -52,7 +52,7 @@ def get(
     target: Target,
     kind: Of,
     name: Name,
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[SETTING]...", help="default: all")] = None,
+    settings: Annotated[list[str] | None, typer.Argument(metavar="SETTING", help="default: all")] = None,
     *,
     changed: Annotated[bool, typer.Option("--changed", help="only those that are not the default")] = False,
     form: Form,
@@ -76,7 +76,7 @@ def set_(
     target: Target,
     kind: Of,
     name: Name,
-    settings: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE...")],
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE")],
 ) -> None:
     """Set settings of a topic or a broker, all or none."""
     from raftlog.cli.librdkafka import client_settings
@@ -90,7 +90,7 @@ def unset(
     target: Target,
     kind: Of,
     name: Name,
-    settings: Annotated[list[str], typer.Argument(metavar="SETTING...")],
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING")],
 ) -> None:
     """Let settings of a topic or a broker be the default again, all or none."""
     from raftlog.cli.settings_in_force import change_settings

@@ -58,7 +58,14 @@ def read(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> int:
-    """Print records, one per line."""
+    """Print records, one per line.
+
+    \b
+    raftlog consume -t orders -e                  all there are, and stop
+    raftlog consume -t orders -o -10 -c 10 -J     the last ten, as JSON
+    raftlog consume -t orders -o s@1767225600000  from a time on, and follow
+    raftlog consume -G billing orders payments    in a group
+    """
     names = [each for each in (topic, *(topics or [])) if each]
     _check(names, group, partition)
     places = _read_offsets((["beginning"] if from_beginning else []) + (offset or []))

@@ -20,7 +20,7 @@ group = noun("List and describe groups; show, reset and delete their offsets.")
 
 Place = tuple[str, int]
 Id = Annotated[str, typer.Argument(metavar="GROUP")]
-Ids = Annotated[list[str], typer.Argument(metavar="GROUP...")]
+Ids = Annotated[list[str], typer.Argument(metavar="GROUP")]
 Topics = Annotated[
     list[str] | None,
     typer.Option(

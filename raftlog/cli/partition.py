@@ -26,7 +26,7 @@ Number = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
 OneOrAll = Annotated[int, typer.Option("--partition", "-p", help="-1: all")]
 Places = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TOPIC[:P,P]]...", help="default: all there are", autocompletion=complete_topic),
+    typer.Argument(metavar="TOPIC[:P,P]", help="default: all there are", autocompletion=complete_topic),
 ]
 
 
@@ -34,7 +34,7 @@ Places = Annotated[
 def list_partitions(
     target: Target,
     topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC]...", autocompletion=complete_topic)
+        list[str] | None, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)
     ] = None,
     *,
     under_replicated: Annotated[
@@ -234,7 +234,7 @@ def read_place(admin: Admin, text: str) -> list[tuple[str, int]]:
 @verb(partition, "reassign")
 def reassign(
     target: Target,
-    places: Annotated[list[str], typer.Argument(metavar="TOPIC[:P,P]...", autocompletion=complete_topic)],
+    places: Annotated[list[str], typer.Argument(metavar="TOPIC[:P,P]", autocompletion=complete_topic)],
     *,
     replicas: Annotated[
         str,

@@ -45,7 +45,13 @@ def send(
     acks: options.Acks = "all",
     quiet: options.Quiet = False,
 ) -> int:
-    """Send standard input, one record per line; or files."""
+    """Send standard input, one record per line; or files.
+
+    \b
+    printf 'a:first\\nb:second\\n' | raftlog produce -t orders -K :
+    raftlog produce -t orders -l lines.txt       each line of a file
+    raftlog produce -t pictures -k cat cat.jpg   each file as a whole
+    """
     if acks not in ("0", "1", "-1", "all"):
         raise Failure(f"--acks {acks}: 0, 1 or all", exits.USAGE)
     if codec and codec not in options.CODECS:

@@ -70,7 +70,7 @@ def bench(
 
 
 def chaos(
-    cases: Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="default: a suite")] = None,
+    cases: Annotated[list[str] | None, typer.Argument(metavar="CASE", help="default: a suite")] = None,
     *,
     suite: Annotated[str, typer.Option(help="ci: eight cases in six minutes; full: every fault")] = "",
     place: Annotated[

@@ -33,6 +33,9 @@ class Entry(NamedTuple):
         found = getattr(importlib.import_module(module), attribute)
         if not isinstance(found, typer.Typer):
             found = _as_app(found, name)
+        found.rich_markup_mode = (
+            None  # help is plain text everywhere: the same in a pipe, and rich is not loaded
+        )
         command = typer.main.get_command(found)
         command.name = name
         return command

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from raftlog.cli.rows import Form
-from raftlog.cli.target import TIMEOUT_S, Target
+from raftlog.cli.target import LOCAL, TIMEOUT_S, Target
 
-COMPLETION_S: Final = 0.8
+COMPLETION_S: Final = 0.6
 """How long a shell's completion may wait for the cluster."""
 
 _SHARED: Final[dict[str, tuple[Any, Any]]] = {
@@ -26,9 +26,10 @@ _SHARED: Final[dict[str, tuple[Any, Any]]] = {
                 "--bootstrap",
                 "-b",
                 "--bootstrap-server",
+                metavar="HOST:PORT",
                 envvar="RAFTLOG_BOOTSTRAP",
-                show_default="localhost:9092",
-                help="host:port of any node, or several",
+                show_default=LOCAL,
+                help="any node, or several with commas between",
             ),
         ],
         "",
@@ -48,7 +49,8 @@ _SHARED: Final[dict[str, tuple[Any, Any]]] = {
     ),
     "timeout": (
         Annotated[
-            float, typer.Option("--timeout", "-m", min=0.1, max=3600, help="seconds to wait for the cluster")
+            float,
+            typer.Option("--timeout", "-m", metavar="S", min=0.1, max=3600, help="how many seconds to wait"),
         ],
         TIMEOUT_S,
     ),
@@ -117,4 +119,4 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
 
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=complete_topic)]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]

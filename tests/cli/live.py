@@ -36,7 +36,13 @@ class CommandLine:
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Ran:
         """Run a command in this process. A traceback would be raised."""
-        ran = CliRunner().invoke(app, [*arguments, "-b", self.bootstrap], input=stdin, catch_exceptions=False)
+        ran = CliRunner().invoke(
+            app,
+            [*arguments, "-b", self.bootstrap],
+            input=stdin,
+            catch_exceptions=False,
+            prog_name="raftlog",
+        )
         return Ran(ran.exit_code, ran.stdout_bytes, ran.stderr_bytes)
 
     def process(self, *arguments: str, stdin: bytes = b"") -> Ran:
