@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-SHOWN: Final = 5
+SHOWN: Final = 3
 """Partitions named in a reason."""
 VOTER_LAG_MS: Final = 10_000
 """A voter this far behind can't be counted on when another one fails."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,13 +129,12 @@ class Sender:
     ) -> None:
         self._topic, self._partition, self._headers = topic, partition, list(headers) or None
         self._failures: list[Any] = []
-        self._unsent = 0
+        self._heard_at = 0.0
         self._timeout_s = target.timeout_s
         defaults: dict[str, object] = {
             "acks": acks,
             "enable.idempotence": acks in ("all", "-1"),
             "partitioner": "murmur2_random",
-            "message.timeout.ms": max(1000, int(target.timeout_s * 1000)),
             **({"compression.type": codec} if codec else {}),
         }
         self._producer, self._troubles = target.client("Producer", defaults)
@@ -157,6 +157,7 @@ class Sender:
 
     def send(self, key: bytes | None, value: bytes | None) -> None:
         """Hand a record to librdkafka; waits while its queue is full. Raises Failure when it takes none like this."""
+        since = time.monotonic()
         while True:
             try:
                 self._producer.produce(
@@ -170,6 +171,8 @@ class Sender:
                 break
             except BufferError:
                 self._producer.poll(POLL_S)
+                if self._is_silent(since):
+                    raise Failure("the cluster takes nothing more", exits.UNREACHABLE) from None
             except self._library.KafkaException as error:
                 size = len(value or b"") + len(key or b"")
                 raise Failure(f"a record of {size} bytes was not sent: {error.args[0].str()}") from None
@@ -186,16 +189,23 @@ class Sender:
                 self.send(key, content)
 
     def _delivered(self, error: Any, _message: Any) -> None:
+        self._heard_at = time.monotonic()
         if error is not None:
             self._failures.append(error)
 
+    def _is_silent(self, since: float) -> bool:
+        """Whether nothing was acknowledged for the timeout: a queue that only moves slowly may take its time."""
+        return time.monotonic() - max(since, self._heard_at) > self._timeout_s
+
     def finish(self) -> int:
-        """Wait until everything is acknowledged or given up; tells what is not and returns the exit code."""
-        unsent = self._producer.flush(self._timeout_s + 5)
+        """Wait until all is acknowledged, or nothing more is; tells what is not and returns the exit code."""
+        began = time.monotonic()
+        while (unsent := self._producer.flush(POLL_S)) and not self._is_silent(began):
+            continue
         lost = len(self._failures) + unsent
         if not lost:
             return 0
-        reason = self._failures[0].str() if self._failures else "no answer"
+        reason = self._failures[0].str() if self._failures else f"no answer for {self._timeout_s:g} s"
         many = "record" if lost == 1 else "records"
         print(f"raftlog: {lost} {many} not acknowledged: {reason}", file=sys.stderr)
         return exit_of(self._failures[0]) if self._failures else exits.UNREACHABLE
