@@ -208,7 +208,7 @@ class Replicas:
         for name, topic, was, state in changed_partitions(old, new):
             if topic is None or state is None or self.broker_id not in state.replicas:
                 if was is not None:
-                    self._remove(name)
+                    self._remove(name, elsewhere=state is not None)
             elif self._holds(name, topic.topic_id):
                 self._reconcile(self.partitions[name], state, moved)
             else:
@@ -299,7 +299,7 @@ class Replicas:
             self._add(partition, new.volume)
             state = image.partition(new.name.topic, new.name.partition)
             if state is None or self.broker_id not in state.replicas:
-                self._remove(new.name)
+                self._remove(new.name, elsewhere=state is not None)
             elif self._holds(new.name, image.topics[new.name.topic].topic_id):
                 partition.configure(self._config_of(new.name))
                 self._reconcile(partition, state, moved)
@@ -311,14 +311,14 @@ class Replicas:
             self._missing[name] = None
             self._loop.call_later(CREATE_AGAIN_AFTER, self._create_missing)
 
-    def _remove(self, name: TopicPartition, *, set_aside: bool = False) -> None:
+    def _remove(self, name: TopicPartition, *, set_aside: bool = False, elsewhere: bool = False) -> None:
         partition = self.partitions.pop(name, None)
         if partition is None:
             return
         del self.by_id[partition.topic_id, partition.index]
         volume = self._volumes.pop(partition)
         self._damaged.pop(partition, None)
-        partition.retire()
+        partition.retire(elsewhere=elsewhere)
         self.peers.follow(partition, None)
         self._removing.add(name)
         volume.flusher.release(partition, lambda: self._removed(name, volume, set_aside=set_aside))

@@ -17,7 +17,7 @@ from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, Kafk
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
 from raftlog.base.types import NO_BROKER
-from raftlog.controller import brokers, configs, elections, partitions, producer_ids, topics
+from raftlog.controller import brokers, configs, elections, partitions, producer_ids, reassignment, topics
 from raftlog.controller.decisions import MORE, SWEEP, Event
 from raftlog.controller.settling import UncleanRule, settle_all, unclean_rule
 from raftlog.controller.soft import ProbeResult, SoftState
@@ -29,12 +29,14 @@ from raftlog.metadata.requests import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
+    AlterReassignments,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
     ErrorReply,
     Heartbeat,
+    ListReassignments,
     RegisterBroker,
     Reply,
     Request,
@@ -243,7 +245,7 @@ class Controller:
     def _decision(self, image: MetadataImage, request: Request) -> Decision:
         match request:
             case AlterPartition():
-                return partitions.decide_alter_partition(image, request)
+                return partitions.decide_alter_partition(image, request, self._standing(image))
             case CreateTopics():
                 return topics.decide_create_topics(image, request, config=self._config, random=self._random)
             case DeleteTopics():
@@ -254,6 +256,10 @@ class Controller:
                 return configs.decide_alter_configs(image, request, self._config)
             case ElectLeaders():
                 return elections.decide_elect_leaders(image, request, self._standing(image))
+            case AlterReassignments():
+                return reassignment.decide_alter_reassignments(image, request, self._standing(image))
+            case ListReassignments():
+                return reassignment.decide_list_reassignments(image, request)
             case AllocateProducerIds():
                 return producer_ids.decide_allocate_producer_ids(image, request)
             case UnregisterBroker():
@@ -347,9 +353,11 @@ class Controller:
         )
 
     def _heard(self, broker_id: int, now: float) -> None:
-        present = self._runner.tail.brokers.values()
-        cleared = self._soft.heard(broker_id, now)
-        if cleared and any(each.fenced or each.in_controlled_shutdown for each in present):
+        tail = self._runner.tail
+        if self._soft.heard(broker_id, now) and (
+            any(each.fenced or each.in_controlled_shutdown or each.draining for each in tail.brokers.values())
+            or reassignment.any_reassigned(tail)
+        ):
             self._sweep()  # settle what stood still because of the doubt
 
     def peer_connected(self, broker_id: int, now: float) -> None:

@@ -280,7 +280,7 @@ def _grown(
     if added < 0:
         raise InvalidPartitions(f"topic {topic.name} has {present} partitions; {wanted.total} would be fewer")
     room.check(partitions=added)
-    factor = len(topic.partitions[0].replicas)
+    factor = len(topic.partitions[0].target)
     if wanted.assignments is None:
         assignments = placement.place(added, factor, topic)
     elif len(wanted.assignments) != added:

@@ -210,6 +210,52 @@ class ElectionResults(msgspec.Struct, frozen=True, tag="election_results"):
     results: tuple[ElectionResult, ...]
 
 
+class Reassignment(msgspec.Struct, frozen=True):
+    """Have `replicas` hold a partition, in this order of preference; None cancels what is under way (KIP-455)."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+class AlterReassignments(msgspec.Struct, frozen=True, tag="alter_reassignments"):
+    """Answered by PartitionResults."""
+
+    reassignments: tuple[Reassignment, ...]
+    allow_replication_factor_change: bool = True
+
+
+class PartitionResult(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class PartitionResults(msgspec.Struct, frozen=True, tag="partition_results"):
+    results: tuple[PartitionResult, ...]
+
+
+class ListReassignments(msgspec.Struct, frozen=True, tag="list_reassignments"):
+    """`partitions` None: all. What is not there or not reassigned is passed over."""
+
+    partitions: tuple[tuple[str, int], ...] | None = None
+
+
+class OngoingReassignment(msgspec.Struct, frozen=True):
+    """The replicas of a partition at present, and which of them come and go (see PartitionState)."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class OngoingReassignments(msgspec.Struct, frozen=True, tag="ongoing_reassignments"):
+    reassignments: tuple[OngoingReassignment, ...]
+
+
 class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_ids"):
     broker_id: int
     broker_epoch: int
@@ -267,6 +313,8 @@ Request = (
     | CreatePartitions
     | AlterConfigs
     | ElectLeaders
+    | AlterReassignments
+    | ListReassignments
     | AllocateProducerIds
     | UnregisterBroker
     | DescribeQuorum
@@ -279,6 +327,8 @@ Reply = (
     | TopicResults
     | ConfigResults
     | ElectionResults
+    | PartitionResults
+    | OngoingReassignments
     | ProducerIdBlock
     | QuorumDescription
     | Done

@@ -200,9 +200,9 @@ class Partition:
         self.high_watermark_moved()
         self.log_end_moved()
 
-    def retire(self) -> None:
-        """The topic was deleted or this broker no longer holds a replica."""
-        self.go_offline(UnknownTopicOrPartition)
+    def retire(self, *, elsewhere: bool = False) -> None:
+        """The topic was deleted or, if it goes on `elsewhere`, this broker no longer holds a replica."""
+        self.go_offline(NotLeaderOrFollower if elsewhere else UnknownTopicOrPartition)
 
     def reconsider(self) -> None:
         """Brokers came, went or changed: an idle follower may now join the ISR."""
