@@ -108,16 +108,16 @@ def _unsettled(
         change = settle(topic_id, index, state, standing=standing, unclean=allowed, lacking=lacking)
         if change is not None:
             yield state, change
-            if lacks and change.isr_lost and allowed:
+            if lacks or moves:
                 state = changed(state, change)  # noqa: PLW2901 - the same partition, a record later
+            if lacks and allowed and (state.isr_lost or state.leader == NO_BROKER):
                 change = settle(topic_id, index, state, standing=standing, unclean=True)
                 if change is not None:
                     yield state, change
-        if moves:
-            state = state if change is None else changed(state, change)  # noqa: PLW2901 - likewise
-            ended = completion(topic_id, index, state, standing)
-            if ended is not None:
-                yield state, ended
+                    state = changed(state, change)  # noqa: PLW2901 - likewise
+        ended = completion(topic_id, index, state, standing) if moves else None
+        if ended is not None:
+            yield state, ended
 
 
 def settle(
@@ -131,7 +131,8 @@ def settle(
 ) -> PartitionChanged | None:
     """Return the record that settles one partition, or None if it is settled.
 
-    What a damaged log newly loses is not elected uncleanly in the same record: the replica must see that it was known.
+    A replica that newly reports damage is not elected uncleanly in the same record: it must see that its damage was
+    known, and an election of who was in the ISR until then would pass for a clean one.
     """
     isr, lost = state.isr, state.isr_lost
     reader = state.leader
@@ -140,7 +141,7 @@ def settle(
         isr, lost = rest or isr, lost or not rest
         if lacking.damaged is not None:
             reader = lacking.broker_id
-            unclean = unclean and (state.isr_lost or not lost)
+            unclean = unclean and state.isr_lost
     if any(member in standing.alive for member in isr) and not lost:
         isr = tuple(member for member in isr if member in standing.alive or member in standing.doubtful)
     leader = NO_BROKER if lost else _leader(state, isr, standing)

@@ -283,7 +283,10 @@ class ControllerMachine(RuleBasedStateMachine):
                 self.previous[topic.topic_id, index] = state
 
     def _check_leader_holds_everything(self, image: MetadataImage, topic: TopicState, index: int) -> None:
-        """A leader was in sync on the disk that it has now, since it came in sync, unless elected uncleanly."""
+        """A leader was in sync on the disk that it has now, since it came in sync, unless elected uncleanly.
+
+        Who leads for reading only vouches for nothing: an emptied disk that rots as well may do that.
+        """
         key, state = (topic.topic_id, index), topic.partitions[index]
         holders = self.holders.setdefault(key, {})
         was = self.previous.get(key)
@@ -295,7 +298,7 @@ class ControllerMachine(RuleBasedStateMachine):
             assert allowed or self.unclean_asked, "an unclean election that nobody wanted"
             holders.clear()
         disks = {each: image.brokers[each].directory_ids for each in state.isr if each in image.brokers}
-        if state.leader != -1:
+        if state.leader != -1 and not state.isr_lost:
             assert holders.get(state.leader, disks[state.leader]) == disks[state.leader]
         self.holders[key] = {each: holders.get(each, disks.get(each)) for each in state.isr}
 

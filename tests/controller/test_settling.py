@@ -234,6 +234,22 @@ def test_damaged_last_isr_member_is_elected_anew_where_unclean_elections_are_all
     assert state.unclean_epoch == state.leader_epoch == 1
 
 
+def test_damaged_isr_member_that_comes_back_alone_is_elected_as_unclean() -> None:
+    """The member that has everything is still away: whoever lacks records must not be elected as if it had them."""
+    world = World(broker_session_timeout_ms=1_000)
+    world.start(1, 2)
+    world.create("t", 1, 2, unclean_leader_election_enable="true")
+    for broker_id in (1, 2):
+        world.active.peer_lost(broker_id, world.now)
+    world.advance(2.0)
+    assert (world.partition("t").leader, world.partition("t").isr) == (-1, world.partition("t").replicas)
+    world.register(1)
+    report(world, 1, "t")
+    state = world.partition("t")
+    assert (state.leader, state.isr, state.isr_lost) == (1, (1,), False)
+    assert state.unclean_epoch == state.leader_epoch
+
+
 def test_clean_election_is_not_marked_as_unclean() -> None:
     """A replica takes a damaged log as it is only where the mark names its own epoch."""
     world = World()
