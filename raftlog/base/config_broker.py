@@ -348,6 +348,13 @@ class NodeConfig(TopicDefaults):
         "How often leaderships are given back",
         at_least=1,
     )
+    leader_imbalance_per_broker_percentage: int = _controller(
+        "leader.imbalance.per.broker.percentage",
+        "int",
+        10,
+        "They are given back to brokers that miss more than this share of theirs",
+        at_least=0,
+    )
 
     # Fetching
     fetch_max_bytes: int = setting(

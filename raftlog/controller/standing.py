@@ -38,6 +38,11 @@ class Standing(NamedTuple):
         """The standing once `broker_id` is unfenced."""
         return self._replace(alive=self.alive | {broker_id})
 
+    def with_draining(self, broker_id: int, draining: bool) -> Standing:
+        """The standing once `broker_id` is drained, or no more."""
+        rest = self.draining - {broker_id}
+        return self._replace(draining=rest | {broker_id} if draining else rest)
+
     def with_leaving(self, broker_id: int) -> Standing:
         """The standing once `broker_id` is in controlled shutdown."""
         rest = self.without({broker_id})

@@ -256,6 +256,38 @@ class OngoingReassignments(msgspec.Struct, frozen=True, tag="ongoing_reassignmen
     reassignments: tuple[OngoingReassignment, ...]
 
 
+class LeadershipTransfer(msgspec.Struct, frozen=True):
+    """Have `leader`, an in-sync replica in service, lead a partition."""
+
+    topic: str
+    partition: int
+    leader: int
+
+
+class TransferLeaderships(msgspec.Struct, frozen=True, tag="transfer_leaderships"):
+    """Answered by PartitionResults; that it leads already is success."""
+
+    transfers: tuple[LeadershipTransfer, ...]
+
+
+class DrainBroker(msgspec.Struct, frozen=True, tag="drain_broker"):
+    """Have a broker lead nothing that another can lead, from now on and through restarts; or no longer so.
+
+    Answered by BrokerDrain. Asked again it changes nothing and tells how far it is.
+    """
+
+    broker_id: int
+    draining: bool = True
+
+
+class BrokerDrain(msgspec.Struct, frozen=True, tag="broker_drain"):
+    """`leaderships`: partitions that the broker leads still, since no other replica of theirs is in sync."""
+
+    broker_id: int
+    draining: bool
+    leaderships: int
+
+
 class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_ids"):
     broker_id: int
     broker_epoch: int
@@ -315,6 +347,8 @@ Request = (
     | ElectLeaders
     | AlterReassignments
     | ListReassignments
+    | TransferLeaderships
+    | DrainBroker
     | AllocateProducerIds
     | UnregisterBroker
     | DescribeQuorum
@@ -329,6 +363,7 @@ Reply = (
     | ElectionResults
     | PartitionResults
     | OngoingReassignments
+    | BrokerDrain
     | ProducerIdBlock
     | QuorumDescription
     | Done
