@@ -106,6 +106,11 @@ class Partition:
     def is_leader(self) -> bool:
         return type(self.role) is Leading
 
+    def in_sync(self, broker_id: int) -> bool | None:
+        """Whether a replica is in the ISR as this leader knows it; None where this replica does not lead."""
+        role = self.role
+        return broker_id in role.isr.committed if type(role) is Leading else None
+
     @property
     def leader_epoch(self) -> int:
         """-1 before the first metadata, or offline."""
