@@ -238,6 +238,6 @@ def _tell(found: Mapping[tuple[Any, ...], Any], done: str) -> int:
         if error is None or getattr(error, "errno", -1) == 0:
             print(f"{what} {done}")
         else:
-            print(f"raftlog: {what}: {getattr(error, 'message', '') or error.__name__}", file=sys.stderr)
+            print(f"raftlog: {what}: {error.description}", file=sys.stderr)
             code = CODES.get(error.__name__, exits.FAILED)
     return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time as time_module
 from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
@@ -21,6 +22,7 @@ from raftlog.cli.verb import Topic, complete_topic, noun, verb
 partition = noun("List and describe partitions; offsets, elections, moves.")
 
 _ELECTION_NOT_NEEDED: Final = 84
+LOOK_EVERY_S: Final = 0.3
 
 Number = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
 OneOrAll = Annotated[int, typer.Option("--partition", "-p", help="-1: all")]
@@ -241,8 +243,9 @@ def reassign(
         typer.Option("--replicas", "-r", metavar="ID,ID,...", help="the first one is the preferred leader"),
     ] = "",
     cancel: Annotated[bool, typer.Option("--cancel", help="leave them where they were")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="until they are there")] = False,
 ) -> int:
-    """Move partitions to other brokers, or cancel their moves. See partition reassignments for how far they are."""
+    """Move partitions to other brokers, or cancel their moves. See partition reassignments for those under way."""
     if bool(replicas) == cancel:
         raise Failure("say where to: --replicas ID,ID,... (or --cancel)", exits.USAGE)
     if replicas and not all(each.isdecimal() for each in replicas.split(",")):
@@ -257,10 +260,25 @@ def reassign(
         if error is None:
             print(f"{place.topic} {place.partition} " + ("stays" if cancel else f"moves to {replicas}"))
         else:
-            name = getattr(error, "message", "") or error.__name__
-            print(f"raftlog: {place.topic} {place.partition}: {name}", file=sys.stderr)
-            code = exits.NOT_FOUND if name == "NO_REASSIGNMENT_IN_PROGRESS" else exits.FAILED
+            print(f"raftlog: {place.topic} {place.partition}: {error.description}", file=sys.stderr)
+            code = exits.NOT_FOUND if error.message == "NO_REASSIGNMENT_IN_PROGRESS" else exits.FAILED
+    if wait:
+        _wait(target, {place for place, error in found.items() if error is None})
     return code
+
+
+def _wait(target: Target, moving: set[Any]) -> None:
+    """Show how many moves are done until all are; Ctrl-C leaves them to go on."""
+    from raftlog.cli.demo_screen import Screen
+
+    with Screen(quiet=not sys.stderr.isatty()) as screen:
+        screen.phase("partitions moved", len(moving))
+        while (
+            left := moving
+            & target.ask_kafka_python(lambda client: client.list_partition_reassignments()).keys()
+        ):
+            screen.progress(len(moving) - len(left))
+            time_module.sleep(LOOK_EVERY_S)
 
 
 @verb(partition, "reassignments", prints_rows=True)

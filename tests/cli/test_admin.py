@@ -67,6 +67,19 @@ def test_an_election_that_nobody_needs_is_no_failure(raftlog: CommandLine, ten: 
     assert raftlog("partition", "elect", f"{ten}:x").returncode == 2
 
 
+def test_a_partition_is_moved_waited_for_and_its_move_is_over(raftlog: CommandLine, ten: str) -> None:
+    """kafka-reassign-partitions: to two brokers, with its records; a move that is over can't be cancelled."""
+    ran = raftlog("partition", "reassign", f"{ten}:1", "--replicas", "2,3", "--wait")
+    assert (ran.returncode, ran.stdout) == (0, f"{ten} 1 moves to 2,3\n"), ran.stderr
+    assert raftlog("partition", "reassignments", "-J").stdout == "[]\n"
+    assert raftlog.rows("partition", "list", ten)[1]["replicas"] == [2, 3]
+    assert raftlog("consume", "-t", ten, "-e", "-X", "fetch.wait.max.ms=10").stdout.count("\n") == 10
+    assert raftlog("partition", "reassign", f"{ten}:1", "--cancel").returncode == 3
+    refused = raftlog("partition", "reassign", f"{ten}:1", "--replicas", "2,9")
+    assert refused.returncode == 1
+    assert refused.stderr == f"raftlog: {ten} 1: Replication assignment is invalid.\n"
+
+
 def test_brokers_are_listed_and_described(raftlog: CommandLine, ten: str) -> None:
     """Where they are, what they hold, what is set there."""
     rows = raftlog.rows("broker", "list")
