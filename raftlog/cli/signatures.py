@@ -180,6 +180,9 @@ def format_(
     cluster_id: Annotated[
         str | None, typer.Option("--cluster-id", "-t", help="the same on every node")
     ] = None,
+    ignore_formatted: Annotated[
+        bool, typer.Option("--ignore-formatted", "-g", help="as kafka-storage has it; here it is so anyway")
+    ] = False,
 ) -> None:
     """Name the cluster in a node's empty data folders. Optional: a first start does it by itself."""
     from raftlog.cli.format import format_folders

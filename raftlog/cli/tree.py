@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from raftlog.cli import exits
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
-"""typer brings a click of its own from 0.26 on, and used the installed one before."""
+"""It is of the click that typer brings along, under a private name."""
 
 
 class Entry(NamedTuple):

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from raftlog.testing.cluster import Cluster
+from raftlog.testing.cluster import AdminCluster, Cluster
 from tests.cli.live import CommandLine
 
 _numbers = count(1)
@@ -16,7 +16,7 @@ _numbers = count(1)
 @pytest.fixture(scope="session")
 def three() -> Iterator[Cluster]:
     """Three nodes that no test hurts."""
-    with Cluster(3) as cluster:
+    with AdminCluster(3) as cluster:
         yield cluster
 
 
