@@ -48,7 +48,10 @@ class Layout:
 
 def dev(
     *,
-    nodes: Annotated[int, typer.Option(min=1, max=9, help="how many")] = NODES,
+    nodes: Annotated[
+        int,
+        typer.Option(min=0, max=9, help="how many; 0: three, or as many as the folder's", show_default=False),
+    ] = 0,
     data: Annotated[
         Path | None, typer.Option(help="a folder to keep the data in, to go on with later (default: none)")
     ] = None,
@@ -115,7 +118,7 @@ def _run(folder: Path, kept: bool, *, nodes: int, port: int, settings: Mapping[s
             return _Ports(layout)
 
     own = {"raftlog.cluster.secret": layout.secret, "num.partitions": "3", **settings}
-    with closing(Here(nodes, directory=folder, settings=own)) as cluster:
+    with closing(Here(len(layout.kafka), directory=folder, settings=own)) as cluster:
         try:
             took_s = cluster.start()
         except ClusterError as error:
@@ -132,6 +135,7 @@ def _layout(folder: Path, *, nodes: int, port: int) -> Layout:
     path = folder / LAYOUT
     if path.exists():
         return _read_layout(path, nodes)
+    nodes = nodes or NODES
     import secrets
 
     from raftlog.testing.ports import HeldPorts
@@ -165,7 +169,7 @@ def _read_layout(path: Path, nodes: int) -> Layout:
         layout = Layout(str(found["secret"]), kafka, controller, http)
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise Failure(f"{path} is not what raftlog dev wrote: {error}", USAGE) from None
-    if len(layout.kafka) != nodes:
+    if nodes and len(layout.kafka) != nodes:
         raise Failure(
             f"{path.parent} is of {len(layout.kafka)} nodes: say --nodes {len(layout.kafka)}", USAGE
         )
