@@ -101,8 +101,10 @@ def read(
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     finally:
-        sys.stdout.flush()
-        consumer.close()
+        try:
+            sys.stdout.flush()
+        finally:
+            consumer.close()
 
 
 def _printer(
@@ -189,6 +191,9 @@ class Reader:
     """Partitions that are not at their end; None until a group has shared them out."""
     _leaders: dict[str, dict[int, int]] = field(default_factory=dict)
     _printed: int = 0
+    _last: dict[tuple[str, int], Any] = field(default_factory=dict)
+    """The last message of each partition that was printed and is not to be committed yet."""
+    _code: int = 0
 
     def assign(self, topic: str, partition: int, places: Range) -> None:
         """Read these partitions, without a group. Raises Failure when they are not there."""
@@ -247,7 +252,6 @@ class Reader:
     def run(self) -> int:
         """Print records; returns the exit code."""
         got_at = time.monotonic()
-        code = 0
         while not self._at_its_end():
             first = self.consumer.poll(POLL_S)
             if first is None:
@@ -256,17 +260,39 @@ class Reader:
                     break
                 continue
             got_at = time.monotonic()
-            for message in (first, *self._more()):
-                if (error := message.error()) is None:
-                    self._print(message)
-                elif self._is_fatal(message, error):
-                    code = exit_of(error)
-                    print(f"raftlog: {error.str()}", file=sys.stderr)
-                    if not self.wanted.carry_on:
-                        return code
-                if self.wanted.count and self._printed >= self.wanted.count:
-                    return code
-        return code
+            try:
+                code = self._take([first, *self._more()])
+            finally:
+                self._settle()
+            if code is not None:
+                return code
+        return self._code
+
+    def _take(self, messages: Sequence[Any]) -> int | None:
+        """Print messages; returns the exit code when nothing more is wanted."""
+        for message in messages:
+            if (error := message.error()) is None:
+                self._print(message)
+            elif self._is_fatal(message, error):
+                self._code = exit_of(error)
+                print(f"raftlog: {error.str()}", file=sys.stderr)
+                if not self.wanted.carry_on:
+                    return self._code
+            if self.wanted.count and self._printed >= self.wanted.count:
+                return self._code
+        return None
+
+    def _settle(self) -> None:
+        """Let be committed what was printed, once whoever reads it has it."""
+        if not self._last:
+            return
+        sys.stdout.buffer.flush()
+        last, self._last = list(self._last.values()), {}
+        for message in last:
+            try:
+                self.consumer.store_offsets(message)
+            except confluent_kafka().KafkaException:
+                continue  # the partition is another member's by now
 
     def _at_its_end(self) -> bool:
         """Whether every partition is read; a group may have none for this member, and give it some later."""
@@ -283,13 +309,14 @@ class Reader:
 
     def _print(self, message: Any) -> None:
         place = (message.topic(), message.partition())
-        assert self._going is not None
         kind, timestamp_ms = message.timestamp()
         if self.wanted.stop_ms is not None and timestamp_ms >= self.wanted.stop_ms:
-            self._going.discard(place)
+            if self._going is not None:
+                self._going.discard(place)
             self.consumer.pause([confluent_kafka().TopicPartition(*place)])
             return
-        self._going.add(place)
+        if self._going is not None:  # else the group is sharing anew just now
+            self._going.add(place)
         record = Record(
             place[0].encode(),
             place[1],
@@ -308,7 +335,7 @@ class Reader:
         if self.wanted.unbuffered:
             sys.stdout.buffer.flush()
         if self.wanted.commits:
-            self.consumer.store_offsets(message)
+            self._last[place] = message
         self._printed += 1
 
     def _is_fatal(self, message: Any, error: Any) -> bool:

@@ -36,7 +36,8 @@ class Entry(NamedTuple):
         found.rich_markup_mode = (
             None  # help is plain text everywhere: the same in a pipe, and rich is not loaded
         )
-        command = typer.main.get_command(found)
+        is_group = len(found.registered_commands) > 1 or found.registered_callback is not None
+        command = typer.main.get_group(found) if is_group else typer.main.get_command(found)
         command.name = name
         return command
 
