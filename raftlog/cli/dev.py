@@ -70,13 +70,24 @@ def dev(
     from raftlog.cli.librdkafka import client_settings
 
     settings = client_settings(setting or [])
+    _check(settings)
     try:
         with _folder(data) as (folder, kept), _ended_by_signals():
             raise typer.Exit(_run(folder, kept, nodes=nodes, port=port, settings=settings))
     except KeyboardInterrupt:
         return
     except OSError as error:
-        raise Failure(str(error)) from None
+        raise Failure(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+
+
+def _check(settings: Mapping[str, str]) -> None:
+    """Find faults before any node is started. Raises Failure."""
+    from raftlog.base.config import ConfigFaults, load_config
+
+    try:
+        load_config({}, environment={}, flags=settings, hostname="localhost", working_dir=".")
+    except ConfigFaults as error:
+        raise Failure("; ".join(f"--override {fault}" for fault in error.faults), USAGE) from None
 
 
 @contextmanager

@@ -28,6 +28,12 @@ class Ran(NamedTuple):
         return self.err.decode()
 
 
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    """Run a command that needs no cluster, in this process; returns (exit code, output, errors)."""
+    ran = CliRunner().invoke(app, arguments, prog_name="raftlog", catch_exceptions=False)
+    return ran.exit_code, ran.stdout, ran.stderr
+
+
 class CommandLine:
     """`raftlog …`, told where the cluster is."""
 

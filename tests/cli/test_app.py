@@ -151,3 +151,10 @@ def test_no_broker_is_one_clear_line_with_its_own_exit_code(command):
     assert result.returncode == 6, result.stderr
     assert result.stderr.startswith("raftlog: ") and result.stderr.count("\n") == 1
     assert "no broker answers at 127.0.0.1:1 (" in result.stderr and "refused" in result.stderr
+
+
+def test_the_version_has_a_form_for_machines():
+    """What a bug report needs."""
+    found = json.loads(run("version", "--json"))
+    assert run("version") == f"raftlog {found['raftlog']}\n"
+    assert {"python", "platform"} <= set(found) and "confluent-kafka" in found["libraries"]

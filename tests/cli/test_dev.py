@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.ports import HeldPorts
-from tests.cli.live import CommandLine
+from tests.cli.live import CommandLine, invoke
 
 pytestmark = pytest.mark.slow
 
@@ -138,3 +138,26 @@ def test_a_folder_of_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "raftlog", "dev", "--data", str(tmp_path), "--nodes", "3"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ran.returncode == 2 and "say --nodes 1" in ran.stderr and ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--override", "num.partitions=abc"], "num.partitions: must be a whole number"),
+        (["--override", "num.partitionss=1"], "did you mean num.partitions?"),
+        (["--override", "nonsense"], "must be name=value"),
+        (["--nodes", "10"], "--nodes"),
+    ],
+)
+def test_what_no_node_could_start_with_is_told_before_any_does(arguments: list[str], said: str) -> None:
+    """One line, not a node's log."""
+    code, out, err = invoke("dev", *arguments)
+    assert (code, out) == (2, "") and said in err and err.count("\n") == 1
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    """And left alone."""
+    (tmp_path / "file").write_text("mine")
+    code, _, err = invoke("dev", "--data", str(tmp_path / "file"))
+    assert (code, err) == (1, f"raftlog: {tmp_path / 'file'}: File exists\n")
+    assert (tmp_path / "file").read_text() == "mine"

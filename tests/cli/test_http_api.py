@@ -8,7 +8,7 @@ from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
 from raftlog.testing.cluster import Cluster
-from tests.cli.test_tree import invoke
+from tests.cli.live import invoke
 
 pytestmark = pytest.mark.slow
 

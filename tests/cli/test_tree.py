@@ -8,21 +8,15 @@ import sys
 import time
 
 import pytest
-from typer.testing import CliRunner
 
 from raftlog.cli import exits
-from raftlog.cli.app import COMMANDS, app
-from tests.cli.live import CommandLine
+from raftlog.cli.app import COMMANDS
+from tests.cli.live import CommandLine, invoke
 
 PROMISED = (
     "demo dev server format cluster topic partition config broker quorum group produce consume "
     "sim chaos check bench version"
 )
-
-
-def invoke(*arguments: str) -> tuple[int, str, str]:
-    ran = CliRunner().invoke(app, arguments, prog_name="raftlog", catch_exceptions=False)
-    return ran.exit_code, ran.stdout, ran.stderr
 
 
 @pytest.mark.parametrize(
