@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,6 +31,17 @@ class Range:
     place: str = ""
     start_ms: int | None = None
     stop_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What to read: topics in a group, or one without; `partition` -1 is all. `settings` are the consumer's."""
+
+    topics: Sequence[str]
+    group: str
+    partition: int
+    places: Range
+    settings: Mapping[str, object]
 
 
 @verb(consume, "consume")
@@ -81,20 +92,21 @@ def read(
         verbose=verbose and not quiet,
         commits=bool(group) or places.place == "stored",
     )
-    defaults = {
-        "enable.partition.eof": True,
-        "enable.auto.offset.store": False,  # what was printed is committed, not what was fetched
-        **({"isolation.level": isolation} if isolation else {}),
-        **_group_settings(group, places, client_settings(target.settings)),
-    }
-    consumer, troubles = target.client("Consumer", defaults)
+    source = Source(names, group, partition, places, {"isolation.level": isolation} if isolation else {})
+    return _run(target, source, wanted, quiet=quiet)
+
+
+def _run(target: Target, source: Source, wanted: Wanted, *, quiet: bool) -> int:
+    """Read and print until nothing more is wanted; returns the exit code."""
+    given = client_settings(target.settings)
+    consumer, troubles = target.client("Consumer", _settings(source, given))
     troubles.quiet = quiet
     reader = Reader(target, consumer, wanted)
     try:
-        if group:
-            reader.subscribe(names, places)
+        if source.group:
+            reader.subscribe(source.topics, source.places)
         else:
-            reader.assign(names[0], partition, places)
+            reader.assign(source.topics[0], source.partition, source.places)
         return reader.run()
     except confluent_kafka().KafkaException as error:
         raise Failure(troubles.explain(error.args[0], consumer), exit_of(error.args[0])) from None
@@ -153,14 +165,21 @@ def _read_offsets(given: Sequence[str]) -> Range:
     return Range(place, times["s@"], times["e@"])
 
 
-def _group_settings(group: str, places: Range, given: dict[str, str]) -> dict[str, object]:
-    if group:
-        return {"group.id": group}
-    if places.place == "stored" and "group.id" not in given:
+def _settings(source: Source, given: Mapping[str, str]) -> dict[str, object]:
+    shared = {
+        "enable.partition.eof": True,
+        "enable.auto.offset.store": False,  # what was printed is committed, not what was fetched
+        **source.settings,
+    }
+    if source.group:
+        return {**shared, "group.id": source.group}
+    is_stored = source.places.place == "stored"
+    if is_stored and "group.id" not in given:
         raise Failure("-o stored: whose? Say -X group.id=GROUP", exits.USAGE)
     return {
+        **shared,
         "group.id": "raftlog-consume",
-        "enable.auto.commit": places.place == "stored",
+        "enable.auto.commit": is_stored,
         "auto.offset.reset": "earliest",  # what was deleted meanwhile is left out, and nothing else
     }
 

@@ -35,9 +35,8 @@ class Target:
         self, kind: Literal["Producer", "Consumer", "AdminClient"], defaults: Mapping[str, object]
     ) -> tuple[Any, Troubles]:
         """Return a client of librdkafka and its troubles. Raises Failure when a setting is refused."""
-        return open_client(
-            kind, self.servers, defaults={**defaults, **self._from_file}, settings=self.settings
-        )
+        file = {name: value for name, value in self._from_file.items() if name != "bootstrap.servers"}
+        return open_client(kind, self.servers, defaults={**defaults, **file}, settings=self.settings)
 
     @cached_property
     def servers(self) -> str:

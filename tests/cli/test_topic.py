@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.live import CommandLine
+from tests.cli.live import CommandLine, invoke
 
 pytestmark = pytest.mark.slow
 
@@ -116,3 +116,15 @@ def test_tables_fit_a_terminal_of_80_columns(raftlog: CommandLine, name: str) ->
     raftlog("topic", "create", name, "-p", "6")
     for arguments in (["topic", "list"], ["topic", "describe", name], ["cluster", "describe"]):
         assert max(map(len, raftlog(*arguments).stdout.splitlines())) <= 80
+
+
+def test_a_file_names_the_cluster_unless_the_line_does(raftlog: CommandLine, tmp_path) -> None:
+    """-F < -b, for both client libraries; and a file that is not there is named."""
+    (tmp_path / "right").write_text(f"bootstrap.servers={raftlog.bootstrap}\n")
+    (tmp_path / "wrong").write_text("bootstrap.servers=127.0.0.1:1\n")
+    for verb in (["topic", "list"], ["quorum", "status"]):
+        assert invoke(*verb, "-F", str(tmp_path / "right"))[0] == 0
+        assert raftlog(*verb, "-F", str(tmp_path / "wrong")).returncode == 0
+        code, _, err = invoke(*verb, "-F", str(tmp_path / "wrong"), "--timeout", "1")
+        assert code == 6 and "127.0.0.1:1" in err
+        assert invoke(*verb, "-F", str(tmp_path / "none"))[0] == 2
