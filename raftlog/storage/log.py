@@ -423,6 +423,7 @@ class Log:
         self._epochs.truncate(end_offset)
         snapshots.remove_after(self._disk, self.directory, end_offset)
         self._aborted.truncate(end_offset)
+        self._aborted.save(self._disk, self._segments[-1])
         if end_offset > self._segments[0].base_offset and self._producers.roll_back(end_offset):
             self._snapshot_offset = -1 if self._snapshot_offset > end_offset else self._snapshot_offset
             return

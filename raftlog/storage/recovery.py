@@ -119,6 +119,7 @@ def _complete(disk: Disk, directory: str, contents: Contents, *, rebuild_epochs:
         _rebuild_epochs(contents)
     contents.aborted = AbortedTransactions()
     contents.aborted.load(disk, contents.segments, end_offset)
+    contents.aborted.save(disk, contents.segments[-1])  # without the markers of a tail that is gone
     contents.producers, contents.snapshot_offset = snapshots.load(
         disk, directory, contents.segments, aborted=contents.aborted
     )
