@@ -87,7 +87,14 @@ GUARDED_FROM: Final = 16
 """Where in a batch begins what its CRC guards; the leader epoch before it is nobody's to check."""
 
 
-def guarded_batches(segment: bytes) -> list[range]:
+class Guarded(NamedTuple):
+    """Bytes of a batch in which rot must be noticed by whoever reads it."""
+
+    base_offset: int
+    where: range
+
+
+def guarded_batches(segment: bytes) -> list[Guarded]:
     """Return where in a segment's bytes rot must be noticed: what CRCs guard, but for the last batch.
 
     Of the very last nobody could tell from a torn tail that it was ever whole.
@@ -95,7 +102,8 @@ def guarded_batches(segment: bytes) -> list[range]:
     found = []
     try:
         for position, header in iter_headers(segment):
-            found.append(range(position + GUARDED_FROM, position + header.length))
+            where = range(position + GUARDED_FROM, position + header.length)
+            found.append(Guarded(header.base_offset, where))
     except CorruptMessage:
         pass
     return found[:-1]
