@@ -125,6 +125,7 @@ class Log:
         self._configure_active()
 
     def _configure_active(self) -> None:
+        self._active.epochs = self._epochs
         self._active.configure(
             index_interval_bytes=self._config.index_interval_bytes,
             index_bytes=self._config.segment_index_bytes,
@@ -300,13 +301,20 @@ class Log:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def read(
-        self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True, cached: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        min_one: bool = True,
+        cached: bool = True,
+        checked: bool = False,
     ) -> Buffer | None:
         """Return whole batches from the one that holds `offset` on, below `end_offset`, from one segment.
 
         At most `max_bytes`, but `min_one` lets a first batch be larger; b"" if there is nothing. None if `cached` and
-        it would wait for the disk. Raises OffsetOutOfRange outside [log start, log end]; CorruptMessage or
-        KafkaStorageError where the log is damaged (`damage` then says where).
+        it would wait for the disk. `checked`: not even what this process wrote is trusted. Raises OffsetOutOfRange
+        outside [log start, log end]; CorruptMessage or KafkaStorageError where the log is damaged (see `damage`).
         """
         log_end = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end:
@@ -332,8 +340,8 @@ class Log:
                 if cached:
                     return None
                 raise CorruptMessage(f"{segment.path}.log is shorter than it was")
-            if not cached or start < segment.trusted_from:
-                segment.verify(chunk, start, offset, cached=cached)
+            if not cached or checked or start < segment.trusted_from:
+                segment.verify(chunk, start, offset, cached=cached and not checked)
         except CorruptMessage:
             if self._find_damage(segment, offset):
                 raise
@@ -495,10 +503,6 @@ class Log:
         damages.unmark(self._disk, self.directory)
 
     # -- leader epochs, timestamps, transactions -----------------------------------------------------------------
-
-    def note_leader_epoch(self, epoch: int, start_offset: int) -> None:
-        """Say that `epoch` begins at `start_offset`, before it has written anything."""
-        self._epochs.note(epoch, start_offset)
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Return the largest known leader epoch ≤ `epoch` and its exclusive end (KIP-279); (-1, -1) if unknown."""

@@ -7,9 +7,9 @@ lead while another has everything, serves nothing that is wrong, and is repaired
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 from raftlog.base.errors import CorruptMessage
+from raftlog.proof.place import guarded_batches
 from raftlog.proof.simulator.disk import SimDisk
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.endurance import PARTITIONS, TOPIC, Report
@@ -18,8 +18,6 @@ from raftlog.records.header import check_crc, iter_headers
 from raftlog.storage.log_directory import RECOVERY_POINTS
 
 SCRUBS_AT_MOST = 20
-UNPROTECTED = range(8, 16)
-"""Bytes of a batch's length and leader epoch: no CRC covers them."""
 
 
 async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
@@ -67,7 +65,7 @@ def _is_rotten(disk: SimDisk) -> bool:
     for name in disk.listdir("/data"):
         for each in disk.listdir(f"/data/{name}") if name.startswith(f"{TOPIC}-") else ():
             content = disk.read_file(f"/data/{name}/{each}") if each.endswith(".log") else b""
-            if sum(length for _, length in _sound_batches(content)) < len(content):
+            if _sound_bytes(content) < len(content):
                 return True
     return False
 
@@ -77,21 +75,27 @@ def _rot(scene: Scene, disk: SimDisk) -> None:
     folder = f"/data/{TOPIC}-{scene.partition}"
     logs = [name for name in disk.listdir(folder) if name.endswith(".log")] if disk.exists(folder) else []
     batches = [
-        (f"{folder}/{name}", position, length)
+        (f"{folder}/{name}", each.where)
         for name in logs
-        for position, length in _sound_batches(disk.read_file(f"{folder}/{name}"))
+        for content in (disk.read_file(f"{folder}/{name}"),)
+        for each in guarded_batches(content[: _sound_bytes(content)])
     ]
-    if len(batches) > 1:
-        path, position, length = scene.chance.choice(batches[:-1])
-        at = scene.chance.choice([each for each in range(length) if each not in UNPROTECTED])
-        disk.flip_bit(path, position + at, scene.chance.randrange(8))
+    if batches:
+        path, where = scene.chance.choice(batches)
+        disk.flip_bit(path, scene.chance.choice(where), scene.chance.randrange(8))
 
 
-def _sound_batches(data: bytes) -> Iterator[tuple[int, int]]:
-    """(position, length) of each, up to a torn tail."""
+def _sound_bytes(data: bytes) -> int:
+    """How many bytes of a segment are batches that follow one another, up to rot or a torn tail."""
+    epoch = following = -1
+    size = 0
     try:
         for position, header in iter_headers(data):
             check_crc(data, position, header)
-            yield position, header.length
+            if header.leader_epoch < epoch or following not in (-1, header.base_offset):
+                break
+            epoch, following = header.leader_epoch, header.end_offset
+            size = position + header.length
     except CorruptMessage:
-        return
+        pass
+    return size

@@ -31,6 +31,8 @@ class Consumer:
         self.stopping = False
         self.offset = 0
         self.latest = 0
+        self.rewinds = True
+        """Whether it goes back now and then."""
         self.pause_s = 0.0
         """Between two questions that were answered, seconds."""
         self._chance = chance
@@ -38,7 +40,7 @@ class Consumer:
     async def run(self) -> None:
         while not self.stopping:
             try:
-                if self._chance.random() < 0.02:
+                if self._chance.random() < 0.02 and self.rewinds:
                     self._rewind()
                 code = await (self._list_latest() if self._chance.random() < 0.2 else self._fetch())
                 if code == 0:
