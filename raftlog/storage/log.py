@@ -319,11 +319,10 @@ class Log:
         log_end = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end:
             raise OffsetOutOfRange(f"offset {offset} is not in [{self.log_start_offset}, {log_end}]")
-        if self._uncut_from is not None:
-            if self._uncut_from <= offset < log_end:
-                raise KafkaStorageError(f"the log is damaged from offset {self._uncut_from} on")
-            log_end = self._uncut_from
-        end_offset = min(end_offset, log_end)
+        sound_end = log_end if self._uncut_from is None else self._uncut_from
+        if sound_end <= offset < log_end:
+            raise KafkaStorageError(f"the log is damaged from offset {sound_end} on")
+        end_offset = min(end_offset, sound_end)
         if offset >= end_offset:
             return b""
         segment = self._active
