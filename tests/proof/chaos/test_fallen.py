@@ -23,6 +23,8 @@ class FakeNode:
 
     running = True
     paused = False
+    address = "127.0.0.1:1"
+    log_path = Path()
 
     def start(self) -> None:
         self.running = True
@@ -100,11 +102,10 @@ def test_a_node_that_does_not_end_when_it_is_told_to_is_a_scandal(paused: bool) 
 def test_rot_on_a_node_is_watched_over_its_restart(tmp_path: Path) -> None:
     """The place knows what it flipped, and asks the node's log."""
     place, nodes = a_place()
-    nodes[2].log_path = tmp_path / "node.log"  # type: ignore[attr-defined]
+    nodes[2].log_path = tmp_path / "node.log"
     (tmp_path / "t-0").mkdir()
     rot = Rot(str(tmp_path / "t-0" / "0.log"), is_due=True)
     place.cluster.flip_bit = lambda *_: rot
-    place._ask_now = lambda _: (processes.NO_QUORUM, None)
     assert asyncio.run(place.flip_bit(2, 0.5))
     assert nodes[2].running
     assert place.scandals() == ("node 2: a bit flipped in t-0 was never noticed",)
