@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from raftlog.base.disk import Disk
 from raftlog.broker import flusher
 from raftlog.proof.stories.blackouts import blackouts
 from raftlog.proof.stories.clean_stop import clean_stop
@@ -17,7 +15,6 @@ from raftlog.proof.stories.endurance import endure
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.refused import refused
 from raftlog.proof.stories.retry import retry
-from raftlog.proof.stories.transactions import transactions
 from raftlog.quorum import wal
 from raftlog.replication import leading
 from raftlog.storage import damage, recovery, replicated, segment, snapshots
@@ -27,7 +24,6 @@ from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory
 from raftlog.storage.producers import ProducerState
 from raftlog.storage.recovery import Contents
-from raftlog.storage.transactions import AbortedTransactions
 from tests.planted.plant import Plant
 
 
@@ -50,19 +46,6 @@ def trust_leader_epochs(patch: pytest.MonkeyPatch) -> None:
 def never_check_what_is_served(patch: pytest.MonkeyPatch) -> None:
     """A leader trusts its memory, however often a follower comes back for the same."""
     patch.setattr(leading, "SERVED_UNCHECKED", 1 << 60)
-
-
-def forget_aborts_in_a_power_loss(patch: pytest.MonkeyPatch) -> None:
-    """The index of aborted transactions is not synced before the snapshot that makes replay skip their markers."""
-    save = AbortedTransactions.save
-
-    def save_lazily(aborted: AbortedTransactions, disk: Disk, active: segment.Segment) -> None:
-        def write(path: str, data: bytes) -> None:
-            disk.write_file(path, data, sync=False)
-
-        save(aborted, SimpleNamespace(write_file=write), active)  # type: ignore[arg-type]
-
-    patch.setattr(AbortedTransactions, "save", save_lazily)
 
 
 def take_damage_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +145,6 @@ PLANTS = [
     Plant("torn-tail-accepted", "H19 torn write", blackouts, accept_torn_tails),
     Plant("leader-epochs-trusted", "H19 rot outside the CRC", refused, trust_leader_epochs),
     Plant("served-rot-not-checked", "H19 rot in the page cache", refused, never_check_what_is_served),
-    Plant("aborts-not-synced", "LSO aborted index", transactions, forget_aborts_in_a_power_loss, seconds=6.0),
     Plant("damage-taken-for-torn-tail", "H19 damage in mid-log", corruption, take_damage_for_a_torn_tail),
     Plant("failed-sync-ignored", "H17 failed fsync", disk_errors, ignore_failed_syncs),
     Plant("folders-not-synced", "H3 name not durable", blackouts, sync_no_folders),
