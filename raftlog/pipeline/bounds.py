@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from raftlog.pipeline.fetch import report_loss
 from raftlog.pipeline.lookup import Lookup
-from raftlog.pipeline.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+from raftlog.pipeline.offsets import EARLIEST, LATEST, Offsets, TopicPartition, report_loss
 from raftlog.pipeline.options import AtOffsets, AtTimes, Bound, Everywhere, OptionFaults
 
 

@@ -51,7 +51,9 @@ HEALING: Final = frozenset(
 )
 """Errors that pass by themselves: a leader that is being elected, a broker that is out of reach."""
 
-_idle: dict[tuple[tuple[str, str], ...], Any] = {}
+_consumers: dict[tuple[tuple[str, str], ...], Any] = {}
+_producers: dict[tuple[tuple[str, str], ...], Outbox] = {}
+"""What this process has idle, by settings: connecting takes longer than a small batch. At most one of each."""
 
 
 def admin(settings: Mapping[str, str]) -> Any:
@@ -61,20 +63,35 @@ def admin(settings: Mapping[str, str]) -> Any:
     return _made(AdminClient, {n: v for n, v in settings.items() if not n.startswith(CONSUMERS_ONLY)})
 
 
-def producer(settings: Mapping[str, str], **callbacks: Any) -> Any:
-    """Return a producer whose records are on all replicas once, when it says so. Raises OptionFaults.
+class Outbox:
+    """A producer, and what was refused of what it was given. One task has it at a time."""
 
-    Keys go to the partitions that Java's producers choose, so that several writers agree.
-    """
-    from confluent_kafka import Producer
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        from confluent_kafka import Producer
 
-    decided = {"acks": "all", "enable.idempotence": "true", "delivery.report.only.error": True}
-    defaults = {
-        "partitioner": "murmur2_random",
-        "queue.buffering.max.kbytes": str(UNSENT_KBYTES),
-        "linger.ms": "20",
-    }
-    return _made(Producer, {**defaults, **settings, **decided, **callbacks})
+        decided = {"acks": "all", "enable.idempotence": "true", "delivery.report.only.error": True}
+        defaults = {
+            "partitioner": "murmur2_random",  # as Java's producers, so that several writers agree on a key's partition
+            "queue.buffering.max.kbytes": str(UNSENT_KBYTES),
+            "linger.ms": "20",
+        }
+        self.refused: list[str] = []
+        self.producer = _made(Producer, {**defaults, **settings, **decided, "on_delivery": self._delivered})
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        """Librdkafka calls this for what was not delivered only."""
+        if error is not None:
+            self.refused.append(f"{message.topic()}-{message.partition()}: {error.str()}")
+
+
+def borrow_outbox(settings: Mapping[str, str]) -> Outbox:
+    """Return an idle producer of this process with these settings, or a new one. Raises OptionFaults."""
+    return _producers.pop(_key(settings), None) or Outbox(settings)
+
+
+def return_outbox(outbox: Outbox, settings: Mapping[str, str]) -> None:
+    """Keep a producer that has sent everything for the next task."""
+    _producers[_key(settings)] = outbox
 
 
 def consumer_settings(settings: Mapping[str, str], group_id_prefix: str) -> dict[str, str]:
@@ -94,10 +111,10 @@ def consumer_settings(settings: Mapping[str, str], group_id_prefix: str) -> dict
 
 
 def borrow_consumer(settings: dict[str, str]) -> Any:
-    """Return an idle consumer of this process with these settings, or a new one: connecting costs more than reading."""
+    """Return an idle consumer of this process with these settings, or a new one."""
     from confluent_kafka import Consumer
 
-    found = _idle.pop(_key(settings), None)
+    found = _consumers.pop(_key(settings), None)
     if found is None:
         found = _made(Consumer, {**settings, "group.id": f"{settings['group.id']}-{uuid.uuid4()}"})
     return found
@@ -106,7 +123,7 @@ def borrow_consumer(settings: dict[str, str]) -> Any:
 def give_back(consumer: Any, settings: dict[str, str]) -> None:
     """Keep a consumer for the next task, if there is none kept yet."""
     consumer.unassign()
-    if _idle.setdefault(_key(settings), consumer) is not consumer:
+    if _consumers.setdefault(_key(settings), consumer) is not consumer:
         consumer.close()
 
 

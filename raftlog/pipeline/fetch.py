@@ -6,7 +6,6 @@ tells ends a range only when it is not before the range's end: a new leader may 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,10 +14,9 @@ import pyarrow as pa
 
 from raftlog.pipeline import clients
 from raftlog.pipeline.columns import arrow_schema
-from raftlog.pipeline.offsets import DataLoss, Range
+from raftlog.pipeline.offsets import Range, report_loss
 from raftlog.pipeline.options import ReadOptions
 
-LOG: Final = logging.getLogger("raftlog.pipeline")
 BATCH_ROWS: Final = 20_000
 BATCH_BYTES: Final = 8 << 20
 FIRST_ROWS: Final = 64
@@ -152,10 +150,3 @@ class _Reading:
 def _headers(message: Any) -> list[dict[str, Any]] | None:
     headers = message.headers()
     return None if headers is None else [{"key": key, "value": value} for key, value in headers]
-
-
-def report_loss(what: str, *, fail: bool) -> None:
-    """Raise DataLoss, or only warn of it."""
-    if fail:
-        raise DataLoss(f"{what}. Records may be lost; option failOnDataLoss=false goes on with what there is")
-    LOG.warning("%s; going on (failOnDataLoss=false)", what)

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+LOG: Final = logging.getLogger("raftlog.pipeline")
 EARLIEST: Final = -2
 LATEST: Final = -1
 
@@ -30,6 +32,13 @@ Offsets = dict[TopicPartition, int]
 
 class DataLoss(RuntimeError):
     """Records that were to be read are gone, or may be; with failOnDataLoss=false this is only a warning."""
+
+
+def report_loss(what: str, *, fail: bool) -> None:
+    """Raise DataLoss, or only warn of it."""
+    if fail:
+        raise DataLoss(f"{what}. Records may be lost; option failOnDataLoss=false goes on with what there is")
+    LOG.warning("%s; going on (failOnDataLoss=false)", what)
 
 
 @dataclass(frozen=True, slots=True)

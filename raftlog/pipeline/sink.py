@@ -85,25 +85,28 @@ def _checked(schema: StructType, options: WriteOptions) -> frozenset[str]:
 
 
 def _write(options: WriteOptions, columns: frozenset[str], batches: Iterator[pa.RecordBatch]) -> Written:
-    writing = _Writing(options, columns)
+    outbox = clients.borrow_outbox(options.client)
+    writing = _Writing(options, columns, outbox)
     try:
         for batch in batches:
             writing.send(batch)
         writing.finish()
-    finally:
+    except BaseException:
         writing.drop()
+        raise
+    clients.return_outbox(outbox, options.client)
     return Written(writing.sent)
 
 
 class _Writing:
     """One task's rows on one producer."""
 
-    def __init__(self, options: WriteOptions, columns: frozenset[str]) -> None:
+    def __init__(self, options: WriteOptions, columns: frozenset[str], outbox: clients.Outbox) -> None:
         self.sent = 0
         self._options = options
         self._columns = columns
-        self._refused: list[str] = []
-        self._producer = clients.producer(options.client, on_delivery=self._delivered)
+        self._refused = outbox.refused
+        self._producer = outbox.producer
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Hand a batch's rows to the producer, waiting while it is full."""
@@ -121,9 +124,8 @@ class _Writing:
 
     def drop(self) -> None:
         """Let go of what is not sent: after a failure nothing more is to be written."""
-        if len(self._producer):
-            self._producer.purge()
-            self._producer.flush(FLUSH_S)
+        self._producer.purge()
+        self._producer.flush(FLUSH_S)
 
     def _produce(self, row: dict[str, Any]) -> None:
         from confluent_kafka import KafkaException
@@ -160,11 +162,6 @@ class _Writing:
             if "headers" in row:
                 row["headers"] = [(each["key"], each["value"]) for each in row["headers"]]
             yield {"topic": topic, **row}
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        """Called for what was not delivered only."""
-        if error is not None:
-            self._refused.append(f"{message.topic()}-{message.partition()}: {error.str()}")
 
     def _check(self) -> None:
         if self._refused:

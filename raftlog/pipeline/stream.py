@@ -6,6 +6,7 @@ is a loss of data, told with the topic, the partition and the offsets.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,9 +16,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from raftlog.pipeline import bounds
 from raftlog.pipeline.batch import planned, read_partition
-from raftlog.pipeline.fetch import report_loss
 from raftlog.pipeline.lookup import Lookup
-from raftlog.pipeline.offsets import Offsets, from_json, limited, to_json, waiting
+from raftlog.pipeline.offsets import Offsets, from_json, limited, report_loss, to_json, waiting
 from raftlog.pipeline.options import OptionFaults, ReadOptions
 
 try:
@@ -50,7 +50,7 @@ class PlainStreamReader(DataSourceStreamReader):
         return to_json(bounds.starts(self._lookup, self._lookup.partitions()))
 
     def latestOffset(self) -> dict[str, Any]:
-        return to_json(self._newest({}))
+        return to_json(self._newest(self._latest))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin, until = self._from_checkpoint(start), from_json(end)
@@ -82,12 +82,12 @@ class PlainStreamReader(DataSourceStreamReader):
         return offsets
 
     def _newest(self, known: Offsets) -> Offsets:
-        """Return the end of every partition, asked again a few times while one is behind what is known already."""
+        """Return the end of every partition, asked again a few times while one is missing or behind what is known."""
         for attempt in range(self.options.fetch_offset_retries + 1):
             if attempt:
                 time.sleep(self.options.fetch_offset_retry_ms / 1_000)
             self._latest = self._lookup.latest(self._lookup.existing())
-            if all(self._latest[at] >= known.get(at, 0) for at in self._latest):
+            if all(self._latest.get(at, -1) >= offset for at, offset in known.items()):
                 break
         return self._latest
 
@@ -116,7 +116,7 @@ if LIMITS:
         def __init__(self, options: ReadOptions) -> None:
             super().__init__(options)
             self._target: Offsets | None = None
-            self._last_batch_at = 0.0
+            self._last_batch_at = -math.inf
 
         def getDefaultReadLimit(self) -> ReadLimit:
             most, fewest = self.options.max_offsets_per_trigger, self.options.min_offsets_per_trigger
@@ -132,7 +132,7 @@ if LIMITS:
             end = self._newest(begin) if self._target is None else self._target
             if isinstance(limit, ReadAllAvailable):
                 return to_json(end)
-            begin = {**dict.fromkeys(end, 0), **self._lookup.earliest(end.keys() - begin.keys()), **begin}
+            begin = {**self._lookup.earliest(end.keys() - begin.keys()), **begin}
             if self._target is None and self._too_few(begin, end):
                 return start
             if (most := self.options.max_offsets_per_trigger) is not None:
@@ -148,7 +148,6 @@ if LIMITS:
             if fewest is None:
                 return False
             now = time.monotonic()
-            self._last_batch_at = self._last_batch_at or now
             if (
                 waiting(begin, end) < fewest
                 and now - self._last_batch_at < self.options.max_trigger_delay_ms / 1_000
