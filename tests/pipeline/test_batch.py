@@ -43,7 +43,8 @@ def test_what_spark_writes_spark_and_stock_clients_read(spark: SparkSession, top
         (None, b"", 1, None, MOMENT + timedelta(hours=1)),
         (b"gone", None, 1, [], MOMENT + timedelta(days=1)),
     ]
-    schema = "key binary, value binary, partition int, headers array<struct<key:string,value:binary>>, timestamp timestamp"
+    headers = "headers array<struct<key:string,value:binary>>"
+    schema = f"key binary, value binary, partition int, {headers}, timestamp timestamp"
     write(spark.createDataFrame(rows, schema).coalesce(1), topics, topic=topic, includeTimestamp="true")
 
     times = [int(each[4].replace(tzinfo=UTC).timestamp() * 1_000) for each in rows]
