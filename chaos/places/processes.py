@@ -16,7 +16,7 @@ from typing import Any
 
 from raftlog.proof.place import Ability, DiskTrouble, PartitionView, View
 from raftlog.testing.cluster import Cluster
-from raftlog.testing.probe import NO_QUORUM, Topics, view_quorum, view_topics
+from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 
 ASK_TIMEOUT_S = 0.5
 STOP_TIMEOUT_S = 15.0
@@ -68,33 +68,9 @@ class ProcessPlace:
         return host, int(port)
 
     async def view(self) -> View:
-        """Ask every node that runs; of what they say, the newest counts."""
         running = self.running()
         paused = frozenset(node_id for node_id in running if self.cluster.nodes[node_id].paused)
-        awake = sorted(running - paused)
-        answers = dict(zip(awake, await asyncio.gather(*(self._ask(each) for each in awake)), strict=True))
-        quorums = [quorum for quorum, _ in answers.values()]
-        newest = max(quorums, key=lambda each: each.term, default=NO_QUORUM)
-        known = {node_id: topics for node_id, (_, topics) in answers.items() if topics is not None}
-        alive = _alive(known, newest.leader_id)
-        return View(
-            running=running,
-            paused=paused,
-            ready=frozenset(known) & alive,
-            controller=newest.leader_id if newest.leader_id in running else None,
-            partitions=_newest(known, newest.leader_id),
-        )
-
-    async def _ask(self, node_id: int) -> tuple[Any, Topics | None]:
-        return await asyncio.to_thread(self._ask_now, node_id)
-
-    def _ask_now(self, node_id: int) -> tuple[Any, Topics | None]:
-        host, port = self.address(node_id)
-        try:
-            topics = view_topics(host, port, timeout_s=ASK_TIMEOUT_S)
-            return view_quorum(host, port, timeout_s=ASK_TIMEOUT_S), topics
-        except (OSError, IndexError, ValueError):
-            return NO_QUORUM, None
+        return await look({node_id: self.address(node_id) for node_id in running}, paused=paused)
 
     # --- life and death
 
@@ -182,6 +158,31 @@ ABILITIES = frozenset(
     {Ability.KILL, Ability.TERMINATE, Ability.PAUSE}
     | {ability for ability, method in DEEDS.items() if hasattr(Cluster, method)}
 )
+
+
+async def look(addresses: Mapping[int, tuple[str, int]], *, paused: frozenset[int]) -> View:
+    """Ask every node that runs, at its (host, port), unless it is paused; of what they say, the newest counts."""
+    awake = sorted(addresses.keys() - paused)
+    asked = (asyncio.to_thread(_ask, *addresses[each]) for each in awake)
+    answers = dict(zip(awake, await asyncio.gather(*asked), strict=True))
+    newest = max((quorum for quorum, _ in answers.values()), key=lambda each: each.term, default=NO_QUORUM)
+    known = {node_id: topics for node_id, (_, topics) in answers.items() if topics is not None}
+    alive = _alive(known, newest.leader_id)
+    return View(
+        running=frozenset(addresses),
+        paused=paused,
+        ready=frozenset(known) & alive,
+        controller=newest.leader_id if newest.leader_id in addresses else None,
+        partitions=_newest(known, newest.leader_id),
+    )
+
+
+def _ask(host: str, port: int) -> tuple[QuorumView, Topics | None]:
+    try:
+        topics = view_topics(host, port, timeout_s=ASK_TIMEOUT_S)
+        return view_quorum(host, port, timeout_s=ASK_TIMEOUT_S), topics
+    except (OSError, IndexError, ValueError):
+        return NO_QUORUM, None
 
 
 def _alive(known: Mapping[int, Topics], controller: int) -> frozenset[int]:

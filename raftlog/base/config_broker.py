@@ -456,5 +456,33 @@ class NodeConfig(TopicDefaults):
         choices=("auto", "uvloop", "asyncio"),
     )
 
+    # The admin API
+    admin_listener: tuple[str, int] | None = _node(
+        "raftlog.admin.listener",
+        "string",
+        ("127.0.0.1", 9644),
+        "Where the HTTP admin API listens, as host:port; empty for nowhere. Beyond loopback it needs tokens",
+        read=network.parse_optional_address,
+        show=network.format_optional_address,
+    )
+    admin_tokens_file: str = _node(
+        "raftlog.admin.tokens.file",
+        "string",
+        "",
+        "File of lines `role name token` (role: reader or operator); unset, whoever is on this machine may do all",
+    )
+    admin_ssl_certificate: str = _node(
+        "raftlog.admin.ssl.certificate",
+        "string",
+        "",
+        "PEM file of the certificate chain with which the admin API speaks HTTPS; unset, it speaks HTTP",
+    )
+    admin_ssl_key: str = _node(
+        "raftlog.admin.ssl.key",
+        "string",
+        "",
+        "PEM file of the certificate's key; unset, it is in the certificate's file",
+    )
+
     given: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[ConfigWarning, ...] = ()
