@@ -25,6 +25,7 @@ FIRST_ROWS: Final = 64
 """A first batch is small, since nothing is known of the size of records then."""
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 POLL_S: Final = 0.05
+SETTLE_S: Final = 5.0
 WATERMARKS_S: Final = 10.0
 
 
@@ -54,6 +55,7 @@ class _Reading:
         self._consumer = consumer
         self._schema = arrow_schema(include_headers=options.include_headers)
         self._rows = FIRST_ROWS
+        self._first_lost_at = 0.0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         self._go_to(self.wanted.start)
@@ -124,7 +126,8 @@ class _Reading:
 
         place = Place(self.wanted.at.topic, self.wanted.at.partition)
         low, high = self._consumer.get_watermark_offsets(place, timeout=WATERMARKS_S, cached=False)
-        if low <= self.position < high:
+        self._first_lost_at = self._first_lost_at or time.monotonic()
+        if low <= self.position and (self.position < high or self._may_yet_come()):
             self._go_to(self.position)
             return
         self._lose(
@@ -134,6 +137,10 @@ class _Reading:
             self._go_to(low)
         else:
             self.position = self.wanted.end
+
+    def _may_yet_come(self) -> bool:
+        """Whether a leader that was elected just now may know again what was committed before it."""
+        return time.monotonic() - self._first_lost_at < SETTLE_S
 
     def _lose(self, what: str) -> None:
         report_loss(what, fail=self.options.fail_on_data_loss)
