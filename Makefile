@@ -39,7 +39,7 @@ interop: $(STAMP)
 
 # format("raftlog"): batch, stream, a killed leader, a standalone Spark master. Needs a Java runtime.
 test-spark: $(SPARK)
-	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark tests/pipeline $(TEST)
+	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 300 tests/pipeline $(TEST)
 
 bench: $(STAMP)
 	$(BIN)/raftlog bench $(BENCH)

@@ -29,9 +29,13 @@ def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
     spark = builder.config("spark.driver.memory", "2g").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.setLogLevel("OFF")
     with Cluster(3) as cluster, tempfile.TemporaryDirectory() as folder:
         topics = Topics(cluster.bootstrap_servers)
         topics.make("bench", PARTITIONS)
