@@ -135,7 +135,9 @@ def test_five_nodes_vote_and_a_sixth_only_holds_partitions() -> None:
 
         admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
         wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 6, "six brokers")
-        quorum = compose(*five, "exec", "-T", "broker6", "raftlog", "quorum", "status", "-b", "node5:9092", "-o", "json")
+        quorum = compose(
+            *five, "exec", "-T", "broker6", "raftlog", "quorum", "status", "-b", "node5:9092", "-o", "json"
+        )
         assert json.loads(quorum)["voters"] == [1, 2, 3, 4, 5]
     finally:
         compose(*five, "down", "--volumes", "--timeout", "1")
