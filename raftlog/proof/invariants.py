@@ -63,6 +63,8 @@ class Invariants:
         self._watches: dict[str, NodeWatch] = {}
         self._images: dict[int, bytes] = {}
         """Encoded metadata images by their offset, as the first node had them."""
+        self.newest_image = EMPTY_IMAGE
+        """Of all that any node ever had."""
         self._controllers: dict[int, int] = {}
         self._epoch_controllers: dict[int, int] = {}
         self._entries: dict[int, tuple[int, int]] = {}
@@ -163,6 +165,7 @@ class Invariants:
 
     def _take_image(self, watch: NodeWatch, image: MetadataImage) -> None:
         old, watch.image = watch.image, image
+        self.newest_image = max(self.newest_image, image, key=lambda each: each.offset)
         if image.offset < old.offset or image.controller_epoch < old.controller_epoch:
             self.failures.append(f"node {watch.node_id}: metadata went back from offset {old.offset}")
         encoded = encode_image(image)

@@ -172,13 +172,15 @@ class ReplicaWatch:
         if content is None:
             return start
         position = self._position if (self._segment, self._end) == (segment.base_offset, start) else 0
+        due = start if position else segment.base_offset
         while position + HEADER_BYTES <= segment.size:
             header = read_header(content, position)
-            if header.end_offset > self.high_watermark:
-                break
+            if header.end_offset > self.high_watermark or header.base_offset != due:
+                break  # out of its place: it rotted, as where a CRC fails; that is found elsewhere
             if header.base_offset >= start:
                 faults += self._compare_batch(header, content, position)
-            start = max(start, header.end_offset)
+            due = header.end_offset
+            start = max(start, due)
             position += header.length
         self._segment, self._position, self._end = segment.base_offset, position, start
         return start

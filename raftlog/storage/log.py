@@ -6,7 +6,7 @@ as it was. Offsets count as flushed only through `begin_flush`, `FlushTicket.run
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
@@ -369,14 +369,13 @@ class Log:
             return offset
         if offset >= self.log_end_offset:
             return self.log_end_offset
-        keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
-        if self._segments[keep - 1].base_offset == offset:
-            keep -= 1
+        keep = bisect_left(self._segments, offset, key=_BASE_OFFSET)
+        found = self._segments[keep - 1].locate(offset, cached=False)
+        assert found is not None
+        self._announce_cut(found[1])
         self._drop_segments(keep, len(self._segments))
         self._disk.sync_dir(self.directory)
         self._active = self._segments[-1]
-        found = self._active.locate(offset, cached=False)
-        assert found is not None
         self._active.truncate(*found)
         self._configure_active()
         self._forget_beyond(found[1])
@@ -387,10 +386,9 @@ class Log:
 
         The leader epochs go too, and before the records: what comes next may be of an older one.
         """
+        self._announce_cut(offset)
         self._epochs.clear()
-        if self._disk.exists(f"{self.directory}/{EPOCH_CHECKPOINT}"):
-            self._disk.remove(f"{self.directory}/{EPOCH_CHECKPOINT}")
-            self._disk.sync_dir(self.directory)
+        recovery.forget_epochs(self._disk, self.directory)
         self._drop_segments(0, len(self._segments))
         segment = Segment(self._disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
         self._disk.sync_dir(self.directory)
@@ -399,6 +397,13 @@ class Log:
         self._configure_active()
         self.log_start_offset = offset
         self._forget_beyond(offset)
+
+    def _announce_cut(self, end_offset: int) -> None:
+        """Write durably that what a recovery point claims is cut, before it goes: else the next start may miss it."""
+        if end_offset < self.recovery_point:
+            recovery.mark_truncation(self._disk, self.directory, end_offset)
+            self.recovery_point = end_offset
+            self._checkpoints_to_unmark = 2
 
     def _drop_segments(self, first: int, stop: int, *, suffix: str = ".deleted") -> None:
         dropped = self._segments[first:stop]
@@ -416,10 +421,7 @@ class Log:
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
         self._unflushed.truncate(end_offset)
-        if end_offset < self.recovery_point:
-            self.recovery_point = end_offset
-            recovery.mark_truncation(self._disk, self.directory, end_offset)
-            self._checkpoints_to_unmark = 2
+        self._announce_cut(end_offset)
         self._epochs.truncate(end_offset)
         snapshots.remove_after(self._disk, self.directory, end_offset)
         self._aborted.truncate(end_offset)
@@ -555,8 +557,7 @@ class Log:
 
     def flush(self) -> None:
         """Sync everything, here and now."""
-        ticket = self.begin_flush()
-        if ticket is not None:
+        if (ticket := self.begin_flush()) is not None:
             ticket.run()
             self.complete_flush(ticket)
 

@@ -156,6 +156,13 @@ def _load_epochs(disk: Disk, directory: str, epochs: LeaderEpochs) -> bool:
     return True
 
 
+def forget_epochs(disk: Disk, directory: str) -> None:
+    """Remove the file of leader epochs durably, if there is one."""
+    if disk.exists(f"{directory}/{EPOCH_CHECKPOINT}"):
+        disk.remove(f"{directory}/{EPOCH_CHECKPOINT}")
+        disk.sync_dir(directory)
+
+
 def mark_truncation(disk: Disk, directory: str, end_offset: int) -> None:
     """Write durably that what a recovery point beyond `end_offset` claims was cut on purpose."""
     disk.write_file(f"{directory}/{TRUNCATION_MARK}", f"0\n{end_offset}\n".encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from tests.storage.conftest import OpenLog
 
 FOLDER = "/data/t-0"
 FIRST = f"{FOLDER}/{0:020d}"
+MOST_CHANGES = 200
+"""More than any truncation makes on the disk."""
 
 
 def sim_log(disk: SimDisk, *, clean: bool = False, recovery_point: int = 0, segment_bytes: int = 600) -> Log:
@@ -221,6 +224,30 @@ def test_a_truncation_is_not_taken_for_lost_records() -> None:
     log.checkpoint()
     log.checkpoint()
     assert not any(name.startswith("raftlog-") for name in disk.listdir(FOLDER))
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda log: log.truncate_to(11), lambda log: log.truncate_fully_and_start_at(3)]
+)
+def test_a_power_loss_in_the_midst_of_a_truncation_is_not_taken_for_lost_records(
+    cut: Callable[[Log], object],
+) -> None:
+    """Whatever of a cut reached the disk: what it was about to take is not missed by the next start."""
+    for changes in range(MOST_CHANGES):
+        disk, _ = filled_disk()
+        log = sim_log(disk, recovery_point=24)
+        disk.set_trap(changes, lambda: None)
+        try:
+            cut(log)
+        except OSError:
+            pass
+        else:
+            assert changes, "the power never went"
+            return
+        disk.crash()
+        disk.power_up()
+        assert sim_log(disk, recovery_point=24).damage is None, f"the power went after {changes} changes"
+    raise AssertionError("a cut is a few changes only")
 
 
 def test_a_log_that_began_anew_is_not_held_to_its_old_epochs() -> None:

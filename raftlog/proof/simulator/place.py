@@ -35,13 +35,12 @@ class SimPlace:
 
     async def view(self) -> View:
         nodes = self.cluster.nodes
-        image = self.cluster.newest_image()
         return View(
             running=frozenset(each.node_id for each in self.cluster.running()),
             paused=frozenset(node_id for node_id, each in nodes.items() if each.host.process.paused),
             ready=frozenset(node_id for node_id, each in nodes.items() if each.running and each.ready),
             controller=self.cluster.leader_id(),
-            partitions={} if image is None else self._partitions(image),
+            partitions=self._partitions(self.cluster.last_image()),
         )
 
     def _partitions(self, image: MetadataImage) -> Mapping[str, PartitionView]:

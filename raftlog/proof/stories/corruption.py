@@ -33,8 +33,12 @@ async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
         await scene.served(5)
         leader = await scene.leader()
         rotten = scene.chance.choice((leader, *scene.followers(leader)))
-        scene.cluster.crash(*(scene.cluster.nodes if scene.chance.random() < 0.6 else (rotten,)))
-        _rot(scene, scene.cluster.nodes[rotten].host.disk)
+        all_die = scene.chance.random() < 0.6
+        scene.cluster.crash(*(scene.cluster.nodes if all_die else (rotten,)))
+        disk = scene.cluster.nodes[rotten].host.disk
+        _rot(scene, disk)
+        if all_die:
+            _distrust(disk)
         scene.cluster.start(rotten)
         if scene.chance.random() < 0.3:
             await asyncio.sleep(scene.a_while(0.1, 0.5))
@@ -57,18 +61,29 @@ async def _scrub(scene: Scene) -> None:
             return
         for node_id in rotten:
             scene.cluster.crash(node_id)
-            scene.cluster.nodes[node_id].host.disk.remove(f"/data/{RECOVERY_POINTS}")
+            _distrust(scene.cluster.nodes[node_id].host.disk)
             scene.cluster.start(node_id)
         await asyncio.sleep(0.3)
     raise AssertionError("a replica is damaged still")
 
 
+def _distrust(disk: SimDisk) -> None:
+    """Have the next start check everything.
+
+    Whoever comes back before all others may become the last of its ISR. Rot that is found only then is nobody's to
+    repair: the partition waits for an unclean election, as documented.
+    """
+    if disk.exists(f"/data/{RECOVERY_POINTS}"):
+        disk.remove(f"/data/{RECOVERY_POINTS}")
+
+
 def _is_rotten(disk: SimDisk) -> bool:
-    for name in disk.listdir("/data"):
-        for each in disk.listdir(f"/data/{name}") if name.startswith(f"{TOPIC}-") else ():
-            content = disk.read_file(f"/data/{name}/{each}") if each.endswith(".log") else b""
-            if sum(length for _, length in _sound_batches(content)) < len(content):
-                return True
+    for folder in (f"/data/{name}" for name in disk.listdir("/data") if name.startswith(f"{TOPIC}-")):
+        for name in disk.listdir(folder):
+            if name.endswith(".log"):
+                content = disk.read_file(f"{folder}/{name}")
+                if sum(length for _, length in _sound_batches(name, content)) < len(content):
+                    return True
     return False
 
 
@@ -79,7 +94,7 @@ def _rot(scene: Scene, disk: SimDisk) -> None:
     batches = [
         (f"{folder}/{name}", position, length)
         for name in logs
-        for position, length in _sound_batches(disk.read_file(f"{folder}/{name}"))
+        for position, length in _sound_batches(name, disk.read_file(f"{folder}/{name}"))
     ]
     if len(batches) > 1:
         path, position, length = scene.chance.choice(batches[:-1])
@@ -87,11 +102,15 @@ def _rot(scene: Scene, disk: SimDisk) -> None:
         disk.flip_bit(path, position + at, scene.chance.randrange(8))
 
 
-def _sound_batches(data: bytes) -> Iterator[tuple[int, int]]:
-    """(position, length) of each, up to a torn tail."""
+def _sound_batches(name: str, data: bytes) -> Iterator[tuple[int, int]]:
+    """(position, length) of each batch of a segment file that is whole and in its place; no CRC covers the offset."""
+    offset = int(name.removesuffix(".log"))
     try:
         for position, header in iter_headers(data):
             check_crc(data, position, header)
+            if header.base_offset != offset:
+                return
             yield position, header.length
+            offset = header.end_offset
     except CorruptMessage:
         return
