@@ -81,9 +81,14 @@ async def _open_admin(node: Node) -> AdminServer | None:
     from raftlog.admin.server import AdminServer, AdminUnavailable
     from raftlog.admin.view import NodeView
 
-    server = AdminServer(
-        NodeView(config, lambda: node.metadata.published, node.hindrances, node.control.submit)
+    view = NodeView(
+        config,
+        image=lambda: node.metadata.published,
+        hindrances=node.hindrances,
+        wall_clock_ms=node.env.wall_clock_ms,
+        submit=node.control.submit,
     )
+    server = AdminServer(view)
     try:
         await server.start()
     except (AdminUnavailable, TokensUnusable, OSError) as error:
