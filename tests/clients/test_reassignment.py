@@ -7,11 +7,13 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka import KafkaAdminClient, TopicPartition
 
 from raftlog.base.errors import InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import folder, mend, view, wait_isr, watched
+from tests.clients.stock import PATIENCE_S
 from tests.clients.streaming import Stream
 from tests.clients.test_quorum import place
 from tests.clients.with_confluent import Confluent
@@ -126,3 +128,36 @@ def test_impossible_replicas_are_refused(
     seen = view(four, topic, 0)
     assert seen is not None
     assert seen.replicas == frozenset({1, 2})
+
+
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+MEGABYTES = 3
+
+
+def alter(cluster: Cluster, kind: ResourceType, name: str, configs: Sequence[str], value: str | None) -> None:
+    """Set configs of a topic or a broker, or (None) take them back."""
+    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    entries = [ConfigEntry(each, value or "", incremental_operation=operation) for each in configs]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    client.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+
+
+def test_throttled_move_waits_and_goes_on_when_the_throttle_is_lifted(
+    four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str
+) -> None:
+    """KIP-73, with the configs that kafka-reassign-partitions sets; replicas in sync go on as ever."""
+    place(client, topic, [[1, 2]], min_insync_replicas="2")
+    megabyte = bytes(900_000)
+    client.produce(topic, [megabyte] * MEGABYTES, partition=0, acks="all")
+    alter(four, ResourceType.TOPIC, topic, LISTS, "*")
+    for broker_id in four.nodes:
+        alter(four, ResourceType.BROKER, str(broker_id), RATES, "1")
+    assert move(admin, topic, [1, 2, 3]) is None
+    with Stream(client, topic) as stream:
+        stream.wait_acked(SOME)
+    assert TopicPartition(topic, 0) in admin.list_partition_reassignments()
+    for broker_id in four.nodes:
+        alter(four, ResourceType.BROKER, str(broker_id), RATES, None)
+    wait_moved(four, topic, [1, 2, 3])
