@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from kafka import KafkaAdminClient, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from raftlog.base.errors import InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition
 from raftlog.testing.cluster import Cluster
@@ -24,7 +25,7 @@ NODES = 4
 
 @pytest.fixture(scope="module")
 def four() -> Iterator[Cluster]:
-    with watched(NODES, voters=3) as running:
+    with watched(NODES, voters=3, settings={"offsets.topic.num.partitions": "1"}) as running:
         yield running
 
 
@@ -161,3 +162,28 @@ def test_throttled_move_waits_and_goes_on_when_the_throttle_is_lifted(
     for broker_id in four.nodes:
         alter(four, ResourceType.BROKER, str(broker_id), RATES, None)
     wait_moved(four, topic, [1, 2, 3])
+
+
+OFFSETS = "__consumer_offsets"
+
+
+def test_groups_go_on_where_their_offsets_move(
+    four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str
+) -> None:
+    """The coordinator is the leader of the group's partition: it moves along, with everything committed."""
+    place(client, topic, [[1]])
+    first, second = OffsetAndMetadata(7, "", -1), OffsetAndMetadata(9, "", -1)
+    where = TopicPartition(topic, 0)
+    settings = {"bootstrap_servers": four.bootstrap_servers.split(","), "group_id": f"group-{topic}"}
+    with closing(KafkaConsumer(**settings)) as consumer:
+        consumer.assign([where])
+        consumer.commit({where: first})
+        seen = view(four, OFFSETS)
+        assert seen is not None
+        target = [seen_id for seen_id in (4, 3, 2, 1) if seen_id != seen.leader][:2]
+        assert move(admin, OFFSETS, target) is None
+        wait_moved(four, OFFSETS, target)
+        assert consumer.committed(where) == first.offset
+        consumer.commit({where: second})
+    with closing(KafkaConsumer(**settings)) as another:
+        assert another.committed(where) == second.offset
