@@ -214,6 +214,20 @@ class Invariants:
         self.chronicle.note(f"node{image.controller_id}", "metadata", text, where=name)
 
 
+def _faults_of_move(was: PartitionState, state: PartitionState) -> list[str]:
+    """Replicas go only when all that stay are in sync, or when what was added is given up again (KIP-455)."""
+    gone = set(was.replicas) - set(state.replicas)
+    came = set(state.replicas) - set(was.replicas)
+    faults = []
+    if came - set(state.adding_replicas):
+        faults.append(f"replicas {sorted(came)} came without being added: {state}")
+    if gone and not set(state.replicas) <= set(state.isr) and set(state.replicas) != set(was.origin):
+        faults.append(
+            f"replicas {sorted(gone)} went while those that stay are not in sync: {was}, then {state}"
+        )
+    return faults
+
+
 def _faults_of(was: PartitionState | None, state: PartitionState, image: MetadataImage) -> list[str]:
     """Return what is wrong with a partition's state, by itself and after the one before."""
     faults = []
@@ -224,6 +238,7 @@ def _faults_of(was: PartitionState | None, state: PartitionState, image: Metadat
     if state.leader != NO_BROKER and image.brokers[state.leader].fenced:
         faults.append(f"leader {state.leader} is fenced")
     if was is not None:
+        faults += _faults_of_move(was, state)
         before = (was.leader_epoch, was.partition_epoch)
         after = (state.leader_epoch, state.partition_epoch)
         if after[0] < before[0] or after[1] <= before[1]:

@@ -588,13 +588,13 @@ class Log:
         for segment in self._segments:
             segment.close()
 
-    def delete(self) -> str:
-        """Close the log and rename its folder to `<name>.<id>-delete`, as Kafka does; returns the new path.
+    def delete(self, unique: str) -> str:
+        """Close the log and rename its folder to `<name>.<unique>-delete`, as Kafka does; returns the new path.
 
-        Removing that folder is the log directory's business, away from the loop.
+        Removing that folder is the log directory's business, away from the loop: a replica may have come back and gone
+        again before that is done.
         """
         self.close(clean=False)
-        unique = self.topic_id.hex if self.topic_id is not None else "0" * 32
         target = f"{self.directory}.{unique}-delete"
         self._disk.rename(self.directory, target)
         return target
