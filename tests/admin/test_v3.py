@@ -170,6 +170,11 @@ def test_group_its_member_and_its_lag(api: Api, cluster: AdminCluster) -> None:
     from confluent_kafka import Consumer
 
     create(api, "read", partitions_count=1)
+    everywhere = [Api(cluster.admin_url(each), api.at) for each in cluster.nodes]
+    cluster.wait_until(
+        lambda: all(each.get("/topics/read").status == 200 for each in everywhere),
+        "every node knows the topic",
+    )
     entries = [{"id": str(n), "value": {"data": n}} for n in range(5)]
     api.ask("POST", "/topics/read/records:batch", {"entries": entries})
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "readers", "client.id": "one"}
