@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint sim planted chaos interop bench clean
+.PHONY: demo test lint sim planted chaos interop api bench clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -35,6 +35,10 @@ chaos: $(STAMP)
 # Every stock client library against real processes.
 interop: $(STAMP)
 	$(BIN)/python -m pytest -m clients $(TEST)
+
+# Thousands of requests made from /openapi.json, right ones and wrong ones, sent to a real cluster. API="--seed 2".
+api: $(STAMP)
+	$(BIN)/python -m tests.admin.fuzz $(API)
 
 bench: $(STAMP)
 	$(BIN)/raftlog bench $(BENCH)
