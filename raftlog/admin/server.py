@@ -69,7 +69,10 @@ class AdminServer:
         assert config.admin_listener is not None, "whoever starts this has looked"
         host, port = config.admin_listener
         if config.admin_tokens_file:
-            text = await asyncio.to_thread(Path(config.admin_tokens_file).read_text)
+            try:
+                text = await asyncio.to_thread(Path(config.admin_tokens_file).read_text)
+            except (OSError, UnicodeDecodeError) as error:
+                raise AdminUnavailable(f"raftlog.admin.tokens.file: {error}") from error
             self._tokens = parse_tokens(text, name=config.admin_tokens_file)
         app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[self._around])
         for route in ROUTES:
