@@ -122,7 +122,10 @@ class Session:
         """Run them all; returns the exit code."""
         began = datetime.now(UTC)
         with Screen(len(self._cases)) as screen:
-            screen.say(f"{len(self._cases)} cases, seed {self._seed}, folders in {self._options.out}")
+            count = len(self._cases)
+            screen.say(
+                f"{count} {'case' if count == 1 else 'cases'}, seed {self._seed}, folders in {self._options.out}"
+            )
             try:
                 for case in self._cases:
                     # a loop for each, since its threads live where the case's place is

@@ -12,6 +12,7 @@ import typer
 
 from raftlog.cli import exits
 from raftlog.cli import kcat_options as options
+from raftlog.cli.ending import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.kcat_out import Print, Record, envelope, formatter, read_delimiter, read_unpack
 from raftlog.cli.librdkafka import client_settings, confluent_kafka, exit_of
@@ -103,11 +104,10 @@ def _run(target: Target, source: Source, wanted: Wanted, *, quiet: bool) -> int:
     troubles.quiet = quiet
     reader = Reader(target, consumer, wanted)
     try:
-        if source.group:
-            reader.subscribe(source.topics, source.places)
-        else:
-            reader.assign(source.topics[0], source.partition, source.places)
-        return reader.run()
+        with (
+            ended_by_signals()
+        ):  # or what was printed is not committed, and the group waits for a dead member
+            return _read(reader, source)
     except confluent_kafka().KafkaException as error:
         raise Failure(troubles.explain(error.args[0], consumer), exit_of(error.args[0])) from None
     except KeyboardInterrupt:
@@ -117,6 +117,14 @@ def _run(target: Target, source: Source, wanted: Wanted, *, quiet: bool) -> int:
             sys.stdout.flush()
         finally:
             consumer.close()
+
+
+def _read(reader: Reader, source: Source) -> int:
+    if source.group:
+        reader.subscribe(source.topics, source.places)
+    else:
+        reader.assign(source.topics[0], source.partition, source.places)
+    return reader.run()
 
 
 def _printer(

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.cli.ending import ended_by_signals
 from raftlog.cli.exits import FAILED, USAGE, Failure
 
 NODES: Final = 3
@@ -72,7 +73,7 @@ def dev(
     settings = client_settings(setting or [])
     _check(settings)
     try:
-        with _folder(data) as (folder, kept), _ended_by_signals():
+        with _folder(data) as (folder, kept), ended_by_signals():
             raise typer.Exit(_run(folder, kept, nodes=nodes, port=port, settings=settings))
     except KeyboardInterrupt:
         return
@@ -99,22 +100,6 @@ def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
         return
     with tempfile.TemporaryDirectory(prefix="raftlog-dev-", ignore_cleanup_errors=True) as folder:
         yield Path(folder), False
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP (the terminal is gone), too, unwind through what takes the nodes down."""
-
-    def interrupt(_number: int, _frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _run(folder: Path, kept: bool, *, nodes: int, port: int, settings: Mapping[str, str]) -> int:

@@ -15,6 +15,7 @@ import typer
 
 from raftlog.cli import exits
 from raftlog.cli import kcat_options as options
+from raftlog.cli.ending import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.kcat_in import MAX_MESSAGE_BYTES, Header, Shape, messages, read_header
 from raftlog.cli.kcat_out import read_delimiter
@@ -76,7 +77,7 @@ def send(
         if whole:
             sender.send_files(whole, shape.key)
         else:
-            with _source(files[0] if lines and files else None, quiet) as read:
+            with ended_by_signals(), _source(files[0] if lines and files else None, quiet) as read:
                 for number, each in enumerate(messages(read, shape.delimiter, limit), 1):
                     sender.send(*shape.key_and_value(each))
                     if tee:
