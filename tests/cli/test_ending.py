@@ -75,8 +75,8 @@ def test_what_was_read_before_sigterm_is_sent(raftlog: CommandLine, name: str) -
         assert sender.stdin is not None and sender.stdout is not None
         sender.stdin.write(b"".join(b"%d\n" % number for number in range(LINES)))
         sender.stdin.flush()
-        printed = sender.stdout.read(1)  # -T prints what was handed over
+        printed = sender.stdout.read(1)  # -T prints what was handed over, as kcat without delimiters
         sender.send_signal(signal.SIGTERM)
         printed += sender.stdout.read()
         assert sender.wait(30) == 130
-    assert printed and raftlog("consume", "-t", name, "-e").out.startswith(printed)
+    assert printed and raftlog("consume", "-t", name, "-e", "-f", "%s").out.startswith(printed)
