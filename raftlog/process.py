@@ -80,10 +80,16 @@ async def _open_admin(node: Node) -> AdminServer | None:
     from raftlog.admin.auth import TokensUnusable
     from raftlog.admin.server import AdminServer, AdminUnavailable
     from raftlog.admin.view import NodeView
+    from raftlog.facts import NodeFacts
 
-    server = AdminServer(
-        NodeView(config, lambda: node.metadata.published, node.hindrances, node.control.submit)
+    view = NodeView(
+        config,
+        lambda: node.metadata.published,
+        node.hindrances,
+        node.control.submit,
+        facts=NodeFacts(node),
     )
+    server = AdminServer(view)
     try:
         await server.start()
     except (AdminUnavailable, TokensUnusable, OSError) as error:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from raftlog.admin.facts import Facts
+from raftlog.admin.loop_lag import LoopLag
 from raftlog.base.config import NodeConfig
 from raftlog.metadata.image import MetadataImage
 
@@ -21,5 +23,9 @@ class NodeView:
     """Why this node does not take part, in words; empty when it is ready."""
     submit: Any = None
     """Asks the active controller; see `raftlog.broker.context.Submit`."""
+    facts: Facts | None = None
+    """Its numbers."""
+    lag: LoopLag | None = None
+    """Set by the server that serves this view."""
     faults: Any = None
     """What a node that runs with --enable-faults can do to itself; None without."""
