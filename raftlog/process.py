@@ -84,9 +84,10 @@ async def _open_admin(node: Node) -> AdminServer | None:
 
     view = NodeView(
         config,
-        lambda: node.metadata.published,
-        node.hindrances,
-        node.control.submit,
+        image=lambda: node.metadata.published,
+        hindrances=node.hindrances,
+        wall_clock_ms=node.env.wall_clock_ms,
+        submit=node.control.submit,
         facts=NodeFacts(node),
     )
     server = AdminServer(view)

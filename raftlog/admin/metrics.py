@@ -32,13 +32,18 @@ async def get_metrics(call: Call) -> web.StreamResponse:
     if node.facts is None:
         raise ApiError(503, "this node has no numbers to tell yet")
     scrape = await gather(node, node.facts, node.lag or LoopLag())
-    response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"})
-    await response.prepare(call.raw)
-    for piece in slices(families(scrape, call.query.family)):
-        async with asyncio.timeout(WRITE_S):
-            await response.write(piece.encode())
-        await asyncio.sleep(0)
-    await response.write_eof()
+    headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", "X-Request-Id": call.raw["id"]}
+    response = web.StreamResponse(headers=headers)
+    try:
+        await response.prepare(call.raw)
+        for piece in slices(families(scrape, call.query.family)):
+            async with asyncio.timeout(WRITE_S):
+                await response.write(piece.encode())
+            await asyncio.sleep(0)
+        await response.write_eof()
+    except (ConnectionError, TimeoutError):
+        if call.raw.transport is not None:
+            call.raw.transport.abort()  # a text that just ended would pass for a whole one
     return response
 
 

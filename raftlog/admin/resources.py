@@ -7,10 +7,19 @@ from typing import Final
 from raftlog.admin import metrics
 from raftlog.admin.route import Route
 from raftlog.admin.v1 import probes
-from raftlog.admin.v3 import clusters
+from raftlog.admin.v1 import records as reading
+from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, records, topics
 
 ROUTES: Final[tuple[Route, ...]] = (
     *probes.ROUTES,
     *clusters.ROUTES,
+    *brokers.ROUTES,
+    *configs.ROUTES,
+    *topics.ROUTES,
+    *partitions.ROUTES,
+    *records.ROUTES,
+    *groups.ROUTES,
+    *reading.ROUTES,
     *metrics.ROUTES,
 )
+"""The first that fits a path is taken: /topics/-/configs stands before /topics/{topic_name}/configs."""

@@ -68,6 +68,8 @@ class Route:
     """Further statuses that are no errors, with the type of their bodies."""
     unavailable: Any = None
     """The body of a 503 where it is not an Error."""
+    streams: bool = False
+    """The handler reads the body by itself, as it comes; `body` is one of the documents that may follow each other."""
     errors: tuple[int, ...] = ()
     """Statuses of failures besides those that every route has."""
 

@@ -188,7 +188,7 @@ class AdminServer:
             base_url=f"{request.scheme}://{request.host}",
             path=_path(route, request),
             query=_query(route, request),
-            body=None if route.body is None else await _body(route, request),
+            body=None if route.body is None or route.streams else await _body(route, request),
             raw=request,
         )
 

@@ -21,6 +21,7 @@ class NodeView:
     """The newest metadata that this node has published."""
     hindrances: Callable[[], list[str]]
     """Why this node does not take part, in words; empty when it is ready."""
+    wall_clock_ms: Callable[[], float]
     submit: Any = None
     """Asks the active controller; see `raftlog.broker.context.Submit`."""
     facts: Facts | None = None

@@ -67,7 +67,7 @@ def view(node: Node) -> NodeView:
         topics={"t": TopicState("t", TOPIC_ID, states)},
         topic_names={TOPIC_ID: "t"},
     )
-    return NodeView(NodeConfig(node_id=1), lambda: image, list, facts=node)
+    return NodeView(NodeConfig(node_id=1), lambda: image, list, lambda: 0.0, facts=node)
 
 
 def test_text_is_what_prometheus_reads() -> None:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from raftlog.testing.cluster import AdminCluster, Cluster
+from raftlog.testing.cluster import AdminCluster
 
 TOPIC = "rides"
 RECORDS = 30
@@ -39,7 +39,7 @@ DASHBOARD_NAMES = {
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[AdminCluster]:
     """Three nodes that took some records."""
     settings = {"num.partitions": str(PARTITIONS)}
     with AdminCluster(3, settings=settings) as running:
@@ -50,7 +50,7 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def scrape(cluster: Cluster, node_id: int, query: str = "") -> dict[str, dict[tuple[str, ...], float]]:
+def scrape(cluster: AdminCluster, node_id: int, query: str = "") -> dict[str, dict[tuple[str, ...], float]]:
     """Return metrics by name and by the values of their labels."""
     host, _, port = cluster.admin_url(node_id).removeprefix("http://").rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=10)
@@ -68,17 +68,17 @@ def scrape(cluster: Cluster, node_id: int, query: str = "") -> dict[str, dict[tu
     }
 
 
-def total(cluster: Cluster, name: str) -> float:
+def total(cluster: AdminCluster, name: str) -> float:
     return sum(sum(scrape(cluster, each).get(name, {}).values()) for each in (1, 2, 3))
 
 
-def test_dashboards_for_kafka_find_their_names(cluster: Cluster) -> None:
+def test_dashboards_for_kafka_find_their_names(cluster: AdminCluster) -> None:
     """All nodes together tell every name that stock dashboards query."""
     names = set().union(*(scrape(cluster, each).keys() for each in (1, 2, 3)))
     assert names >= DASHBOARD_NAMES, DASHBOARD_NAMES - names
 
 
-def test_sums_over_all_nodes_count_everything_once(cluster: Cluster) -> None:
+def test_sums_over_all_nodes_count_everything_once(cluster: AdminCluster) -> None:
     """A partition is told by its leader, the cluster by the controller: as one exporter does."""
     assert total(cluster, "kafka_brokers") == 3
     assert total(cluster, "kafka_topic_partitions") == PARTITIONS
@@ -89,7 +89,7 @@ def test_sums_over_all_nodes_count_everything_once(cluster: Cluster) -> None:
     assert total(cluster, "kafka_server_replicamanager_leadercount") == PARTITIONS
 
 
-def test_a_node_tells_its_requests_disks_quorum_and_process(cluster: Cluster) -> None:
+def test_a_node_tells_its_requests_disks_quorum_and_process(cluster: AdminCluster) -> None:
     """raftlog's own family: counts grow with what was done, latencies and syncs have buckets."""
     found = scrape(cluster, 1)
     assert found["raftlog_requests"][("Produce",)] >= 1
@@ -104,7 +104,7 @@ def test_a_node_tells_its_requests_disks_quorum_and_process(cluster: Cluster) ->
     assert found["process_open_fds"][()] > 10
 
 
-def test_one_family_of_names_may_be_asked_for(cluster: Cluster) -> None:
+def test_one_family_of_names_may_be_asked_for(cluster: AdminCluster) -> None:
     """Who has no Kafka dashboards need not store their names."""
     own = scrape(cluster, 1, "?family=raftlog")
     assert "raftlog_partitions" in own

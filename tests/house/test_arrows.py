@@ -22,7 +22,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "broker": frozenset({"base", "coordinator", "metadata", "protocol", "records", "replication", "storage"}),
     "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
     "node": frozenset({"base", "broker", "control", "metadata", "storage"}),
-    "admin": frozenset({"", "base", "metadata", "protocol"}),
+    "admin": frozenset({"", "base", "metadata", "protocol", "records"}),
     "facts": frozenset({"admin", "base", "node", "replication"}),
     "process": frozenset({"admin", "base", "facts", "node"}),
     "proof": frozenset(
