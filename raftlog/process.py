@@ -89,6 +89,7 @@ async def _open_admin(node: Node) -> AdminServer | None:
         wall_clock_ms=node.env.wall_clock_ms,
         submit=node.control.submit,
         facts=NodeFacts(node),
+        history=node.metadata.history,
     )
     server = AdminServer(view)
     try:

@@ -154,9 +154,22 @@ def _jmx_replicas(scrape: Scrape) -> Iterator[Family]:
     yield flags("replicascount", lambda row: len(row.state.replicas) if row.state else None)
     sizes = ((row.labels, row.facts.size_bytes) for row in scrape.rows)
     yield labelled("kafka_log_log_size", "gauge", "Bytes of a replica on this broker.", sizes)
+    yield from _jmx_changes(scrape)
     offline = sum(not each.online for each in scrape.facts.directories())
     name = "kafka_log_logmanager_offlinelogdirectorycount"
     yield single(name, "gauge", "Log directories that failed.", offline)
+
+
+def _jmx_changes(scrape: Scrape) -> Iterator[Family]:
+    if scrape.node.history is None:
+        return
+    counts = scrape.node.history.counts(scrape.node.config.node_id)
+    for name, value in (
+        ("kafka_server_replicamanager_isrshrinks_total", counts.isr_shrinks),
+        ("kafka_server_replicamanager_isrexpands_total", counts.isr_expands),
+        ("kafka_controller_controllerstats_uncleanleaderelections_total", counts.unclean_elections),
+    ):
+        yield single(name, "counter", "Of the partitions that this broker leads.", value)
 
 
 def _values(rows: Iterable[Row], value: Callable[[Row], int | None]) -> Iterator[tuple[str, int | None]]:

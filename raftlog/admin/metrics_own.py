@@ -19,6 +19,7 @@ def families(scrape: Scrape) -> Iterator[Family]:
     yield from _node(scrape)
     yield from _cluster(scrape.survey)
     yield from _partitions(scrape)
+    yield from _changes(scrape)
     yield from _traffic(scrape)
     yield from _requests(scrape)
     yield from _disks(scrape)
@@ -90,6 +91,20 @@ def _partitions(scrape: Scrape) -> Iterator[Family]:
     name = "raftlog_partition_isr_size"
     values = ((row.labels, len(row.state.isr) if row.state else None) for row in scrape.led)
     yield labelled(name, "gauge", "In-sync replicas of a partition led here.", values)
+
+
+def _changes(scrape: Scrape) -> Iterator[Family]:
+    if scrape.node.history is None:
+        return
+    counts = scrape.node.history.counts(scrape.node.config.node_id)
+
+    def counter(name: str, text: str, value: int) -> Family:
+        return single(f"raftlog_{name}_total", "counter", f"{text}, since this node's history begins.", value)
+
+    yield counter("leaderships_gained", "Elections that this broker won", counts.leaderships_gained)
+    yield counter("unclean_elections", "Of them those that may have lost records", counts.unclean_elections)
+    yield counter("isr_shrinks", "ISRs of partitions led here that lost members", counts.isr_shrinks)
+    yield counter("isr_expands", "ISRs of partitions led here that gained members", counts.isr_expands)
 
 
 def _traffic(scrape: Scrape) -> Iterator[Family]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from raftlog.admin import metrics
 from raftlog.admin.route import Route
-from raftlog.admin.v1 import health, probes, quorum
+from raftlog.admin.v1 import health, probes, quorum, why
 from raftlog.admin.v1 import records as reading
 from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, records, topics
 
@@ -23,5 +23,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *metrics.ROUTES,
     *health.ROUTES,
     *quorum.ROUTES,
+    *why.ROUTES,
 )
 """The first that fits a path is taken: /topics/-/configs stands before /topics/{topic_name}/configs."""

@@ -9,6 +9,7 @@ from typing import Any
 from raftlog.admin.facts import Facts
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.base.config import NodeConfig
+from raftlog.metadata.history import History
 from raftlog.metadata.image import MetadataImage
 
 
@@ -26,6 +27,8 @@ class NodeView:
     """Asks the active controller; see `raftlog.broker.context.Submit`."""
     facts: Facts | None = None
     """Its numbers."""
+    history: History | None = None
+    """What happened, as far as this node remembers."""
     lag: LoopLag | None = None
     """Set by the server that serves this view."""
     faults: Any = None
