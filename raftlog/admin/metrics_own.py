@@ -11,6 +11,7 @@ from raftlog import __version__
 from raftlog.admin.exposition import Family, by_name, histogram, labelled, labels, single
 from raftlog.admin.scrape import Scrape
 from raftlog.admin.survey import Survey
+from raftlog.base.faults import name_of
 from raftlog.protocol.apis import APIS
 
 
@@ -42,6 +43,9 @@ def _node(scrape: Scrape) -> Iterator[Family]:
     yield single(name, "gauge", "Share of time in which the process does not compute.", scrape.lag.idle)
     enabled = scrape.node.faults is not None
     yield single("raftlog_faults_enabled", "gauge", "Whether this node can be told to hurt itself.", enabled)
+    active = [] if scrape.node.faults is None else scrape.node.faults.active()
+    in_force = ((labels(fault=name_of(each)), 1) for each in active)
+    yield labelled("raftlog_fault_active", "gauge", "A fault in force on this node; always 1.", in_force)
 
 
 def _cluster(found: Survey) -> Iterator[Family]:

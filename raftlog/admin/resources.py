@@ -6,7 +6,7 @@ from typing import Final
 
 from raftlog.admin import metrics
 from raftlog.admin.route import Route
-from raftlog.admin.v1 import health, probes, quorum, why
+from raftlog.admin.v1 import faults, health, moves, probes, quorum, why
 from raftlog.admin.v1 import records as reading
 from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, records, topics
 
@@ -24,5 +24,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *health.ROUTES,
     *quorum.ROUTES,
     *why.ROUTES,
+    *moves.ROUTES,
+    *faults.ROUTES,
 )
 """The first that fits a path is taken: /topics/-/configs stands before /topics/{topic_name}/configs."""

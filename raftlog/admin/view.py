@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from raftlog.admin.facts import Facts
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.base.config import NodeConfig
+from raftlog.base.faults import NodeFault
 from raftlog.metadata.history import History
 from raftlog.metadata.image import MetadataImage
+
+
+class FaultSwitch(Protocol):
+    """What a node can do to itself; see `raftlog.base.faults`."""
+
+    def active(self) -> list[NodeFault]:
+        """Return the faults in force."""
+
+    def inject(self, fault: NodeFault) -> None:
+        """Let one begin."""
+
+    def heal(self, name: str) -> None:
+        """Let one end, or "all"."""
 
 
 @dataclass(slots=True)
@@ -31,5 +45,5 @@ class NodeView:
     """What happened, as far as this node remembers."""
     lag: LoopLag | None = None
     """Set by the server that serves this view."""
-    faults: Any = None
+    faults: FaultSwitch | None = None
     """What a node that runs with --enable-faults can do to itself; None without."""

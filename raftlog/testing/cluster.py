@@ -19,9 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from raftlog.base.faults import ClockJump
 from raftlog.proof.disks import harm
 from raftlog.proof.disks.power_cut import Loss, at_risk, cut_power
-from raftlog.proof.node_faults import ClockJump, faults_of
+from raftlog.proof.node_faults import faults_of
 from raftlog.proof.place import DiskTrouble
 from raftlog.testing.hosts import Addresses, Hosts, Loopback
 from raftlog.testing.node_process import STOP_TIMEOUT_S, NodeProcess

@@ -83,8 +83,13 @@ def test_a_node_without_a_majority_says_so(cluster: AdminCluster) -> None:
     for each in (1, 2):
         cluster.kill(each)
     node = api_of(cluster, 3)
-    cluster.wait_until(lambda: "no_controller" in reasons(node.get("/v1/health").body), "it is told")
-    health = node.get("/v1/health").body
+    health: dict[str, Any] = {}
+
+    def is_told() -> bool:
+        health.update(node.get("/v1/health").body)
+        return "no_controller" in reasons(health)
+
+    cluster.wait_until(is_told, "it is told")
     assert (health["status"], health["controller_id"]) == ("red", None)
     quorum = node.get("/v1/quorum").body
     assert not quorum["told_by_leader"]

@@ -18,6 +18,7 @@ from raftlog.admin.survey import Kind, Survey, survey
 from raftlog.admin.v1.quorum import Quorum, quorum_of
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
+from raftlog.base.faults import name_of
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import BrokerState
 from raftlog.protocol.apis import ApiKey
@@ -207,7 +208,7 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
 def _of_faults(node: NodeView) -> Iterator[Reason]:
     if node.faults is None:
         return
-    active = node.faults.names()
+    active = [name_of(each) for each in node.faults.active()]
     text = f"node {node.config.node_id} runs with --enable-faults, for tests only" + (
         f"; in force now: {', '.join(active)}" if active else ""
     )
