@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -88,6 +88,10 @@ class ComposePlace:
 
     def fallen(self) -> Mapping[int, str]:
         return dict(self._fallen)
+
+    def scandals(self) -> Sequence[str]:
+        """None: no bit is flipped here, and whether a container hangs after SIGTERM is not watched."""
+        return ()
 
     # --- what it is like
 

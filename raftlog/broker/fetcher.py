@@ -445,7 +445,9 @@ class LeaderFetcher:
             self._pause(followed)
         except KafkaError as error:
             if followed.backoff >= REFUSALS_SAID_FROM:
-                partition.host.happened("fetch_refused", partition, reason=type(error).__name__)
+                # a leader that is asked for the same again and again looks whether it is sound
+                event = "leader_batch_refused" if isinstance(error, CorruptMessage) else "fetch_refused"
+                partition.host.happened(event, partition, offset=followed.asked_offset, reason=str(error))
             self._pause(followed)
 
     def _apply(self, followed: Followed, role: Following, fetched: Fetched) -> None:

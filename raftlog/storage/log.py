@@ -125,6 +125,7 @@ class Log:
         self._configure_active()
 
     def _configure_active(self) -> None:
+        self._active.epochs = self._epochs
         self._active.configure(
             index_interval_bytes=self._config.index_interval_bytes,
             index_bytes=self._config.segment_index_bytes,
@@ -300,20 +301,28 @@ class Log:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def read(
-        self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True, cached: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        min_one: bool = True,
+        cached: bool = True,
+        checked: bool = False,
     ) -> Buffer | None:
         """Return whole batches from the one that holds `offset` on, below `end_offset`, from one segment.
 
         At most `max_bytes`, but `min_one` lets a first batch be larger; b"" if there is nothing. None if `cached` and
-        it would wait for the disk. Raises OffsetOutOfRange outside [log start, log end]; CorruptMessage or
-        KafkaStorageError where the log is damaged (`damage` then says where).
+        it would wait for the disk. `checked`: not even what this process wrote is trusted. Raises OffsetOutOfRange
+        outside [log start, log end]; CorruptMessage or KafkaStorageError where the log is damaged (see `damage`).
         """
         log_end = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end:
             raise OffsetOutOfRange(f"offset {offset} is not in [{self.log_start_offset}, {log_end}]")
-        if self._uncut_from is not None:
-            log_end = self._sound_end(offset, self._uncut_from)
-        end_offset = min(end_offset, log_end)
+        sound_end = log_end if self._uncut_from is None else self._uncut_from
+        if sound_end <= offset < log_end:
+            raise KafkaStorageError(f"the log is damaged from offset {sound_end} on")
+        end_offset = min(end_offset, sound_end)
         if offset >= end_offset:
             return b""
         segment = self._active
@@ -332,8 +341,8 @@ class Log:
                 if cached:
                     return None
                 raise CorruptMessage(f"{segment.path}.log is shorter than it was")
-            if not cached or start < segment.trusted_from:
-                segment.verify(chunk, start, offset, cached=cached)
+            if not cached or checked or start < segment.trusted_from:
+                segment.verify(chunk, start, offset, cached=cached and not checked)
         except CorruptMessage:
             if self._find_damage(segment, offset):
                 raise
@@ -341,11 +350,6 @@ class Log:
         if cached:
             segment.remember(following, stop)
         return chunk
-
-    def _sound_end(self, offset: int, uncut_from: int) -> int:
-        if uncut_from <= offset < self.log_end_offset:
-            raise KafkaStorageError(f"the log is damaged from offset {uncut_from} on")
-        return uncut_from
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
@@ -425,6 +429,7 @@ class Log:
         self._epochs.truncate(end_offset)
         snapshots.remove_after(self._disk, self.directory, end_offset)
         self._aborted.truncate(end_offset)
+        self._aborted.save(self._disk, self._segments[-1])
         if end_offset > self._segments[0].base_offset and self._producers.roll_back(end_offset):
             self._snapshot_offset = -1 if self._snapshot_offset > end_offset else self._snapshot_offset
             return
@@ -496,10 +501,6 @@ class Log:
         damages.unmark(self._disk, self.directory)
 
     # -- leader epochs, timestamps, transactions -----------------------------------------------------------------
-
-    def note_leader_epoch(self, epoch: int, start_offset: int) -> None:
-        """Say that `epoch` begins at `start_offset`, before it has written anything."""
-        self._epochs.note(epoch, start_offset)
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Return the largest known leader epoch ≤ `epoch` and its exclusive end (KIP-279); (-1, -1) if unknown."""
@@ -591,8 +592,7 @@ class Log:
     def delete(self, unique: str) -> str:
         """Close the log and rename its folder to `<name>.<unique>-delete`, as Kafka does; returns the new path.
 
-        Removing that folder is the log directory's business, away from the loop: a replica may have come back and gone
-        again before that is done.
+        Who removes it does so away from the loop: a replica may have come back and gone again before that is done.
         """
         self.close(clean=False)
         target = f"{self.directory}.{unique}-delete"

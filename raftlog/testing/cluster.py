@@ -177,9 +177,9 @@ class Cluster:
         """Return how many bytes of which files of a node a power cut could take now."""
         return at_risk(self.nodes[node_id].folders)
 
-    def flip_bit(self, node_id: int, topics: Iterable[str], share: float) -> bool:
-        """Flip one bit in a segment of these topics, at that share (0 to 1) of their bytes; False: there are none."""
-        return bool(harm.flip_bit(self.nodes[node_id].folders, topics, share))
+    def flip_bit(self, node_id: int, topics: Iterable[str], share: float) -> harm.Rot | None:
+        """Flip one bit in a segment of these topics, at that share (0 to 1) of their bytes; None: there are none."""
+        return harm.flip_bit(self.nodes[node_id].folders, topics, share)
 
     def wipe(self, node_id: int) -> None:
         """Empty a stopped node's folders, but for the metadata log: it comes back as a new disk of the same voter."""

@@ -29,6 +29,7 @@ ARROWS: dict[str, frozenset[str]] = {
         {"base", "metadata", "node", "protocol", "quorum", "records", "replication", "storage"}
     ),
     "testing": frozenset({"base", "proof"}),
+    "pipeline": frozenset({"base"}),
     "cli": frozenset({"", "base", "process", "proof", "storage", "testing"}),
 }
 """What each room under raftlog/ may import. A new room is a new line here. "" is the package itself (its version)."""
@@ -43,11 +44,13 @@ HOMES: dict[str, frozenset[str]] = {
     "kio": frozenset({"protocol"}),
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
-    "confluent_kafka": frozenset({"cli", "proof", "testing"}),
+    "confluent_kafka": frozenset({"cli", "pipeline", "proof", "testing"}),
     "kafka": frozenset({"cli", "testing"}),
     "structlog": frozenset({"base"}),
     "aiohttp": frozenset({"admin"}),
     "uvloop": frozenset({"cli"}),
+    "pyspark": frozenset({"pipeline"}),
+    "pyarrow": frozenset({"pipeline"}),
 }
 """Libraries that one room hides from the others."""
 
@@ -133,7 +136,8 @@ def test_every_import_is_declared():
     import tomllib
 
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
-    requirements = [*project["dependencies"], *project["optional-dependencies"]["demo"]]
+    extras = project["optional-dependencies"]
+    requirements = [*project["dependencies"], *extras["demo"], *extras["spark"]]
     declared = {_normal(requirement) for requirement in requirements} | {
         "kafka",
         "confluent_kafka",

@@ -131,7 +131,7 @@ class SimPlace:
             for name in disk.listdir(f"/data/{folder}") if self._concerns(folder) else ():
                 if name.endswith(".log"):
                     path = f"/data/{folder}/{name}"
-                    yield from ((path, each) for each in guarded_batches(disk.read_file(path)))
+                    yield from ((path, each.where) for each in guarded_batches(disk.read_file(path)))
 
     def _concerns(self, folder: str) -> bool:
         topic, _, index = folder.rpartition("-")

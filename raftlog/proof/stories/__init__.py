@@ -31,6 +31,7 @@ from raftlog.proof.stories.quorum_choreography import (
 )
 from raftlog.proof.stories.quorum_controller import controller
 from raftlog.proof.stories.reassignment import reassignment
+from raftlog.proof.stories.refused import refused
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
 from raftlog.proof.stories.transactions import transactions
@@ -60,6 +61,7 @@ STORIES: Final[dict[str, Story]] = {
     "quorum-late-answers": quorum_late_answers,
     "quorum-rivals": quorum_rivals,
     "reassignment": reassignment,
+    "refused": refused,
     "relay": relay,
     "retry": retry,
     "transactions": transactions,

@@ -7,9 +7,9 @@ lead while another has everything, serves nothing that is wrong, and is repaired
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 from raftlog.base.errors import CorruptMessage
+from raftlog.proof.place import guarded_batches
 from raftlog.proof.simulator.disk import SimDisk
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.endurance import PARTITIONS, TOPIC, Report
@@ -18,8 +18,6 @@ from raftlog.records.header import check_crc, iter_headers
 from raftlog.storage.log_directory import RECOVERY_POINTS
 
 SCRUBS_AT_MOST = 20
-UNPROTECTED = range(8, 16)
-"""Bytes of a batch's length and leader epoch: no CRC covers them."""
 
 
 async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
@@ -82,7 +80,7 @@ def _is_rotten(disk: SimDisk) -> bool:
         for name in disk.listdir(folder):
             if name.endswith(".log"):
                 content = disk.read_file(f"{folder}/{name}")
-                if sum(length for _, length in _sound_batches(name, content)) < len(content):
+                if _sound_bytes(name, content) < len(content):
                     return True
     return False
 
@@ -92,25 +90,26 @@ def _rot(scene: Scene, disk: SimDisk) -> None:
     folder = f"/data/{TOPIC}-{scene.partition}"
     logs = [name for name in disk.listdir(folder) if name.endswith(".log")] if disk.exists(folder) else []
     batches = [
-        (f"{folder}/{name}", position, length)
+        (f"{folder}/{name}", each.where)
         for name in logs
-        for position, length in _sound_batches(name, disk.read_file(f"{folder}/{name}"))
+        for content in (disk.read_file(f"{folder}/{name}"),)
+        for each in guarded_batches(content[: _sound_bytes(name, content)])
     ]
-    if len(batches) > 1:
-        path, position, length = scene.chance.choice(batches[:-1])
-        at = scene.chance.choice([each for each in range(length) if each not in UNPROTECTED])
-        disk.flip_bit(path, position + at, scene.chance.randrange(8))
+    if batches:
+        path, where = scene.chance.choice(batches)
+        disk.flip_bit(path, scene.chance.choice(where), scene.chance.randrange(8))
 
 
-def _sound_batches(name: str, data: bytes) -> Iterator[tuple[int, int]]:
-    """(position, length) of each batch of a segment file that is whole and in its place; no CRC covers the offset."""
-    offset = int(name.removesuffix(".log"))
+def _sound_bytes(name: str, data: bytes) -> int:
+    """How many bytes of a segment file are whole batches in their place; no CRC covers offsets and leader epochs."""
+    offset, epoch, size = int(name.removesuffix(".log")), -1, 0
     try:
         for position, header in iter_headers(data):
             check_crc(data, position, header)
-            if header.base_offset != offset:
-                return
-            yield position, header.length
-            offset = header.end_offset
+            if header.base_offset != offset or header.leader_epoch < epoch:
+                break
+            offset, epoch = header.end_offset, header.leader_epoch
+            size = position + header.length
     except CorruptMessage:
-        return
+        pass
+    return size

@@ -33,6 +33,8 @@ class Consumer:
         self.offset = 0
         self.last_read = LastRead()
         self.latest = 0
+        self.rewinds = True
+        """Whether it goes back now and then."""
         self.pause_s = 0.0
         """Between two questions that were answered, seconds."""
         self._chance = chance
@@ -40,7 +42,7 @@ class Consumer:
     async def run(self) -> None:
         while not self.stopping:
             try:
-                if self._chance.random() < 0.02:
+                if self._chance.random() < 0.02 and self.rewinds:
                     self._rewind()
                 code = await self._ask()
                 if code == 0:
