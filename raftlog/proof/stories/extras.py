@@ -75,8 +75,8 @@ class Extras:
             nodes=tuple(self.cluster.nodes),
             history=self.history,
             chance=self.loop.stream("mover"),
-            replicas=range(3, 4),
         )
+        self.mover.replicas = range(3, 4)
         self.loop.host("mover").start(self.mover.run())
 
     def _keep(self, op: Op) -> None:

@@ -23,8 +23,6 @@ LINGERS_S: Final = 3.0
 """A request of which nothing was heard may still be carried out within this, virtual seconds."""
 TIMEOUT_MS: Final = 1000
 PAUSES_S: Final = (0.0, 0.02, 0.1, 0.3, 1.0)
-REPLICAS: Final = range(1, 5)
-"""How many a partition gets, unless said otherwise."""
 
 
 class Mover:
@@ -39,7 +37,6 @@ class Mover:
         nodes: Sequence[int],
         history: History,
         chance: random.Random,
-        replicas: range = REPLICAS,
     ) -> None:
         self.client = client
         self.topic = topic
@@ -49,9 +46,10 @@ class Mover:
         self.asked = self.accepted = 0
         self.certain_at = 0.0
         """From then on nothing is done any more that was asked before."""
+        self.replicas = range(1, 5)
+        """How many a partition may get."""
         self._partitions = partitions
         self._nodes = tuple(nodes)
-        self._replicas = replicas
         self._chance = chance
 
     async def run(self) -> None:
@@ -65,7 +63,7 @@ class Mover:
 
     def target(self) -> tuple[int, ...]:
         """Any replicas, as many as there may be."""
-        return tuple(self._chance.sample(self._nodes, self._chance.choice(self._replicas)))
+        return tuple(self._chance.sample(self._nodes, self._chance.choice(self.replicas)))
 
     async def alter(self, index: int, replicas: tuple[int, ...] | None) -> int | None:
         """Ask for replicas, or None to cancel. Returns the code, None if it is not certain whether it is done."""
