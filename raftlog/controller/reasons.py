@@ -32,9 +32,9 @@ _OF_BROKERS: Final[dict[type, str]] = {
 _OF_CLIENTS: Final[dict[type, str]] = {
     AlterReassignments: "reassigned",
     TransferLeaderships: "transferred",
-    CreateTopics: "topics_asked",
-    DeleteTopics: "topics_asked",
-    CreatePartitions: "topics_asked",
+    CreateTopics: "topics_created",
+    DeleteTopics: "topics_deleted",
+    CreatePartitions: "partitions_added",
     AlterConfigs: "configs_asked",
 }
 

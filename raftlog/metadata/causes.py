@@ -40,7 +40,9 @@ WORDS: Final[dict[str, str]] = {
     "transferred": "somebody asked to move the leadership",
     "drained": "somebody asked to drain broker {broker} of leaderships",
     "undrained": "somebody ended the drain of broker {broker}",
-    "topics_asked": "somebody created or deleted topics or partitions",
+    "topics_created": "somebody asked for the topic",
+    "topics_deleted": "somebody deleted topics",
+    "partitions_added": "somebody asked for more partitions",
     "configs_asked": "somebody changed configs",
 }
 """A sentence for each kind. `{broker}` and `{detail}` are the cause's."""

@@ -14,7 +14,7 @@ from raftlog.metadata.requests import DescribeQuorum, QuorumDescription, QuorumR
 
 ASK_S: Final = 2.0
 """Longest wait for the active controller; an election takes less than one."""
-SILENT_MS: Final = 5_000
+SILENT_MS: Final = 2_000
 """A voter that its leader has not heard of for so long is silent; they talk several times a second."""
 LAG_MOST: Final = 1_000
 """Entries that a voter may be behind its leader before it is said to lag."""
