@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 from raftlog.admin.exposition import labels
 from raftlog.admin.facts import Facts, GroupFacts, PartitionFacts
 from raftlog.admin.loop_lag import LoopLag
-from raftlog.admin.survey import PartitionStanding, Survey, min_isr_of, stand, survey
+from raftlog.admin.survey import MinIsr, PartitionStanding, Survey, stand, survey
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
-from raftlog.metadata.image import PartitionState
+from raftlog.metadata.image import MetadataImage, PartitionState
 
 SLICE: Final = 200
 """Partitions that are asked before others may run: about a millisecond."""
@@ -54,8 +54,9 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     found = await survey(node.config, image)
     tells = image.controller_id == node.config.node_id
     rows: list[Row] = []
+    min_isrs = MinIsr(node.config, image)
     for number, name in enumerate(facts.partition_names(), 1):
-        row = _row(node, facts, name)
+        row = _row(image, min_isrs, facts, name)
         if row is not None:
             rows.append(row)
         if number % SLICE == 0:
@@ -72,13 +73,12 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     )
 
 
-def _row(node: NodeView, facts: Facts, name: TopicPartition) -> Row | None:
+def _row(image: MetadataImage, min_isrs: MinIsr, facts: Facts, name: TopicPartition) -> Row | None:
     each = facts.partition(name)
     if each is None:
         return None
-    image = node.image()
     state = image.partition(*name)
-    standing = None if state is None else stand(state, min_isr_of(node.config, image, name.topic))
+    standing = None if state is None else stand(state, min_isrs.of(name.topic))
     return Row(labels(topic=name.topic, partition=name.partition), name, state, each, standing)
 
 

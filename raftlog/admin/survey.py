@@ -6,6 +6,7 @@ Thousands of partitions are looked at in slices; the image is a value, so that n
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from raftlog.base.config import NodeConfig, topic_config
@@ -14,6 +15,7 @@ from raftlog.metadata.image import MetadataImage, PartitionState
 
 SLICE: Final = 1_000
 """Partitions that are looked at before others may run: well below a millisecond."""
+KEY: Final = "min.insync.replicas"
 MOST_NAMED: Final = 20
 """Partitions that are named of each kind; all are counted."""
 
@@ -91,18 +93,30 @@ def stand(state: PartitionState, min_isr: int) -> PartitionStanding:
     return PartitionStanding(missing or have == 0, have < wanted, have == wanted)
 
 
-def min_isr_of(config: NodeConfig, image: MetadataImage, topic: str) -> int:
-    """Return what min.insync.replicas is for a topic."""
-    overrides = image.config("topic", topic)
-    return topic_config(config, image.config("broker", ""), overrides).min_insync_replicas
+class MinIsr:
+    """What min.insync.replicas is for each topic of one image. Few topics set it, so the rest is worked out once."""
+
+    def __init__(self, config: NodeConfig, image: MetadataImage) -> None:
+        self._config = config
+        self._image = image
+        self._usual = self._of({})
+
+    def of(self, topic: str) -> int:
+        """Return a topic's."""
+        overrides = self._image.config("topic", topic)
+        return self._of(overrides) if KEY in overrides else self._usual
+
+    def _of(self, overrides: Mapping[str, str]) -> int:
+        brokers = self._image.config("broker", "")
+        return topic_config(self._config, brokers, overrides).min_insync_replicas
 
 
 async def survey(config: NodeConfig, image: MetadataImage) -> Survey:
     """Look at all partitions."""
-    found = Survey(image)
+    found, min_isrs = Survey(image), MinIsr(config, image)
     looked = 0
     for name, topic in image.topics.items():
-        min_isr = min_isr_of(config, image, name)
+        min_isr = min_isrs.of(name)
         for index, state in enumerate(topic.partitions):
             found.add(name, index, state, min_isr)
             looked += 1
