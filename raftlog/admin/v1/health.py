@@ -75,11 +75,17 @@ class Health(msgspec.Struct):
 async def get_health(call: Call) -> Health:
     """Ask the quorum and all brokers at once; a dead one costs ANSWER_S at most."""
     node, image = call.node, call.node.image()
-    quorum, brokers, found = await asyncio.gather(
-        quorum_of(node),
-        asyncio.gather(*(_broker(call.asker, each) for _, each in sorted(image.brokers.items()))),
-        survey(node.config, image),
-    )
+    asker = Asker(
+        node.config, node.image
+    )  # its own connections: others' long requests would pass for silence
+    try:
+        quorum, brokers, found = await asyncio.gather(
+            quorum_of(node),
+            asyncio.gather(*(_broker(asker, each) for _, each in sorted(image.brokers.items()))),
+            survey(node.config, image),
+        )
+    finally:
+        asker.close()
     reasons = [*_of_quorum(node, quorum), *_of_brokers(brokers), *_of_partitions(found), *_of_faults(node)]
     reasons.sort(key=lambda each: -_WORSE.index(each.severity))
     return Health(
