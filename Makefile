@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SPARK := .venv/.spark-installed
 
-.PHONY: demo test lint sim planted chaos interop compose-test test-spark bench clean
+.PHONY: demo test lint sim planted chaos interop api compose-test test-spark bench clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -36,6 +36,10 @@ chaos: $(STAMP)
 # Every stock client library against real processes.
 interop: $(STAMP)
 	$(BIN)/python -m pytest -m clients $(TEST)
+
+# Thousands of requests made from /openapi.json, right ones and wrong ones, sent to a real cluster. API="--seed 2".
+api: $(STAMP)
+	$(BIN)/python -m tests.admin.fuzz $(API)
 
 # The cluster of docker-compose.yml on a real engine (one is started where none runs): clients, rolling restart, chaos.
 compose-test: $(STAMP)

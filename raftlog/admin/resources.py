@@ -6,9 +6,9 @@ from typing import Final
 
 from raftlog.admin import metrics
 from raftlog.admin.route import Route
-from raftlog.admin.v1 import faults, health, moves, probes, quorum, why
+from raftlog.admin.v1 import elections, faults, health, moves, probes, quorum, why
 from raftlog.admin.v1 import records as reading
-from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, records, topics
+from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, reassignments, records, topics
 
 ROUTES: Final[tuple[Route, ...]] = (
     *probes.ROUTES,
@@ -16,10 +16,12 @@ ROUTES: Final[tuple[Route, ...]] = (
     *brokers.ROUTES,
     *configs.ROUTES,
     *topics.ROUTES,
+    *reassignments.ROUTES,
     *partitions.ROUTES,
     *records.ROUTES,
     *groups.ROUTES,
     *reading.ROUTES,
+    *elections.ROUTES,
     *metrics.ROUTES,
     *health.ROUTES,
     *quorum.ROUTES,
