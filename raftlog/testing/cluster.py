@@ -11,6 +11,7 @@ import random
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -255,6 +256,21 @@ class AdminCluster(Cluster):
     """A cluster whose nodes have their HTTP APIs."""
 
     admin = True
+
+    def wait_ready(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait for the HTTP APIs, too: they open after the node takes part. Raises ClusterError."""
+        super().wait_ready(timeout_s=timeout_s)
+        self.wait_until(
+            lambda: all(map(self._listens, self.running_ids())), "HTTP answers", timeout_s=timeout_s
+        )
+
+    def _listens(self, node_id: int) -> bool:
+        each = self._hosts.addresses[node_id]
+        try:
+            socket.create_connection((each.host, each.admin_port), timeout=1).close()
+        except OSError:
+            return False
+        return True
 
 
 def _layout(addresses: Mapping[int, Addresses], voters: int, *, admin: bool) -> dict[int, dict[str, str]]:
