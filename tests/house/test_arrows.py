@@ -23,7 +23,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
     "node": frozenset({"base", "broker", "control", "metadata", "storage"}),
     "admin": frozenset({"", "base", "metadata", "protocol", "records"}),
-    "process": frozenset({"admin", "base", "node"}),
+    "facts": frozenset({"admin", "base", "node", "replication"}),
+    "process": frozenset({"admin", "base", "facts", "node"}),
     "proof": frozenset(
         {"base", "metadata", "node", "protocol", "quorum", "records", "replication", "storage"}
     ),
