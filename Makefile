@@ -3,8 +3,9 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.installed
+SPARK := .venv/.spark-installed
 
-.PHONY: demo test lint sim planted chaos interop bench clean
+.PHONY: demo test lint sim planted chaos interop interop-spark bench clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -36,6 +37,11 @@ chaos: $(STAMP)
 interop: $(STAMP)
 	$(BIN)/python -m pytest -m clients $(TEST)
 
+# Spark's own Kafka connector, unchanged; its jars are fetched with Maven.
+interop-spark: $(SPARK)
+	$(BIN)/raftlog pipeline jars
+	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark_kafka tests/interop_spark $(TEST)
+
 bench: $(STAMP)
 	$(BIN)/raftlog bench $(BENCH)
 
@@ -45,6 +51,12 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
+
+# PySpark is half a gigabyte: only the targets that need it install it.
+$(SPARK): $(STAMP)
+	@command -v java >/dev/null || { echo "Spark needs a Java runtime, 17 or newer, and there is no java here"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@touch $(SPARK)
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

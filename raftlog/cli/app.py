@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from raftlog.cli.pipeline import pipeline
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
@@ -16,6 +18,7 @@ app = typer.Typer(
 )
 topic = typer.Typer(no_args_is_help=True, help="Create, list, describe and delete topics.")
 app.add_typer(topic, name="topic")
+app.add_typer(pipeline, name="pipeline")
 
 Bootstrap = Annotated[
     str,

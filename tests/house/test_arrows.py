@@ -27,7 +27,8 @@ ARROWS: dict[str, frozenset[str]] = {
         {"base", "metadata", "node", "protocol", "quorum", "records", "replication", "storage"}
     ),
     "testing": frozenset({"base", "proof"}),
-    "cli": frozenset({"", "base", "process", "proof", "storage", "testing"}),
+    "pipeline": frozenset({"base"}),
+    "cli": frozenset({"", "base", "pipeline", "process", "proof", "storage", "testing"}),
 }
 """What each room under raftlog/ may import. A new room is a new line here. "" is the package itself (its version)."""
 
