@@ -12,6 +12,8 @@ import subprocess
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from raftlog.pipeline.jobs.control import MissingError
+
 FETCH_TIMEOUT_S: Final = 300.0
 
 
@@ -42,7 +44,7 @@ KAFKA_JARS: Final = (
 )
 
 
-class JarsMissingError(RuntimeError):
+class JarsMissingError(MissingError):
     """Spark's Kafka connector is not on this machine; the message says what to run."""
 
 
