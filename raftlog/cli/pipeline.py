@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from raftlog.cli import exits
+from raftlog.pipeline.jobs.aggregate import AggregateOptions
 from raftlog.pipeline.jobs.archive import ArchiveOptions
 from raftlog.pipeline.jobs.settings import REQUIRED, Row, rows
 
@@ -49,7 +50,8 @@ def _add(job: str, options: type, doc: str) -> None:
 
 
 def _parameter(row: Row) -> inspect.Parameter:
-    kind: Any = list[row.kind] | None if row.many else row.kind | None
+    one: Any = row.kind
+    kind: Any = list[one] | None if row.many else one | None
     names = [f"{row.flag}/--no-{row.flag[2:]}"] if row.kind is bool else [row.flag, *_SHORT.get(row.name, ())]
     flag = typer.Option(*names, help=_help(row), show_default=False)
     return inspect.Parameter(
@@ -78,6 +80,13 @@ _add(
     "archive",
     ArchiveOptions,
     "Archive topics as Parquet, by topic and date: one copy of each record, whatever is killed meanwhile."
+    + _ENDS,
+)
+
+_add(
+    "aggregate",
+    AggregateOptions,
+    "Aggregate JSON records by event-time window into a topic or Parquet; late and malformed records are counted."
     + _ENDS,
 )
 

@@ -49,9 +49,12 @@ class Job:
 
 def find(name: str) -> Job:
     """Return a job by name."""
-    from raftlog.pipeline.jobs import archive
+    from raftlog.pipeline.jobs import aggregate, archive
 
-    return {"archive": Job(archive.archive, archive.ArchiveOptions)}[name]
+    return {
+        "archive": Job(archive.archive, archive.ArchiveOptions),
+        "aggregate": Job(aggregate.aggregate, aggregate.AggregateOptions),
+    }[name]
 
 
 def run(name: str, asked: Asked) -> int:

@@ -1,1 +1,20 @@
-"""raftlog and PySpark: a source and sink for Spark, and the jobs that people run between a log and their tables."""
+"""`format("raftlog")`: topics as Spark tables and streams, read and written without a jar, on a stock client library.
+
+The room speaks to clusters by the wire only. Nothing here may assume that driver and executors share a machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("raftlog")` known to a session that did not find it by itself, as when raftlog is not installed."""
+    from raftlog.pipeline.source import RaftlogDataSource
+
+    spark.dataSource.register(RaftlogDataSource)

@@ -42,10 +42,12 @@ HOMES: dict[str, frozenset[str]] = {
     "kio": frozenset({"protocol"}),
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli"}),
-    "confluent_kafka": frozenset({"cli", "proof", "testing"}),
+    "confluent_kafka": frozenset({"cli", "pipeline", "proof", "testing"}),
     "kafka": frozenset({"cli", "testing"}),
     "structlog": frozenset({"base"}),
     "uvloop": frozenset({"cli"}),
+    "pyspark": frozenset({"pipeline"}),
+    "pyarrow": frozenset({"pipeline"}),
 }
 """Libraries that one room hides from the others."""
 
@@ -131,7 +133,8 @@ def test_every_import_is_declared():
     import tomllib
 
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
-    requirements = [*project["dependencies"], *project["optional-dependencies"]["demo"]]
+    extras = project["optional-dependencies"]
+    requirements = [*project["dependencies"], *extras["demo"], *extras["spark"]]
     declared = {_normal(requirement) for requirement in requirements} | {
         "kafka",
         "confluent_kafka",

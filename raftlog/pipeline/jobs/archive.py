@@ -92,7 +92,8 @@ def archive(spark: SparkSession, options: ArchiveOptions, control: Control | Non
     Restart it with the same checkpoint after whatever happened; it goes on where it was.
     """
     from raftlog.pipeline.jobs.parquet import STAGING
-    from raftlog.pipeline.jobs.run import Gate, read_stream, start, wait
+    from raftlog.pipeline.jobs.run import Gate, read_stream, started, wait
+    from raftlog.pipeline.jobs.tally import Tally
 
     control = control or Control()
     began = time.monotonic()
@@ -107,7 +108,8 @@ def archive(spark: SparkSession, options: ArchiveOptions, control: Control | Non
     writing = _Archive(root, identity)
     gate = Gate(writing.write, control)
     frame = read_stream(spark, options)
-    wait(start(frame, gate, options=options, checkpoint=checkpoint / "query", mode="append"), gate)
+    with started(frame, gate, options, checkpoint / "query") as query:
+        wait([(query, gate)], Tally())
     return Summary(
         job="archive",
         batches=gate.batches,

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from raftlog.pipeline.jobs.common import StreamOptions
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError
+from raftlog.pipeline.jobs.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,30 +85,58 @@ def read_stream(spark: SparkSession, options: StreamOptions) -> DataFrame:
     return spark.readStream.format(options.connector).options(**options.reader_options()).load()
 
 
-def start(
-    frame: DataFrame, gate: Gate, *, options: StreamOptions, checkpoint: Path, mode: str
-) -> StreamingQuery:
-    """Start a query whose batches go through a gate."""
-    writer: DataStreamWriter = frame.writeStream.foreachBatch(gate).outputMode(mode)
-    writer = writer.option("checkpointLocation", str(checkpoint))
+@contextmanager
+def started(
+    frame: DataFrame, gate: Gate, options: StreamOptions, checkpoint: Path
+) -> Iterator[StreamingQuery]:
+    """Start a query whose batches go through a gate; it does not outlive the block. Raises JobError."""
+    from pyspark.errors import PySparkException
+
+    writer: DataStreamWriter = frame.writeStream.foreachBatch(gate).option(
+        "checkpointLocation", str(checkpoint)
+    )
     if options.every:
-        return writer.trigger(processingTime=f"{round(options.every * 1000)} milliseconds").start()
-    return writer.trigger(availableNow=True).start()
+        writer = writer.trigger(processingTime=f"{round(options.every * 1000)} milliseconds")
+    else:
+        writer = writer.trigger(availableNow=True)
+    try:
+        query = writer.start()
+    except PySparkException as error:
+        raise _told(error) from error
+    try:
+        yield query
+    finally:
+        query.stop()
 
 
-def wait(query: StreamingQuery, gate: Gate) -> None:
-    """Wait until a query ended, or stop it once the caller wishes and its batch is done. Raises JobError."""
+def wait(running: Sequence[tuple[StreamingQuery, Gate]], tally: Tally) -> None:
+    """Wait until all queries ended, or stop them once the caller wishes and their batches are done. Raises JobError.
+
+    The first query is the one that is tallied; when one fails, the others are not waited for.
+    """
+    open_ones = list(running)
+    while open_ones:
+        for query, gate in [*open_ones]:
+            if _ended(query, gate):
+                open_ones.remove((query, gate))
+        tally.look(running[0][0])
+
+
+def _ended(query: StreamingQuery, gate: Gate) -> bool:
     from pyspark.errors import StreamingQueryException
 
     try:
-        while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # parts of seconds will do
-            if gate.control.stopping.is_set() and gate.close():
-                query.stop()
+        if query.awaitTermination(POLL_S):  # parts of seconds will do
+            return True
     except StreamingQueryException as error:
         if gate.failure is not None:
             raise _told(gate.failure) from error
-        if not gate.closed:
-            raise _told(error) from error
+        if gate.closed:
+            return True
+        raise _told(error) from error
+    if gate.control.stopping.is_set() and gate.close():
+        query.stop()
+    return False
 
 
 def _told(error: BaseException) -> JobError:

@@ -122,11 +122,12 @@ def _checked(row: Row, value: Any, faults: list[str]) -> Any:
 def _one(row: Row, value: Any, faults: list[str]) -> Any:
     if row.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    if not isinstance(value, row.kind) or (row.kind is not bool and isinstance(value, bool)):
+    kind: type[Any] = row.kind
+    if not isinstance(value, kind) or (row.kind is not bool and isinstance(value, bool)):
         faults.append(f"{row.name}: {value!r} is not {_KINDS.get(row.kind, row.kind.__name__)}")
     elif row.choices and value not in row.choices:
         faults.append(f"{row.name}: {value!r} is none of {', '.join(row.choices)}")
-    elif row.least is not None and value < row.least:
+    elif row.least is not None and float(value) < row.least:
         faults.append(f"{row.name}: {value} is below {row.least:g}")
     elif row.kind is str and not row.choices and value == "" and row.default != "":
         faults.append(f"{row.name}: is empty")

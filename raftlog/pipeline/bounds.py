@@ -1,0 +1,73 @@
+"""Where a query begins and ends: the options' words made an offset for each partition, checked against the log."""
+
+from __future__ import annotations
+
+from raftlog.pipeline.lookup import Lookup
+from raftlog.pipeline.offsets import EARLIEST, LATEST, Offsets, TopicPartition, report_loss
+from raftlog.pipeline.options import AtOffsets, AtTimes, Bound, Everywhere, OptionFaults
+
+
+def starts(lookup: Lookup, places: list[TopicPartition]) -> Offsets:
+    """Return the first offset to read of each partition. Raises OptionFaults, DataLoss."""
+    late = LATEST if lookup.options.latest_if_too_late else None
+    return _resolved(lookup, places, lookup.options.start, late)
+
+
+def ends(lookup: Lookup, places: list[TopicPartition]) -> Offsets:
+    """Return the offset before which reading ends in each partition. Raises OptionFaults, DataLoss."""
+    return _resolved(lookup, places, lookup.options.end, LATEST)
+
+
+def _resolved(lookup: Lookup, places: list[TopicPartition], bound: Bound, late: int | None) -> Offsets:
+    match bound:
+        case Everywhere(offset):
+            return _named(lookup, dict.fromkeys(places, offset))
+        case AtOffsets(offsets):
+            _check_all_given(offsets, places)
+            return _inside(lookup, _named(lookup, offsets), given=offsets)
+        case AtTimes(common_ms, own_ms, option):
+            if common_ms is None:
+                _check_all_given(own_ms, places)
+            times = dict.fromkeys(places, common_ms) if common_ms is not None else own_ms
+            return _at_times(lookup, times, late, option)
+
+
+def _named(lookup: Lookup, offsets: Offsets) -> Offsets:
+    """Replace -2 and -1 by what they are now."""
+    early = lookup.earliest(at for at, offset in offsets.items() if offset == EARLIEST)
+    late = lookup.latest(at for at, offset in offsets.items() if offset == LATEST)
+    return {**offsets, **early, **late}
+
+
+def _inside(lookup: Lookup, offsets: Offsets, *, given: Offsets) -> Offsets:
+    """Tell of offsets that the log has not (any more), and move them to the nearest that it has."""
+    numbered = [at for at, offset in given.items() if offset >= 0]
+    low, high = lookup.earliest(numbered), lookup.latest(numbered)
+    found = dict(offsets)
+    for at in numbered:
+        if not low[at] <= offsets[at] <= high[at]:
+            report_loss(
+                f"{at}: offset {offsets[at]} is not in the log, which has [{low[at]}, {high[at]})",
+                fail=lookup.options.fail_on_data_loss,
+            )
+            found[at] = min(max(offsets[at], low[at]), high[at])
+    return found
+
+
+def _at_times(lookup: Lookup, times_ms: Offsets, late: int | None, option: str) -> Offsets:
+    found = lookup.at_times(times_ms)
+    missing = [at for at, offset in found.items() if offset is None]
+    if missing and late is None:
+        told = ", ".join(f"{at} has nothing since {times_ms[at]}" for at in missing)
+        raise OptionFaults([f"{option}: {told}; startingOffsetsByTimestampStrategy=latest begins at the end"])
+    return {**{at: offset for at, offset in found.items() if offset is not None}, **lookup.latest(missing)}
+
+
+def _check_all_given(offsets: Offsets, places: list[TopicPartition]) -> None:
+    missing, foreign = sorted(set(places) - offsets.keys()), sorted(offsets.keys() - set(places))
+    if missing or foreign:
+        lists = (("no value for", missing), ("not subscribed to", foreign))
+        told = [f"{what} {', '.join(map(str, which))}" for what, which in lists if which]
+        raise OptionFaults(
+            [f"JSON of offsets or times names every partition and no other: {'; '.join(told)}"]
+        )

@@ -1,0 +1,140 @@
+"""The client library's clients and their settings: what the pipeline decides, and what the options may change."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from raftlog.pipeline.options import PREFIX, OptionFaults
+
+QUEUE_KBYTES: Final = 32_768
+"""What a consumer fetches ahead, at most."""
+UNSENT_KBYTES: Final = 65_536
+"""What a producer holds that is not acknowledged yet, at most."""
+CONSUMERS_ONLY: Final = (
+    "isolation.",
+    "group.",
+    "session.",
+    "heartbeat.",
+    "max.poll.",
+    "queued.",
+    "auto.",
+    "fetch.",
+    "max.partition.",
+    "partition.assignment.",
+    "check.crcs",
+    "coordinator.",
+    "allow.auto.create.topics",
+)
+"""Settings that an admin client warns about."""
+HEALING: Final = frozenset(
+    {
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_RESOLVE",
+        "_WAIT_COORD",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "REQUEST_TIMED_OUT",
+        "REPLICA_NOT_AVAILABLE",
+        "UNKNOWN_TOPIC_OR_PART",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+        "OFFSET_NOT_AVAILABLE",
+        "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "NOT_COORDINATOR",
+    }
+)
+"""Errors that pass by themselves: a leader that is being elected, a broker that is out of reach."""
+
+_consumers: dict[tuple[tuple[str, str], ...], Any] = {}
+_producers: dict[tuple[tuple[str, str], ...], Outbox] = {}
+"""What this process has idle, by settings: connecting takes longer than a small batch. At most one of each."""
+
+
+def admin(settings: Mapping[str, str]) -> Any:
+    """Return an admin client. Raises OptionFaults for settings that the library does not know."""
+    from confluent_kafka.admin import AdminClient
+
+    return _made(AdminClient, {n: v for n, v in settings.items() if not n.startswith(CONSUMERS_ONLY)})
+
+
+class Outbox:
+    """A producer, and what was refused of what it was given. One task has it at a time."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        from confluent_kafka import Producer
+
+        decided = {"acks": "all", "enable.idempotence": "true", "delivery.report.only.error": True}
+        defaults = {
+            "partitioner": "murmur2_random",  # as Java's producers, so that several writers agree on a key's partition
+            "queue.buffering.max.kbytes": str(UNSENT_KBYTES),
+            "linger.ms": "20",
+        }
+        self.refused: list[str] = []
+        self.producer = _made(Producer, {**defaults, **settings, **decided, "on_delivery": self._delivered})
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        """Librdkafka calls this for what was not delivered only."""
+        if error is not None:
+            self.refused.append(f"{message.topic()}-{message.partition()}: {error.str()}")
+
+
+def borrow_outbox(settings: Mapping[str, str]) -> Outbox:
+    """Return an idle producer of this process with these settings, or a new one. Raises OptionFaults."""
+    return _producers.pop(_key(settings), None) or Outbox(settings)
+
+
+def return_outbox(outbox: Outbox, settings: Mapping[str, str]) -> None:
+    """Keep a producer that has sent everything for the next task."""
+    _producers[_key(settings)] = outbox
+
+
+def consumer_settings(settings: Mapping[str, str], group_id_prefix: str) -> dict[str, str]:
+    """Return a consumer's settings: committed records unless asked otherwise, no group's offsets, no guess where."""
+    defaults = {
+        "isolation.level": "read_committed",
+        "queued.max.messages.kbytes": str(QUEUE_KBYTES),
+        "group.id": group_id_prefix,
+    }
+    decided = {
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": "false",
+        "enable.partition.eof": "true",
+        "auto.offset.reset": "error",
+    }
+    return {**defaults, **settings, **decided}
+
+
+def borrow_consumer(settings: dict[str, str]) -> Any:
+    """Return an idle consumer of this process with these settings, or a new one."""
+    from confluent_kafka import Consumer
+
+    found = _consumers.pop(_key(settings), None)
+    if found is None:
+        found = _made(Consumer, {**settings, "group.id": f"{settings['group.id']}-{uuid.uuid4()}"})
+    return found
+
+
+def give_back(consumer: Any, settings: dict[str, str]) -> None:
+    """Keep a consumer for the next task, if there is none kept yet."""
+    consumer.unassign()
+    if _consumers.setdefault(_key(settings), consumer) is not consumer:
+        consumer.close()
+
+
+def _key(settings: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(settings.items()))
+
+
+def _made(kind: Any, settings: Mapping[str, Any]) -> Any:
+    from confluent_kafka import KafkaException
+
+    try:
+        return kind(dict(settings))
+    except KafkaException as error:
+        raise OptionFaults([f"{PREFIX}*: {error.args[0].str()}"]) from None

@@ -1,0 +1,152 @@
+"""What a task does on an executor: reads one range of offsets into Arrow batches, nothing before it, nothing after it.
+
+Offsets without a record (compacted away, aborted, markers) are passed over. The end of a partition that the cluster
+tells ends a range only when it is not before the range's end: a new leader may say for a moment that it has less.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from raftlog.pipeline import clients
+from raftlog.pipeline.columns import arrow_schema
+from raftlog.pipeline.offsets import Range, report_loss
+from raftlog.pipeline.options import ReadOptions
+
+BATCH_ROWS: Final = 20_000
+BATCH_BYTES: Final = 8 << 20
+FIRST_ROWS: Final = 64
+"""A first batch is small, since nothing is known of the size of records then."""
+POLL_S: Final = 0.05
+WATERMARKS_S: Final = 10.0
+
+
+class Stalled(RuntimeError):
+    """Nothing came of a range for kafkaConsumer.pollTimeoutMs, though the cluster said that there is something."""
+
+
+def read_range(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range in order. Raises DataLoss, Stalled, or what the client library cannot heal."""
+    settings = clients.consumer_settings(options.client, options.group_id_prefix)
+    consumer = clients.borrow_consumer(settings)
+    try:
+        yield from _Reading(options, wanted, consumer).batches()
+    except BaseException:
+        consumer.close()
+        raise
+    clients.give_back(consumer, settings)
+
+
+class _Reading:
+    """One range on one consumer. `position` is the next offset that may still come."""
+
+    def __init__(self, options: ReadOptions, wanted: Range, consumer: Any) -> None:
+        self.options = options
+        self.wanted = wanted
+        self.position = wanted.start
+        self._consumer = consumer
+        self._schema = arrow_schema(include_headers=options.include_headers)
+        self._rows = FIRST_ROWS
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        self._go_to(self.wanted.start)
+        heard_at = time.monotonic()
+        while self.position < self.wanted.end:
+            before = self.position
+            rows = min(self._rows, self.wanted.end - self.position)
+            if records := self._taken(self._consumer.consume(rows, POLL_S)):
+                batch = self._batch(records)
+                self._rows = max(1, min(BATCH_ROWS, BATCH_BYTES * len(records) // (batch.nbytes or 1)))
+                yield batch
+            now = time.monotonic()
+            if self.position > before:
+                heard_at = now
+            elif now - heard_at > self.options.poll_timeout_ms / 1_000:
+                raise Stalled(
+                    f"nothing came of {self.wanted} after offset {self.position} for"
+                    f" {self.options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)"
+                )
+
+    def _go_to(self, offset: int) -> None:
+        from confluent_kafka import TopicPartition as Place
+
+        self.position = offset
+        self._consumer.assign([Place(self.wanted.at.topic, self.wanted.at.partition, offset)])
+
+    def _taken(self, messages: list[Any]) -> list[Any]:
+        """Return the records of the range among what came, and move on behind what came."""
+        records = messages
+        if any(message.error() is not None for message in messages):
+            records = [m for m in messages if m.error() is None]
+        if records:
+            last = records[-1].offset()
+            if records[0].offset() < self.position or last >= self.wanted.end:
+                records = [m for m in records if self.position <= m.offset() < self.wanted.end]
+            self.position = max(self.position, last + 1)
+        for message in messages if len(records) != len(messages) else ():
+            if message.error() is not None:
+                self._heed(message)
+        return records
+
+    def _heed(self, message: Any) -> None:
+        """Take the end of the partition for what it is, look into a lost position, and raise what cannot heal."""
+        from confluent_kafka import KafkaException
+
+        error = message.error()
+        if error.name() == "_PARTITION_EOF":
+            self.position = max(self.position, message.offset())
+        elif error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+            self._lost()
+        elif error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"):
+            self._lose(f"{self.wanted.at} is gone while {self.wanted} was to be read: the topic was deleted")
+            self.position = self.wanted.end
+        elif error.fatal() or error.name() not in clients.HEALING:
+            raise KafkaException(error)
+
+    def _lost(self) -> None:
+        """The cluster has not the offset that we are at: older records are deleted, or the topic was made anew."""
+        from confluent_kafka import TopicPartition as Place
+
+        place = Place(self.wanted.at.topic, self.wanted.at.partition)
+        low, high = self._consumer.get_watermark_offsets(place, timeout=WATERMARKS_S, cached=False)
+        if low <= self.position < high:
+            self._go_to(self.position)
+            return
+        self._lose(
+            f"{self.wanted.at}: offset {self.position} of {self.wanted} is not in the log, which has [{low}, {high})"
+        )
+        if self.position < low < self.wanted.end:
+            self._go_to(low)
+        else:
+            self.position = self.wanted.end
+
+    def _lose(self, what: str) -> None:
+        report_loss(what, fail=self.options.fail_on_data_loss)
+
+    def _batch(self, records: list[Any]) -> pa.RecordBatch:
+        count = len(records)
+        times = [message.timestamp() for message in records]
+        stamps = pa.array([each[1] for each in times], pa.timestamp("ms", tz="UTC"))
+        columns = [
+            pa.array([message.key() for message in records], pa.binary()),
+            pa.array([message.value() for message in records], pa.binary()),
+            pa.repeat(self.wanted.at.topic, count),
+            pa.repeat(pa.scalar(self.wanted.at.partition, pa.int32()), count),
+            pa.array([message.offset() for message in records], pa.int64()),
+            stamps.cast(pa.timestamp("us", tz="UTC")),
+            pa.array([each[0] - 1 for each in times], pa.int32()),
+        ]
+        if self.options.include_headers:
+            columns.append(
+                pa.array([_headers(message) for message in records], self._schema.field("headers").type)
+            )
+        return pa.record_batch(columns, schema=self._schema)
+
+
+def _headers(message: Any) -> list[dict[str, Any]] | None:
+    headers = message.headers()
+    return None if headers is None else [{"key": key, "value": value} for key, value in headers]

@@ -1,0 +1,175 @@
+"""Rows to records: an idempotent producer takes Arrow batches, and nothing is told before all replicas have it.
+
+At least once: a task that Spark runs again sends its rows again. Columns and rules are those of Spark's Kafka sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from raftlog.pipeline import clients
+from raftlog.pipeline.columns import HEADERS
+from raftlog.pipeline.options import OptionFaults, WriteOptions
+
+FLUSH_S: Final = 1.0
+WAIT_S: Final = 0.1
+ROWS: Final = 1_000
+"""Produced between two looks at what was refused."""
+ALLOWED: Final = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": (HEADERS.simpleString(),),
+    "timestamp": ("timestamp",),
+}
+
+
+class NotWritten(RuntimeError):
+    """Some rows of a task are not known to be on all replicas; Spark runs the task again or fails the query."""
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """How many rows of a task are on all replicas."""
+
+    rows: int
+
+
+class BatchSink(DataSourceArrowWriter):
+    """The writer of a batch."""
+
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+        self._columns = _checked(schema, options)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return _write(self._options, self._columns, iterator)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """The writer of a stream; a batch that is replayed is written again."""
+
+    def __init__(self, schema: StructType, options: WriteOptions) -> None:
+        self._columns = _checked(schema, options)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return _write(self._options, self._columns, iterator)
+
+
+def _checked(schema: StructType, options: WriteOptions) -> frozenset[str]:
+    """Return the columns that are used. Raises OptionFaults naming every column that does not fit."""
+    types = {each.name.lower(): each.dataType.simpleString() for each in schema.fields}
+    faults = []
+    for name, allowed in ALLOWED.items():
+        if name == "timestamp" and not options.include_timestamp:
+            continue
+        if name in types and types[name] not in allowed:
+            faults.append(f"column {name}: is {types[name]}, must be {' or '.join(allowed)}")
+    if "value" not in types:
+        faults.append(f"column value: is missing (there are {', '.join(types)})")
+    if options.topic is None and "topic" not in types:
+        faults.append("topic: give the option topic or a column topic")
+    if options.include_timestamp and "timestamp" not in types:
+        faults.append("includeTimestamp: there is no column timestamp")
+    if faults:
+        raise OptionFaults(faults)
+    return frozenset(types) & ALLOWED.keys()
+
+
+def _write(options: WriteOptions, columns: frozenset[str], batches: Iterator[pa.RecordBatch]) -> Written:
+    outbox = clients.borrow_outbox(options.client)
+    writing = _Writing(options, columns, outbox)
+    try:
+        for batch in batches:
+            writing.send(batch)
+        writing.finish()
+    except BaseException:
+        writing.drop()
+        raise
+    clients.return_outbox(outbox, options.client)
+    return Written(writing.sent)
+
+
+class _Writing:
+    """One task's rows on one producer."""
+
+    def __init__(self, options: WriteOptions, columns: frozenset[str], outbox: clients.Outbox) -> None:
+        self.sent = 0
+        self._options = options
+        self._columns = columns
+        self._refused = outbox.refused
+        self._producer = outbox.producer
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Hand a batch's rows to the producer, waiting while it is full."""
+        for first in range(0, batch.num_rows, ROWS):
+            for row in self._records(batch.slice(first, ROWS)):
+                self._produce(row)
+            self._producer.poll(0)
+            self._check()
+
+    def finish(self) -> None:
+        """Return when everything is acknowledged. Raises NotWritten."""
+        while self._producer.flush(FLUSH_S):
+            self._check()
+        self._check()
+
+    def drop(self) -> None:
+        """Let go of what is not sent: after a failure nothing more is to be written."""
+        self._producer.purge()
+        self._producer.flush(FLUSH_S)
+
+    def _produce(self, row: dict[str, Any]) -> None:
+        from confluent_kafka import KafkaException
+
+        while True:
+            try:
+                self._producer.produce(**row)
+                self.sent += 1
+                return
+            except BufferError:
+                self._producer.poll(WAIT_S)
+                self._check()
+            except KafkaException as error:
+                raise NotWritten(f"{row['topic']}: {error.args[0].str()}") from error
+
+    def _records(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        names = {name.lower(): name for name in batch.schema.names}
+        used: list[str] = [name for name in ("key", "value", "headers", "partition") if name in self._columns]
+        columns = [batch.column(names[name]).to_pylist() for name in used]
+        if self._options.include_timestamp:
+            used.append("timestamp")
+            columns.append(_milliseconds(batch.column(names["timestamp"])))
+        topics = (
+            [self._options.topic] * batch.num_rows
+            if self._options.topic is not None
+            else batch.column(names["topic"]).to_pylist()
+        )
+        for topic, *values in zip(topics, *columns, strict=True):
+            if topic is None:
+                raise NotWritten("column topic: is null in a row; the option topic gives all rows the same")
+            row: dict[str, Any] = {
+                name: value for name, value in zip(used, values, strict=True) if value is not None
+            }
+            if "headers" in row:
+                row["headers"] = [(each["key"], each["value"]) for each in row["headers"]]
+            yield {"topic": topic, **row}
+
+    def _check(self) -> None:
+        if self._refused:
+            raise NotWritten(f"{len(self._refused)} rows were refused, first {self._refused[0]}")
+
+
+def _milliseconds(times: pa.Array) -> list[int | None]:
+    found: list[int | None] = (
+        times.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()).to_pylist()
+    )
+    return found

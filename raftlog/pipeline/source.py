@@ -1,0 +1,53 @@
+"""`format("raftlog")` for Spark: the door to the readers and writers of batches and streams.
+
+Spark makes readers anew in several processes and sends them to executors: they hold options, never a connection.
+What a stream has read is in Spark's checkpoint and nowhere else.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from raftlog.pipeline.batch import BatchReader
+from raftlog.pipeline.columns import spark_schema
+from raftlog.pipeline.options import OptionFaults, ReadOptions, read_options, write_options
+from raftlog.pipeline.sink import BatchSink, StreamSink
+from raftlog.pipeline.stream import stream_reader
+
+
+class RaftlogDataSource(DataSource):
+    """Topics as tables and streams; the columns and options are those of Spark's Kafka source and sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "raftlog"
+
+    def schema(self) -> StructType:
+        return spark_schema(include_headers=read_options(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = read_options(self.options, "batch")
+        _check_columns(schema, options)
+        return BatchReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = read_options(self.options, "stream")
+        _check_columns(schema, options)
+        return stream_reader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        if overwrite:
+            raise OptionFaults(["mode: a log is only appended to, so mode must be append"])
+        return BatchSink(schema, write_options(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        return StreamSink(schema, write_options(self.options))
+
+
+def _check_columns(schema: StructType, options: ReadOptions) -> None:
+    fixed = spark_schema(include_headers=options.include_headers)
+    if schema.simpleString() != fixed.simpleString():
+        raise OptionFaults(
+            [f"schema: the columns are fixed ({fixed.simpleString()}), no other schema may be given"]
+        )

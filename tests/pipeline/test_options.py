@@ -1,0 +1,168 @@
+"""The options of `format("raftlog")`, as Spark's Kafka source has them."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.pipeline.offsets import TopicPartition
+from raftlog.pipeline.options import (
+    AtOffsets,
+    AtTimes,
+    Everywhere,
+    OptionFaults,
+    read_options,
+    write_options,
+)
+
+SERVERS = {"kafka.bootstrap.servers": "a:9092"}
+READ = {**SERVERS, "subscribe": "t"}
+
+
+def faults(options: dict[str, str], mode: str | None = None) -> list[str]:
+    with pytest.raises(OptionFaults) as found:
+        read_options(options, mode)
+    return found.value.faults
+
+
+def test_a_batch_reads_everything_and_a_stream_what_is_new():
+    """The defaults of Spark's Kafka source."""
+    assert read_options(READ, "batch").start == Everywhere(-2)
+    assert read_options(READ, "stream").start == Everywhere(-1)
+    assert read_options(READ, "batch").end == Everywhere(-1)
+    assert read_options(READ).fail_on_data_loss
+
+
+def test_names_of_options_have_no_case():
+    """Spark hands them over in lower case, people write them as they like."""
+    options = read_options({**SERVERS, "SUBSCRIBE": "a, b", "FailOnDataLoss": "FALSE", "minpartitions": "7"})
+    assert options.subscription.topics == ("a", "b")
+    assert not options.fail_on_data_loss
+    assert options.min_partitions == 7
+
+
+def test_all_faults_are_told_together_by_name():
+    """Nobody wants to mend one option per attempt."""
+    found = faults(
+        {
+            "startingOffsets": "middle",
+            "minPartitions": "0",
+            "maxOffsetsPerTrigger": "many",
+            "failOnDataLoss": "perhaps",
+            "maxTriggerDelay": "soon",
+            "kafka.auto.offset.reset": "earliest",
+            "kafka.enable.auto.commit": "true",
+        }
+    )
+    names = [
+        "subscribe:",
+        "startingOffsets: 'middle'",
+        "minPartitions: 0 is below 1",
+        "maxOffsetsPerTrigger: 'many'",
+        "failOnDataLoss: 'perhaps'",
+        "maxTriggerDelay: 'soon'",
+        "kafka.auto.offset.reset:",
+        "kafka.enable.auto.commit:",
+        "kafka.bootstrap.servers: is missing",
+    ]
+    for name in names:
+        assert any(fault.startswith(name) for fault in found), (name, found)
+    assert len(found) == len(names)
+
+
+def test_a_misspelt_option_is_told_with_the_one_that_is_near():
+    """Kafka's source passes over startingOffset, and reads what nobody asked for."""
+    assert faults({**READ, "startingOffset": "earliest"}) == [
+        "startingoffset: unknown option, startingOffsets is near"
+    ]
+
+
+def test_an_option_of_writing_is_refused_for_reading_and_the_other_way_round():
+    """It would do nothing, silently."""
+    assert faults({**READ, "topic": "t"}) == ["topic: is not for reading"]
+    with pytest.raises(OptionFaults, match="subscribe: is not for writing"):
+        write_options({**SERVERS, "subscribe": "t"})
+
+
+@pytest.mark.parametrize(
+    "ways", [{}, {"subscribe": "t", "assign": '{"t":[0]}'}, {"subscribe": "t", "subscribePattern": "t.*"}]
+)
+def test_exactly_one_option_says_what_to_read(ways: dict[str, str]):
+    """Two would contradict each other."""
+    (fault,) = faults({**SERVERS, **ways})
+    assert "exactly one of subscribe, subscribePattern, assign" in fault
+
+
+def test_a_pattern_covers_whole_names_and_an_assignment_its_partitions():
+    """As Java's Pattern.matches does."""
+    pattern = read_options({**SERVERS, "subscribePattern": "rides-.*"}).subscription
+    assert pattern.covers(TopicPartition("rides-x", 3))
+    assert not pattern.covers(TopicPartition("my-rides-x", 3))
+    assigned = read_options({**SERVERS, "assign": '{"t":[2,0]}'}).subscription
+    assert assigned.assigned == (TopicPartition("t", 0), TopicPartition("t", 2))
+    assert not assigned.covers(TopicPartition("t", 1))
+
+
+def test_offsets_are_given_as_json_and_times_win_over_them():
+    """The precedence of Spark's Kafka source: common time, times, offsets."""
+    offsets = {**READ, "startingOffsets": '{"t":{"0":23,"1":-2}}'}
+    assert read_options(offsets, "batch").start == AtOffsets(
+        {TopicPartition("t", 0): 23, TopicPartition("t", 1): -2}
+    )
+    times = {**offsets, "startingOffsetsByTimestamp": '{"t":{"0":1000}}'}
+    assert read_options(times, "batch").start == AtTimes(
+        None, {TopicPartition("t", 0): 1000}, "startingOffsetsByTimestamp"
+    )
+    common = {**times, "startingTimestamp": "5"}
+    assert read_options(common, "batch").start == AtTimes(5, {}, "startingTimestamp")
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "name"),
+    [
+        ("batch", {"startingOffsets": "latest"}, "startingOffsets"),
+        ("batch", {"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets"),
+        ("batch", {"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger"),
+        ("batch", {"endingOffsets": '{"t":{"0":-2}}'}, "endingOffsets"),
+        ("stream", {"endingOffsets": "latest"}, "endingOffsets"),
+        ("stream", {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "minOffsetsPerTrigger"),
+    ],
+)
+def test_what_makes_no_sense_for_a_batch_or_a_stream_is_refused(
+    mode: str, options: dict[str, str], name: str
+):
+    """A batch that begins at the end, a stream that ends."""
+    (fault,) = faults({**READ, **options}, mode)
+    assert fault.startswith(f"{name}:")
+
+
+def test_settings_of_the_client_are_passed_on_without_their_prefix():
+    """Whatever is not the source's own decision is the user's."""
+    options = read_options(
+        {**READ, "kafka.security.protocol": "ssl", "kafka.isolation.level": "read_committed"}
+    )
+    assert options.client == {
+        "bootstrap.servers": "a:9092",
+        "security.protocol": "ssl",
+        "isolation.level": "read_committed",
+    }
+
+
+def test_either_name_of_the_servers_will_do_but_they_must_not_differ():
+    """A job that is moved from one connector to the other keeps its options."""
+    assert read_options({"raftlog.bootstrap.servers": "b:1", "subscribe": "t"}).client == {
+        "bootstrap.servers": "b:1"
+    }
+    (fault,) = faults({**READ, "raftlog.bootstrap.servers": "b:1"})
+    assert fault.startswith("raftlog.bootstrap.servers: differs")
+
+
+def test_a_write_is_acknowledged_by_all_replicas_or_refused():
+    """What Spark is told to be written must survive a node."""
+    assert write_options({**SERVERS, "kafka.acks": "-1"}).client["acks"] == "-1"
+    with pytest.raises(OptionFaults, match=r"kafka\.acks: 1"):
+        write_options({**SERVERS, "kafka.acks": "1"})
+
+
+def test_sparks_own_options_are_passed_over():
+    """checkpointLocation reaches the sink as well."""
+    assert write_options({**SERVERS, "checkpointLocation": "/x", "topic": "t"}).topic == "t"
