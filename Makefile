@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SPARK := .venv/.spark-installed
 
-.PHONY: demo test lint sim planted chaos interop interop-spark bench clean
+.PHONY: demo test lint sim planted chaos interop interop-spark pipeline-demo bench clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -36,6 +36,10 @@ chaos: $(STAMP)
 # Every stock client library against real processes.
 interop: $(STAMP)
 	$(BIN)/python -m pytest -m clients $(TEST)
+
+# Taxi trips through three nodes and two Spark jobs while a leader dies; every count and sum is checked.
+pipeline-demo: $(SPARK)
+	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/raftlog pipeline demo $(DEMO)
 
 # Spark's own Kafka connector, unchanged; its jars are fetched with Maven.
 interop-spark: $(SPARK)

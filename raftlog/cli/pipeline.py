@@ -92,6 +92,24 @@ _add(
 
 
 @pipeline.command()
+def demo(
+    *,
+    trips: Annotated[int, typer.Option(min=1_000, help="trips to make")] = 60_000,
+    seed: Annotated[int, typer.Option(help="which trips")] = 1,
+    connector: Annotated[str, typer.Option(help="raftlog or kafka")] = "raftlog",
+    master: Annotated[str, typer.Option(help="Spark's master")] = "local[2]",
+    json: Annotated[bool, typer.Option("--json", "-J", help="print the report as JSON")] = False,
+) -> None:
+    """Stream taxi trips through three nodes and two jobs while a leader dies, and check every count and sum.
+
+    Exit code 8 if anything is missing, double or wrong; 5 if Java or PySpark is missing.
+    """
+    from raftlog.cli.pipeline_demo import DemoOptions, run
+
+    raise typer.Exit(run(DemoOptions(trips=trips, seed=seed, connector=connector, master=master, json=json)))
+
+
+@pipeline.command()
 def jars() -> None:
     """Fetch the jars of Spark's own Kafka connector with Maven, for --connector kafka, and print where they are."""
     from raftlog.pipeline.jobs.jars import JarsMissingError, fetch_jars

@@ -16,7 +16,7 @@ MALFORMED: Final = "_malformed"
 
 
 def parse_rows(records: DataFrame, schema: str, event_time: str) -> DataFrame:
-    """Return records with `_row`, `_event_time` and `reason`. Raises JobError for a schema or expression that is none."""
+    """Return records with `_row`, `_event_time` and `reason`. Raises JobError for a wrong schema or expression."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructType
