@@ -12,6 +12,8 @@ import typer
 from raftlog.cli import exits
 from raftlog.pipeline.jobs.aggregate import AggregateOptions
 from raftlog.pipeline.jobs.archive import ArchiveOptions
+from raftlog.pipeline.jobs.audit import AuditOptions
+from raftlog.pipeline.jobs.mirror import MirrorOptions
 from raftlog.pipeline.jobs.settings import REQUIRED, Row, rows
 
 pipeline = typer.Typer(
@@ -87,6 +89,19 @@ _add(
     "aggregate",
     AggregateOptions,
     "Aggregate JSON records by event-time window into a topic or Parquet; late and malformed records are counted."
+    + _ENDS,
+)
+
+_add(
+    "mirror",
+    MirrorOptions,
+    "Copy topics to another cluster, partition by partition, with a map of the offsets." + _ENDS,
+)
+
+_add(
+    "audit",
+    AuditOptions,
+    "Read whole topics in parallel and judge them: gaps, repeats, doubles, order by key, checksums. Exit code 8: wrong."
     + _ENDS,
 )
 

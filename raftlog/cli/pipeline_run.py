@@ -49,11 +49,13 @@ class Job:
 
 def find(name: str) -> Job:
     """Return a job by name."""
-    from raftlog.pipeline.jobs import aggregate, archive
+    from raftlog.pipeline.jobs import aggregate, archive, audit, mirror
 
     return {
         "archive": Job(archive.archive, archive.ArchiveOptions),
         "aggregate": Job(aggregate.aggregate, aggregate.AggregateOptions),
+        "mirror": Job(mirror.mirror, mirror.MirrorOptions),
+        "audit": Job(audit.audit, audit.AuditOptions),
     }[name]
 
 

@@ -193,30 +193,29 @@ class _Windows:
         records = frame.select(
             f.to_json(f.struct(*keyed)).alias("key"), f.to_json(f.struct("*")).alias("value"), "records"
         )
-        counted = (f.count("*").alias("windows"), f.sum("records").alias("records"))
-        return _write_to_topic(self.options, self.options.to_topic, records, counted)
+        counted = (f.count("*"), f.sum("records"))
+        windows, within = _write_to_topic(self.options, self.options.to_topic, records, *counted)
+        return windows, within
 
 
-def _write_to_topic(
-    options: AggregateOptions, topic: str, frame: DataFrame, counted: tuple[Column, Column]
-) -> tuple[int, int]:
-    """Write rows and return two sums over them, seen on the way so that nothing is computed twice."""
-    from pyspark.sql import Observation
-
-    seen = Observation()
+def _write_to_topic(options: AggregateOptions, topic: str, frame: DataFrame, *counted: Column) -> list[int]:
+    """Write rows and return sums over them. They are held meanwhile: what Spark observes is lost in its Kafka sink."""
     columns = [name for name in ("key", "value", "headers") if name in frame.columns]
     settings = {name: value for name, value in options.reader_options().items() if name.startswith("kafka.")}
-    writer = frame.observe(seen, *counted).select(*columns).write.format(options.connector).mode("append")
-    writer.options(**settings).option("topic", topic).save()
-    first, second = seen.get.values()
-    return first or 0, second or 0
+    held = frame.persist()
+    try:
+        found = held.agg(*counted).first()
+        writer = held.select(*columns).write.format(options.connector).mode("append")
+        writer.options(**settings).option("topic", topic).save()
+        return [each or 0 for each in found or ()]
+    finally:
+        held.unpersist()
 
 
 def _write_dead(options: AggregateOptions, frame: DataFrame, _batch: int) -> int:
     from pyspark.sql import functions as f
 
-    counted = (f.count("*").alias("letters"), f.sum(f.lit(0)).alias("nothing"))
-    return _write_to_topic(options, options.dead_letter, frame, counted)[0]
+    return _write_to_topic(options, options.dead_letter, frame, f.count("*"))[0]
 
 
 def parse(spark: SparkSession, options: AggregateOptions) -> DataFrame:

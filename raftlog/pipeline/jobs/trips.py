@@ -1,8 +1,8 @@
 """Taxi trips as they look in a city: made by chance from a seed, and counted without Spark. Pure.
 
 Few zones have most of the trips; there are two rush hours a day and a late Friday and Saturday; slow hours are longer
-for the same distance; money is in cents, so that sums are exact. Trips are told when they end, so their beginnings come in
-disorder by up to `LONGEST_S`.
+for the same distance; money is in cents, so that sums are exact. Trips are told when they end, so their beginnings come
+in disorder by up to `LONGEST_S`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compares what `archive` and `aggregate` left on the disk with the file that the trips came from, as any reader does."""
+"""Compares what `archive` and `aggregate` left on the disk with the file of the trips, as any reader does."""
 
 from __future__ import annotations
 
