@@ -154,6 +154,11 @@ class ControlPlane:
         if not self._led.is_set():
             self._leaderless.changed(None)
 
+    @property
+    def leaderless(self) -> bool:
+        """Whether this node knows of no leader of the quorum."""
+        return not self._led.is_set()
+
     async def wait_for_leader(self) -> None:
         """Wait until this node knows who leads the quorum."""
         await self._led.wait()

@@ -16,6 +16,7 @@ from uuid import UUID
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
+from raftlog.base.types import NO_EPOCH
 from raftlog.broker.absences import Absences
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordinators import Coordinators
@@ -91,6 +92,18 @@ class Node:
         """Return where clients are told to connect; nowhere for a node that is no broker."""
         endpoints = () if self.broker is None else self.broker.endpoints()
         return [f"{each.listener}://{each.host}:{each.port}" for each in endpoints]
+
+    def hindrances(self) -> list[str]:
+        """Return in words why this node does not take part in the cluster; nothing when it does."""
+        found = []
+        if self.failed.done():
+            found.append(f"the node is ending: {self.failed.result()}")
+        if self.control.leaderless:
+            found.append("no leader of the metadata quorum is known: a majority of its voters may be missing")
+        if self.broker is not None and not self.broker.lifecycle.unfenced.is_set():
+            registered = self.broker.lifecycle.broker_epoch != NO_EPOCH
+            found.append("the broker is fenced" if registered else "the broker is not registered yet")
+        return found
 
     async def wait_ready(self) -> None:
         """Wait until this node takes part: its broker is unfenced, or its quorum knows a leader."""

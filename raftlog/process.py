@@ -14,12 +14,15 @@ import resource
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.base.log import get_logger
 from raftlog.node import Node, NodeFailed
+
+if TYPE_CHECKING:
+    from raftlog.admin.server import AdminServer
 
 log = get_logger("node")
 
@@ -47,10 +50,12 @@ async def run(
         for folder in sorted({*config.log_dirs, config.metadata_log_dir}):
             locks.enter_context(_locked(folder))
         node = Node(config, env)
+        admin: AdminServer | None = None
         loop.set_exception_handler(lambda _loop, context: _uncaught(node, context))
         why = await _first(node.failed, node.start(), signals.get())
         if why is None:
             announcing = asyncio.ensure_future(_announce(node, ready))
+            admin = await _open_admin(node)
             _calm_garbage_collection()
             why = await _first(node.failed, signals.get())
             announcing.cancel()
@@ -59,10 +64,39 @@ async def run(
                 log.info("node_stopping", signal=signal.Signals(why).name)
                 await _first(node.failed, node.leave(), signals.get())
         finally:
+            if admin is not None:
+                await admin.stop()
             await _stop(node)
         if isinstance(why, str):
             raise NodeFailed(why)
         log.info("node_stopped")
+
+
+async def _open_admin(node: Node) -> AdminServer | None:
+    """Open the admin API, if it is to listen. Raises NodeFailed where an address that somebody chose can't be had."""
+    config = node.config
+    if config.admin_listener is None:
+        return None
+    from raftlog.admin.auth import TokensUnusable
+    from raftlog.admin.server import AdminServer, AdminUnavailable
+    from raftlog.admin.view import NodeView
+
+    view = NodeView(
+        config,
+        image=lambda: node.metadata.published,
+        hindrances=node.hindrances,
+        wall_clock_ms=node.env.wall_clock_ms,
+        submit=node.control.submit,
+    )
+    server = AdminServer(view)
+    try:
+        await server.start()
+    except (AdminUnavailable, TokensUnusable, OSError) as error:
+        if "raftlog.admin.listener" in config.given or config.admin_tokens_file:
+            raise NodeFailed(str(error)) from error
+        log.warning("admin_listener_unavailable", reason=str(error), advice="set raftlog.admin.listener")
+        return None
+    return server
 
 
 async def _first(failed: asyncio.Future[str], *works: Coroutine[Any, Any, Any]) -> Any:

@@ -6,17 +6,17 @@ The network between them is the machine's, so nothing is cut here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from raftlog.proof.chaos.rot import RotWatch
 from raftlog.proof.place import Ability, DiskTrouble, PartitionView, View
 from raftlog.testing.cluster import Cluster
-from raftlog.testing.probe import NO_QUORUM, Topics, view_quorum, view_topics
+from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 
 ASK_TIMEOUT_S = 0.5
 STOP_TIMEOUT_S = 15.0
@@ -38,6 +38,8 @@ class ProcessPlace:
         """Nodes that somebody stopped."""
         self._fallen: dict[int, str] = {}
         """How nodes ended by themselves that were stopped or started again since."""
+        self._hung: list[str] = []
+        self._rot = RotWatch()
 
     # --- what it is like
 
@@ -48,6 +50,9 @@ class ProcessPlace:
         for node_id in self.nodes:
             self._see(node_id)
         return dict(self._fallen)
+
+    def scandals(self) -> Sequence[str]:
+        return (*self._hung, *self._rot.unnoticed())
 
     def _see(self, node_id: int) -> None:
         """Remember a node that ended by itself, before a fault or a cure hides it."""
@@ -68,33 +73,9 @@ class ProcessPlace:
         return host, int(port)
 
     async def view(self) -> View:
-        """Ask every node that runs; of what they say, the newest counts."""
         running = self.running()
         paused = frozenset(node_id for node_id in running if self.cluster.nodes[node_id].paused)
-        awake = sorted(running - paused)
-        answers = dict(zip(awake, await asyncio.gather(*(self._ask(each) for each in awake)), strict=True))
-        quorums = [quorum for quorum, _ in answers.values()]
-        newest = max(quorums, key=lambda each: each.term, default=NO_QUORUM)
-        known = {node_id: topics for node_id, (_, topics) in answers.items() if topics is not None}
-        alive = _alive(known, newest.leader_id)
-        return View(
-            running=running,
-            paused=paused,
-            ready=frozenset(known) & alive,
-            controller=newest.leader_id if newest.leader_id in running else None,
-            partitions=_newest(known, newest.leader_id),
-        )
-
-    async def _ask(self, node_id: int) -> tuple[Any, Topics | None]:
-        return await asyncio.to_thread(self._ask_now, node_id)
-
-    def _ask_now(self, node_id: int) -> tuple[Any, Topics | None]:
-        host, port = self.address(node_id)
-        try:
-            topics = view_topics(host, port, timeout_s=ASK_TIMEOUT_S)
-            return view_quorum(host, port, timeout_s=ASK_TIMEOUT_S), topics
-        except (OSError, IndexError, ValueError):
-            return NO_QUORUM, None
+        return await look({node_id: self.address(node_id) for node_id in running}, paused=paused)
 
     # --- life and death
 
@@ -119,10 +100,16 @@ class ProcessPlace:
         self.cluster.nodes[node_id].signal(signal.SIGTERM)
 
     async def _gone(self, node_id: int) -> None:
-        """Wait for a node that is on its way out; one that does not end in time is killed."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(self.cluster.nodes[node_id].wait, STOP_TIMEOUT_S)
-        await asyncio.to_thread(self.cluster.nodes[node_id].kill)
+        """Wait for a node that is on its way out; one that does not end in time hangs, and is killed."""
+        node = self.cluster.nodes[node_id]
+        try:
+            await asyncio.to_thread(node.wait, STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            if not node.paused:
+                self._hung.append(
+                    f"node {node_id}: did not end within {STOP_TIMEOUT_S:g} s of SIGTERM: {node.log_tail(3)}"
+                )
+        await asyncio.to_thread(node.kill)
 
     async def pause(self, node_id: int) -> None:
         if self.cluster.nodes[node_id].running:
@@ -151,12 +138,15 @@ class ProcessPlace:
         """Flip it while the node does not run: disks rot, not the pages that a process has just written."""
         topics = sorted({key.rpartition("-")[0] for key in (await self.view()).partitions})
         await self.kill(node_id)
-        flipped = bool(await self._deed("flip_bit", node_id, topics, chance))
+        rot = await self._deed("flip_bit", node_id, topics, chance)
+        if rot is not None:
+            self._rot.note(node_id, rot, self.cluster.nodes[node_id].log_path)
         await self.start(node_id)
-        return flipped
+        return rot is not None
 
     async def wipe(self, node_id: int) -> None:
         await self._deed("wipe", node_id)
+        self._rot.forget(node_id)
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         await self._deed("set_clock", node_id, offset_ms)
@@ -182,6 +172,31 @@ ABILITIES = frozenset(
     {Ability.KILL, Ability.TERMINATE, Ability.PAUSE}
     | {ability for ability, method in DEEDS.items() if hasattr(Cluster, method)}
 )
+
+
+async def look(addresses: Mapping[int, tuple[str, int]], *, paused: frozenset[int]) -> View:
+    """Ask every node that runs, at its (host, port), unless it is paused; of what they say, the newest counts."""
+    awake = sorted(addresses.keys() - paused)
+    asked = (asyncio.to_thread(_ask, *addresses[each]) for each in awake)
+    answers = dict(zip(awake, await asyncio.gather(*asked), strict=True))
+    newest = max((quorum for quorum, _ in answers.values()), key=lambda each: each.term, default=NO_QUORUM)
+    known = {node_id: topics for node_id, (_, topics) in answers.items() if topics is not None}
+    alive = _alive(known, newest.leader_id)
+    return View(
+        running=frozenset(addresses),
+        paused=paused,
+        ready=frozenset(known) & alive,
+        controller=newest.leader_id if newest.leader_id in addresses else None,
+        partitions=_newest(known, newest.leader_id),
+    )
+
+
+def _ask(host: str, port: int) -> tuple[QuorumView, Topics | None]:
+    try:
+        topics = view_topics(host, port, timeout_s=ASK_TIMEOUT_S)
+        return view_quorum(host, port, timeout_s=ASK_TIMEOUT_S), topics
+    except (OSError, IndexError, ValueError):
+        return NO_QUORUM, None
 
 
 def _alive(known: Mapping[int, Topics], controller: int) -> frozenset[int]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from raftlog.base import config_kafka, config_resolve
 from raftlog.base.config_broker import ConfigWarning, NodeConfig
-from raftlog.base.config_files import parse_environment, parse_file, parse_override
+from raftlog.base.config_files import environment_name, parse_environment, parse_file, parse_override
 from raftlog.base.config_network import Listener
 from raftlog.base.config_setting import Setting, settings_of
 from raftlog.base.config_topic import TopicConfig
@@ -26,6 +26,7 @@ __all__ = [
     "NodeConfig",
     "Setting",
     "TopicConfig",
+    "environment_name",
     "load_config",
     "parse_file",
     "parse_override",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from raftlog.base import config_network as network
 from raftlog.base.config_defaults import TopicDefaults
 from raftlog.base.config_network import Listener
-from raftlog.base.config_setting import INT_MAX, Kind, setting
+from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config_topic import HOUR_MS, MINUTE_MS
 
 MIB = 1 << 20
@@ -338,6 +338,22 @@ class NodeConfig(TopicDefaults):
         "How often high watermarks are noted",
         at_least=1,
     )
+    leader_replication_throttled_rate: int = setting(
+        "leader.replication.throttled.rate",
+        "long",
+        LONG_MAX,
+        "Bytes a second that go to throttled replicas as long as they catch up (KIP-73)",
+        at_least=1,
+        update="cluster-wide",
+    )
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        "long",
+        LONG_MAX,
+        "Bytes a second that throttled replicas here fetch as long as they catch up (KIP-73)",
+        at_least=1,
+        update="cluster-wide",
+    )
     auto_leader_rebalance_enable: bool = _controller(
         "auto.leader.rebalance.enable", "boolean", True, "Give leaderships back to the preferred replicas"
     )
@@ -347,6 +363,13 @@ class NodeConfig(TopicDefaults):
         300,
         "How often leaderships are given back",
         at_least=1,
+    )
+    leader_imbalance_per_broker_percentage: int = _controller(
+        "leader.imbalance.per.broker.percentage",
+        "int",
+        10,
+        "They are given back to brokers that miss more than this share of theirs",
+        at_least=0,
     )
 
     # Fetching
@@ -454,6 +477,34 @@ class NodeConfig(TopicDefaults):
         "auto",
         "Which event loop runs the node; auto: uvloop where it is installed",
         choices=("auto", "uvloop", "asyncio"),
+    )
+
+    # The admin API
+    admin_listener: tuple[str, int] | None = _node(
+        "raftlog.admin.listener",
+        "string",
+        ("127.0.0.1", 9644),
+        "Where the HTTP admin API listens, as host:port; empty for nowhere. Beyond loopback it needs tokens",
+        read=network.parse_optional_address,
+        show=network.format_optional_address,
+    )
+    admin_tokens_file: str = _node(
+        "raftlog.admin.tokens.file",
+        "string",
+        "",
+        "File of lines `role name token` (role: reader or operator); unset, whoever is on this machine may do all",
+    )
+    admin_ssl_certificate: str = _node(
+        "raftlog.admin.ssl.certificate",
+        "string",
+        "",
+        "PEM file of the certificate chain with which the admin API speaks HTTPS; unset, it speaks HTTP",
+    )
+    admin_ssl_key: str = _node(
+        "raftlog.admin.ssl.key",
+        "string",
+        "",
+        "PEM file of the certificate's key; unset, it is in the certificate's file",
     )
 
     given: Mapping[str, str] = field(default_factory=dict)

@@ -64,7 +64,7 @@ NAMES = frozenset(
     group.streams.num.standby.replicas group.streams.session.timeout.ms host.name
     inter.broker.protocol.version internal.metadata.delete.delay.millis
     internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
-    kafka.metrics.polling.interval.secs kafka.metrics.reporters leader.imbalance.per.broker.percentage
+    kafka.metrics.polling.interval.secs kafka.metrics.reporters
     log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
     log.cleaner.threads log.dir.failure.timeout.ms log.initial.task.delay.ms log.local.retention.bytes

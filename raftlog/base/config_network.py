@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -40,6 +41,25 @@ def parse_address(text: str) -> tuple[str, int]:
     if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
         raise ValueError(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:9092")
     return host.strip("[]"), int(port)
+
+
+def parse_optional_address(text: str) -> tuple[str, int] | None:
+    """Read host:port, or nothing. Raises ValueError that names the text."""
+    return parse_address(text) if text else None
+
+
+def format_optional_address(address: tuple[str, int] | None) -> str:
+    return "" if address is None else format_address(*address)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's own, which nobody reaches from elsewhere."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def parse_listeners(text: str) -> tuple[Listener, ...]:
@@ -96,7 +116,3 @@ def parse_voters(text: str) -> Mapping[int, tuple[str, int]]:
 
 def format_voters(voters: Mapping[int, tuple[str, int]]) -> str:
     return ",".join(f"{node_id}@{format_address(host, port)}" for node_id, (host, port) in voters.items())
-
-
-def is_loopback(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.") or host == "::1"

@@ -18,6 +18,7 @@ from raftlog.base.config_network import (
     EVERY_INTERFACE,
     SECURITY_PROTOCOLS,
     Listener,
+    format_optional_address,
     format_voters,
     is_loopback,
     parse_address,
@@ -78,6 +79,7 @@ def resolve(draft: Draft, *, hostname: str, working_dir: str) -> None:
         if not draft.faulty & {"controller.quorum.voters", "node.id"} and _resolve_voters(draft, hostname):
             _judge_voters(draft)
     _resolve_secret(draft)
+    _judge_admin(draft)
     _resolve_folders(draft, PurePosixPath(working_dir))
     _judge_relations(draft)
 
@@ -269,6 +271,20 @@ def _resolve_secret(draft: Draft) -> None:
         consequence="whoever knows the voters can pass for a node of the cluster",
         advice="set raftlog.cluster.secret where strangers reach the ports",
     )
+
+
+def _judge_admin(draft: Draft) -> None:
+    """Who can reach the admin API may delete everything: nobody from elsewhere without a token."""
+    if draft.faulty & {"raftlog.admin.listener", "raftlog.admin.tokens.file"}:
+        return
+    address = draft.get("admin_listener")
+    if address is not None and not is_loopback(address[0]) and not draft.get("admin_tokens_file"):
+        draft.fault(
+            "raftlog.admin.listener",
+            f"beyond loopback raftlog.admin.tokens.file must be set, but is {format_optional_address(address)!r}",
+        )
+    if draft.get("admin_ssl_key") and not draft.get("admin_ssl_certificate"):
+        draft.fault("raftlog.admin.ssl.key", "needs raftlog.admin.ssl.certificate")
 
 
 def _resolve_folders(draft: Draft, working_dir: PurePosixPath) -> None:

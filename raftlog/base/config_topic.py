@@ -1,11 +1,12 @@
-"""The topic configs: all 35 of Apache Kafka, with Kafka's defaults. Only the table, not what comes of it."""
+"""The topic configs: all of Apache Kafka, with Kafka's defaults. Only the table, not what comes of it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from raftlog.base.config_setting import LONG_MAX, Kind, setting
+from raftlog.base.config_setting import LONG_MAX, Kind, setting, words
 
 
 def _topic(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
@@ -20,6 +21,16 @@ HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+_REPLICA = re.compile(r"\d+:\d+")
+
+
+def _throttled_replicas(text: str) -> tuple[str, ...]:
+    items = words(text)
+    if items != ("*",) and not all(_REPLICA.fullmatch(each) for each in items):
+        raise ValueError("must be *, or a list of partition:broker")
+    return items
 
 
 @dataclass(frozen=True)
@@ -218,6 +229,20 @@ class TopicConfig:
         False,
         "Let a replica that is not in sync become leader when no other is left; loses records",
         synonyms=_from("unclean.leader.election.enable"),
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = _topic(
+        "leader.replication.throttled.replicas",
+        "list",
+        (),
+        "Replicas partition:broker, or *, whose leader's broker throttles those that catch up (KIP-73)",
+        read=_throttled_replicas,
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = _topic(
+        "follower.replication.throttled.replicas",
+        "list",
+        (),
+        "Replicas partition:broker, or *, that are throttled while they catch up (KIP-73)",
+        read=_throttled_replicas,
     )
     delete_retention_ms: int = _topic(
         "delete.retention.ms",

@@ -179,6 +179,10 @@ class Coordinators:
 
     # -- requests ------------------------------------------------------------------------------------------
 
+    def check(self, group_id: str) -> None:
+        """Raises NotCoordinator or CoordinatorLoadInProgress unless this broker answers for a group."""
+        self._coordinator(group_id)
+
     def _ask(self, call: Callable[[Answer], None]) -> asyncio.Future[Any]:
         """Return what the coordinator will answer, CoordinatorNotAvailable if that takes too long."""
         loop = asyncio.get_running_loop()

@@ -26,6 +26,7 @@ from raftlog.base.errors import (
     from_code,
 )
 from raftlog.base.log import get_logger
+from raftlog.broker.throttle import Quota, is_listed
 from raftlog.protocol.fetch import Fetched, FetchPartition, FetchRequest
 from raftlog.protocol.fetch_client import FetchResponse, decode_fetch_response, encode_fetch_request
 from raftlog.replication.following import Following
@@ -41,6 +42,8 @@ BACKOFF_LEAST = 0.02
 REFUSALS_SAID_FROM = 0.1
 """Seconds of backoff from which a partition's refusals are said: a leader may take its role a little late."""
 REQUESTS_UNDER_WAY = 2
+HELD_BACK_S = 0.5
+"""How often a replica that is throttled looks whether it may go on, at least."""
 SESSION_ERRORS = frozenset(
     {FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code}
 )
@@ -52,6 +55,9 @@ Key = tuple[UUID, int]
 
 class Peers(Protocol):
     """What a fetcher asks of its broker."""
+
+    quota: Quota
+    """What throttled replicas may fetch as long as they catch up."""
 
     def broker_epoch(self) -> int: ...
 
@@ -194,6 +200,30 @@ class LeaderFetcher:
         if followed.paused is None:
             followed.paused = self._loop.call_later(followed.backoff, self._resume_paused, followed)
             followed.backoff = min(2 * followed.backoff, self._backoff_most)
+
+    def _is_held_back(self, followed: Followed, fetched: Fetched, count: int) -> bool:
+        """KIP-73: count what a throttled replica got; while it catches up it pauses when the quota is used up."""
+        quota, partition = self._peers.quota, followed.partition
+        if not quota.is_limited:
+            return False
+        listed = partition.config.follower_replication_throttled_replicas
+        if not is_listed(listed, partition.index, self._config.node_id):
+            return False
+        quota.record(count)
+        if quota.wait_s() <= 0 or fetched.high_watermark <= partition.log_end_offset:
+            return False
+        self._leave_session(followed)
+        if followed.paused is None:
+            self._hold_back(followed)
+        return True
+
+    def _hold_back(self, followed: Followed) -> None:
+        """Until the quota allows more; the rate may be raised meanwhile."""
+        wait_s = self._peers.quota.wait_s()
+        if wait_s > 0:
+            followed.paused = self._loop.call_later(min(wait_s, HELD_BACK_S), self._hold_back, followed)
+        else:
+            self._resume_paused(followed)
 
     def _resume_paused(self, followed: Followed) -> None:
         followed.paused = None
@@ -415,7 +445,9 @@ class LeaderFetcher:
             self._pause(followed)
         except KafkaError as error:
             if followed.backoff >= REFUSALS_SAID_FROM:
-                partition.host.happened("fetch_refused", partition, reason=type(error).__name__)
+                # a leader that is asked for the same again and again looks whether it is sound
+                event = "leader_batch_refused" if isinstance(error, CorruptMessage) else "fetch_refused"
+                partition.host.happened(event, partition, offset=followed.asked_offset, reason=str(error))
             self._pause(followed)
 
     def _apply(self, followed: Followed, role: Following, fetched: Fetched) -> None:
@@ -440,6 +472,8 @@ class LeaderFetcher:
                 return
             if records and followed.partition.log_end_offset == followed.asked_offset:
                 raise CorruptMessage("the leader sent less than a batch")
+            if self._is_held_back(followed, fetched, len(records)):
+                return
         self._changed[followed] = None
 
 

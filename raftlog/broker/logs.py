@@ -212,7 +212,7 @@ class Logs:
         if removed is None or volume.error is not None:
             return
         try:
-            path = removed.delete()
+            path = removed.delete(f"{self._env.random.getrandbits(128):032x}")
         except OSError as error:
             self.report(volume, error)
             return

@@ -13,6 +13,7 @@ from raftlog.base.types import NO_BROKER, NO_EPOCH
 from raftlog.broker.fetcher import LeaderFetcher
 from raftlog.broker.peer_auth import prove_membership
 from raftlog.broker.peer_channel import PeerChannel
+from raftlog.broker.throttle import Quota
 from raftlog.metadata.image import MetadataImage
 from raftlog.replication.host import ReplicaId
 
@@ -54,6 +55,8 @@ class Peers:
             + config.socket_request_max_bytes
             + RESPONSE_OVERHEAD_BYTES
         )
+        self.quota = Quota(loop.time)
+        """What replicas here may fetch as long as they catch up and are throttled."""
         self.nonce = secrets.token_bytes
         """Source of the handshake's nonces; a simulation sets its own."""
         self.on_leader_lost: Callable[[int], None] = _ignore

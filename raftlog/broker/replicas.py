@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from raftlog.base.config import topic_config
+from raftlog.base.config_setting import LONG_MAX
 from raftlog.base.env import Env
 from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from raftlog.base.log import get_logger
@@ -24,6 +25,7 @@ from raftlog.base.types import TopicPartition
 from raftlog.broker.isr_changes import IsrChanges
 from raftlog.broker.logs import Logs, NewLog, Volume
 from raftlog.broker.peers import Peers
+from raftlog.broker.throttle import Quota
 from raftlog.broker.timeline import Timeline
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
@@ -100,7 +102,11 @@ class Replicas:
         self._closed = False
         self._damaged: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
+        self.sent, self.fetched = Quota(loop.time), Quota(loop.time)
+        """What replicas that are throttled may fetch: from leaders here, and to replicas here."""
         self.peers = Peers(env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop)
+        self.peers.quota = self.fetched
+        self._throttle(EMPTY_IMAGE)
         self.on_directory_failed: Callable[[], None] = _nothing
         """Called when a log directory failed, so that the next heartbeat leaves at once."""
         self.on_log_damaged: Callable[[], None] = _nothing
@@ -208,7 +214,7 @@ class Replicas:
         for name, topic, was, state in changed_partitions(old, new):
             if topic is None or state is None or self.broker_id not in state.replicas:
                 if was is not None:
-                    self._remove(name)
+                    self._remove(name, elsewhere=state is not None)
             elif self._holds(name, topic.topic_id):
                 self._reconcile(self.partitions[name], state, moved)
             else:
@@ -299,7 +305,7 @@ class Replicas:
             self._add(partition, new.volume)
             state = image.partition(new.name.topic, new.name.partition)
             if state is None or self.broker_id not in state.replicas:
-                self._remove(new.name)
+                self._remove(new.name, elsewhere=state is not None)
             elif self._holds(new.name, image.topics[new.name.topic].topic_id):
                 partition.configure(self._config_of(new.name))
                 self._reconcile(partition, state, moved)
@@ -311,14 +317,14 @@ class Replicas:
             self._missing[name] = None
             self._loop.call_later(CREATE_AGAIN_AFTER, self._create_missing)
 
-    def _remove(self, name: TopicPartition, *, set_aside: bool = False) -> None:
+    def _remove(self, name: TopicPartition, *, set_aside: bool = False, elsewhere: bool = False) -> None:
         partition = self.partitions.pop(name, None)
         if partition is None:
             return
         del self.by_id[partition.topic_id, partition.index]
         volume = self._volumes.pop(partition)
         self._damaged.pop(partition, None)
-        partition.retire()
+        partition.retire(elsewhere=elsewhere)
         self.peers.follow(partition, None)
         self._removing.add(name)
         volume.flusher.release(partition, lambda: self._removed(name, volume, set_aside=set_aside))
@@ -366,11 +372,23 @@ class Replicas:
         changed = {
             key for key in {*old.configs, *new.configs} if old.configs.get(key) != new.configs.get(key)
         }
+        self._throttle(new)
         everywhere = any(kind == "broker" and who in ("", str(self.broker_id)) for kind, who in changed)
         topics = {who for kind, who in changed if kind == "topic"}
         for name, partition in self.partitions.items():
             if everywhere or name.topic in topics:
                 partition.configure(self._config_of(name))
+
+    def _throttle(self, image: MetadataImage) -> None:
+        """Take the rates of KIP-73: this broker's own dynamic ones over those for all over the configured ones."""
+        dynamic = {**image.config("broker", ""), **image.config("broker", str(self.broker_id))}
+        config = self.config
+        for quota, name, configured in (
+            (self.sent, "leader.replication.throttled.rate", config.leader_replication_throttled_rate),
+            (self.fetched, "follower.replication.throttled.rate", config.follower_replication_throttled_rate),
+        ):
+            rate = int(dynamic.get(name, configured))
+            quota.limit(None if rate == LONG_MAX else rate)
 
     def _brokers_changed(self, old: MetadataImage, new: MetadataImage) -> None:
         """A broker that is unfenced may join ISRs; one that registered anew is fetched from anew."""

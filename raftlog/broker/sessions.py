@@ -41,6 +41,7 @@ class Entry:
     __slots__ = (
         "current_leader_epoch",
         "dry",
+        "held",
         "image",
         "index",
         "last_fetched_epoch",
@@ -73,6 +74,8 @@ class Entry:
         self.image: MetadataImage | None = None
         self.parked = False
         self.dry = False
+        self.held = False
+        """Nothing is read from it for now: the client catches up, and faster than it may."""
         self.read: PartitionRead | None = None
         self.seen_bytes = 0
         self.sent_high_watermark = -1

@@ -20,6 +20,7 @@ EVENT_LEVELS = {
     "damaged_log_accepted": "error",
     "damaged_log_cut": "error",
     "damaged_replica_leads": "error",
+    "leader_batch_refused": "warning",
     "log_damaged": "error",
 }
 """Events that are more than news (`info`)."""

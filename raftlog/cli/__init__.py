@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+
+_CAN_END_AT_ONCE = frozenset({"broker", "cluster", "config", "group", "partition", "quorum", "topic"})
+"""Commands that have nothing to clean up. They wait in C, where Python's own way to end at Ctrl-C comes late."""
 
 
 def main() -> None:
@@ -12,6 +16,12 @@ def main() -> None:
 
         serve(sys.argv[2:])
         return
+    if (
+        sys.argv[1:2]
+        and sys.argv[1] in _CAN_END_AT_ONCE
+        and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    ):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     from raftlog.cli.app import app
 
     app(prog_name="raftlog")

@@ -1,42 +1,84 @@
-"""The tree of sub-commands: names, options and help. Bodies live in modules of their own, imported when called."""
+"""The tree of commands: names and one line of help each. Their modules are imported when they are called."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from importlib.util import find_spec
+from typing import Annotated, Final
 
 import typer
 
-from raftlog.cli.pipeline import pipeline
+from raftlog.cli.tree import Entry, Tree
+
+_TRY, _RUN, _LOOK, _DATA, _PROVE = (
+    "To try it",
+    "To run it",
+    "To look after a cluster",
+    "To move records",
+    "To prove it",
+)
+
+COMMANDS: Final[dict[str, Entry]] = {
+    "dev": Entry(_TRY, "raftlog.cli.dev:dev", "Run three nodes here until Ctrl-C."),
+    "demo": Entry(_TRY, "raftlog.cli.signatures:demo", "Stream a file, kill nodes, prove nothing was lost."),
+    "server": Entry(_RUN, "raftlog.cli.signatures:server", "Run one node."),
+    "format": Entry(_RUN, "raftlog.cli.signatures:format_", "Name the cluster in a node's empty folders."),
+    "config": Entry(
+        _RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset those in force."
+    ),
+    "cluster": Entry(_LOOK, "raftlog.cli.cluster:cluster", "Describe the cluster; is it healthy?"),
+    "topic": Entry(
+        _LOOK, "raftlog.cli.topic:topic", "Create, list, describe, alter, trim and delete topics."
+    ),
+    "partition": Entry(
+        _LOOK, "raftlog.cli.partition:partition", "List and describe partitions; offsets, elections, moves."
+    ),
+    "broker": Entry(
+        _LOOK, "raftlog.cli.broker:broker", "List and describe brokers, their settings and disks."
+    ),
+    "quorum": Entry(
+        _LOOK, "raftlog.cli.quorum:quorum", "Show the metadata quorum and how far its voters are."
+    ),
+    "group": Entry(
+        _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
+    ),
+    "produce": Entry(
+        _DATA, "raftlog.cli.produce:produce", "Send lines or files as records; kcat -P's flags."
+    ),
+    "consume": Entry(_DATA, "raftlog.cli.consume:consume", "Print records; kcat -C's and -G's flags."),
+    "sim": Entry(_PROVE, "raftlog.cli.signatures:sim", "Run whole clusters in virtual time through faults."),
+    "chaos": Entry(_PROVE, "raftlog.cli.signatures:chaos", "Hurt a real cluster and judge what clients saw."),
+    "check": Entry(_PROVE, "raftlog.cli.signatures:check", "Judge a history of what clients did and saw."),
+    "bench": Entry(_PROVE, "raftlog.cli.signatures:bench", "Measure a cluster on this machine."),
+    "version": Entry(_RUN, "raftlog.cli.signatures:version", "Print the version."),
+}
+
+
+if find_spec("raftlog.cli.pipeline") is not None:
+    COMMANDS["pipeline"] = Entry(
+        _DATA, "raftlog.cli.pipeline:pipeline", "Run PySpark jobs: archive, aggregate, mirror, audit."
+    )
+
+
+class _Commands(Tree):
+    entries = COMMANDS
+
 
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="A Kafka-wire-compatible replicated log cluster, with failover you can prove.",
 )
-topic = typer.Typer(no_args_is_help=True, help="Create, list, describe and delete topics.")
-app.add_typer(topic, name="topic")
-app.add_typer(pipeline, name="pipeline")
-
-Bootstrap = Annotated[
-    str,
-    typer.Option("--bootstrap", "-b", envvar="RAFTLOG_BOOTSTRAP", help="host:port of any node, or several"),
-]
-ClientSetting = Annotated[
-    list[str], typer.Option("-X", metavar="NAME=VALUE", help="any setting of librdkafka")
-]
-Topic = Annotated[str, typer.Option("--topic", "-t")]
-Json = Annotated[bool, typer.Option("--json", "-J", help="print JSON")]
-LOCAL = "localhost:9092"
 
 
-def _print_version(wanted: bool = True) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
-        from raftlog import __version__
+        from raftlog.cli.signatures import version
 
-        typer.echo(f"raftlog {__version__}")
+        version()
         raise typer.Exit
 
 
@@ -48,300 +90,3 @@ def raftlog(
     ] = False,
 ) -> None:
     """Do nothing but hold the options that come before a command."""
-
-
-@app.command(
-    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-)
-def server(context: typer.Context) -> None:
-    """Run one node; without a config file, alone on port 9092. See raftlog server --help."""
-    from raftlog.cli.server import main
-
-    main(context.args)
-
-
-class Acks(StrEnum):
-    """Whose acknowledgement a producer waits for."""
-
-    NONE = "0"
-    LEADER = "1"
-    ALL = "all"
-
-
-@app.command()
-def demo(
-    *,
-    file: Annotated[
-        Path | None, typer.Option(help="text to stream, line by line (default: text found here)")
-    ] = None,
-    nodes: Annotated[int, typer.Option(min=1, max=9, help="nodes to start")] = 3,
-    records: Annotated[int, typer.Option(min=1, help="records to send at least")] = 200_000,
-    acks: Annotated[
-        Acks, typer.Option(help="what producing waits for; only all promises anything")
-    ] = Acks.ALL,
-    keep: Annotated[bool, typer.Option("--keep", help="leave the cluster running until Ctrl-C")] = False,
-    json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False,
-) -> None:
-    """Start a cluster, stream a file through it, kill its nodes meanwhile, and prove that nothing was lost."""
-    from raftlog.cli.demo import DemoOptions, run
-
-    options = DemoOptions(file=file, nodes=nodes, records=records, acks=acks.value, keep=keep, json=json)
-    raise typer.Exit(run(options))
-
-
-@app.command()
-def bench(
-    *,
-    only: Annotated[
-        str, typer.Option(help="parts: start, throughput, latency, failover, partitions (default: all)")
-    ] = "",
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table",
-) -> None:
-    """Measure a three-node cluster on this machine: start, throughput, latency, failover, many partitions."""
-    from raftlog.cli.bench import BenchOptions, run
-
-    if output not in ("table", "json"):
-        raise typer.BadParameter("table or json", param_hint="-o")
-    parts = [part for part in only.split(",") if part]
-    raise typer.Exit(run(BenchOptions(only=parts, rounds=rounds, json=output == "json")))
-
-
-@app.command()
-def chaos(
-    cases: Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="default: a suite")] = None,
-    *,
-    suite: Annotated[str, typer.Option(help="ci: eight cases in six minutes; full: every fault")] = "",
-    place: Annotated[
-        str, typer.Option(help="processes, namespaces, or auto: wherever a case's faults can be injected")
-    ] = "auto",
-    minutes: Annotated[
-        float, typer.Option(min=0, help="how long to run altogether (default: as long as the cases say)")
-    ] = 0,
-    seed: Annotated[
-        int | None, typer.Option(help="who is hit, when, and by what (default: by chance)")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="where each run leaves its folder")] = Path("chaos-runs"),
-    chaos_dir: Annotated[
-        Path | None, typer.Option(help="suites and places (default: ./chaos, else those that came along)")
-    ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="list the cases and where they can run")] = False,
-) -> None:
-    """Hurt a real cluster while stock clients use it, and judge everything they saw: is anything lost or wrong?"""
-    from raftlog.cli.chaos import ChaosOptions, run
-
-    options = ChaosOptions(
-        cases=cases or [],
-        suite=suite,
-        place=place,
-        minutes=minutes,
-        seed=seed,
-        out=out,
-        chaos_dir=chaos_dir,
-        listing=listing,
-    )
-    raise typer.Exit(run(options))
-
-
-@app.command()
-def check(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="a history; - reads standard input")],
-    *,
-    json: Json = False,
-) -> None:
-    """Judge a history of what clients did and saw: lost, doubled, reordered, and all of Jepsen's Kafka anomalies.
-
-    Exit code 0: valid. 1: anomalies that are not allowed. 2: the file can't be understood.
-
-    A history is JSON lines in the order of real time: one when an operation begins (type invoke), one when it ends
-    (ok, fail, or info if nobody knows). A key is a topic-partition; a value is sent to a key only once.
-
-    \b
-    {"raftlog_history": 1, "allowed": []}
-    {"index": 0, "time_ns": 1000, "process": 1, "type": "invoke",
-     "f": "send", "value": [["send", "t0-0", 7]]}
-    {..., "type": "ok", "f": "send", "value": [["send", "t0-0", [12, 7]]]}
-    {..., "type": "invoke", "f": "poll", "value": [["poll"]]}
-    {..., "type": "ok", "f": "poll", "value": [["poll", {"t0-0": [[12, 7]]}]]}
-
-    \b
-    send       to a key: a value; when it ended, its offset (or null) and value
-    poll       when it ended, by key: offsets and values
-    txn        several of both
-    assign     keys; also subscribe; "seek_to_beginning": true rewinds them
-    crash      nothing: the process is gone for good (info)
-    """
-    from raftlog.cli.check import run
-
-    raise typer.Exit(run(file, json=json))
-
-
-@app.command()
-def sim(
-    *,
-    seed: Annotated[int | None, typer.Option(min=0, help="replay one seed exactly")] = None,
-    seeds: Annotated[str, typer.Option(metavar="A..B", help="first and last seed of a sweep")] = "1..10",
-    story: Annotated[str, typer.Option(help="what to tell; see --stories")] = "endurance",
-    seconds: Annotated[float, typer.Option(min=0.0, help="length of each storm, virtual seconds")] = 6.0,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="processes")] = 1,
-    budget: Annotated[
-        float | None, typer.Option(min=0.0, help="begin no seed after so many real seconds")
-    ] = None,
-    keep_going: Annotated[bool, typer.Option("--keep-going", "-k", help="do not stop at a failure")] = False,
-    log: Annotated[bool, typer.Option("--log", help="with --seed: the nodes' log in virtual time")] = False,
-    regressions: Annotated[
-        bool, typer.Option("--regressions", help="first the seeds that once found something")
-    ] = False,
-    stories: Annotated[bool, typer.Option("--stories", help="list the stories")] = False,
-) -> None:
-    """Run whole clusters in virtual time through faults, a world per seed, and explain each seed that fails."""
-    from raftlog.cli import sim as body
-
-    raise typer.Exit(
-        body.run(
-            body.Request(seed, seeds, story, seconds, jobs, budget, keep_going, log, regressions, stories)
-        )
-    )
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    _print_version()
-
-
-@app.command()
-def config(
-    *,
-    topics: Annotated[
-        bool, typer.Option("--topics", help="topic configs instead of the node's settings")
-    ] = False,
-    json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
-) -> None:
-    """Print the table of all settings: name, type, default, meaning."""
-    from raftlog.cli.config import print_table
-
-    print_table(topics=topics, form="json" if json else "markdown" if markdown else "text")
-
-
-@app.command(name="format")
-def format_(
-    *,
-    config: Annotated[
-        Path, typer.Option("--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file")
-    ],
-    cluster_id: Annotated[
-        str | None, typer.Option("--cluster-id", "-t", help="the same on every node")
-    ] = None,
-) -> None:
-    """Name the cluster in a node's empty data folders. Optional: a first start does it by itself."""
-    from raftlog.cli.format import format_folders
-
-    raise typer.Exit(format_folders(config, cluster_id))
-
-
-@topic.command("create")
-def topic_create(
-    names: list[str],
-    *,
-    bootstrap: Bootstrap = LOCAL,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: num.partitions")] = -1,
-    replication_factor: Annotated[
-        int, typer.Option("--replicas", "-r", help="-1: default.replication.factor")
-    ] = -1,
-    config: Annotated[list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE")] = None,
-    setting: ClientSetting = [],  # noqa: B006 - typer reads it
-) -> None:
-    """Create topics."""
-    from raftlog.cli import topic as body
-
-    raise typer.Exit(
-        body.create(
-            body.Admin(bootstrap, setting),
-            names,
-            partitions,
-            replicas=replication_factor,
-            configs=config or [],
-        )
-    )
-
-
-@topic.command("list")
-def topic_list(*, bootstrap: Bootstrap = LOCAL, json: Json = False, setting: ClientSetting = []) -> None:  # noqa: B006
-    """List topics with their partitions and replication factors."""
-    from raftlog.cli import topic as body
-
-    raise typer.Exit(body.list_topics(body.Admin(bootstrap, setting), json=json))
-
-
-@topic.command("describe")
-def topic_describe(
-    name: str,
-    *,
-    bootstrap: Bootstrap = LOCAL,
-    json: Json = False,
-    setting: ClientSetting = [],  # noqa: B006
-) -> None:
-    """Show a topic's partitions with leader, replicas and in-sync replicas."""
-    from raftlog.cli import topic as body
-
-    raise typer.Exit(body.describe(body.Admin(bootstrap, setting), name, json=json))
-
-
-@topic.command("delete")
-def topic_delete(names: list[str], *, bootstrap: Bootstrap = LOCAL, setting: ClientSetting = []) -> None:  # noqa: B006
-    """Delete topics."""
-    from raftlog.cli import topic as body
-
-    raise typer.Exit(body.delete(body.Admin(bootstrap, setting), names))
-
-
-@app.command()
-def produce(
-    *,
-    topic: Topic,
-    bootstrap: Bootstrap = LOCAL,
-    key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help="what separates key and value in a line")
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="one key for all records")] = None,
-    partition: Annotated[
-        int, typer.Option("--partition", "-p", help="-1: by key as the Java client hashes, else evenly")
-    ] = -1,
-    acks: Annotated[Acks, typer.Option(help="what producing waits for")] = Acks.ALL,
-    setting: ClientSetting = [],  # noqa: B006
-) -> None:
-    """Send standard input, one record per line."""
-    from raftlog.cli.clients import Production, produce_lines
-
-    raise typer.Exit(
-        produce_lines(Production(topic, bootstrap, key_delimiter, key, partition, acks.value), setting)
-    )
-
-
-@app.command()
-def consume(
-    *,
-    topic: Topic,
-    bootstrap: Bootstrap = LOCAL,
-    offset: Annotated[
-        str,
-        typer.Option(
-            "--offset", "-o", help="beginning, end, an offset, or -N for the last N of each partition"
-        ),
-    ] = "beginning",
-    partition: Annotated[int, typer.Option("--partition", "-p", help="-1: all")] = -1,
-    count: Annotated[int, typer.Option("--count", "-c", help="stop after so many records; 0: never")] = 0,
-    exit_at_end: Annotated[
-        bool, typer.Option("--exit-at-end", "-e", help="stop at the end of the partitions")
-    ] = False,
-    json: Json = False,
-    setting: ClientSetting = [],  # noqa: B006
-) -> None:
-    """Print the records of a topic, one per line."""
-    from raftlog.cli.clients import Consumption, consume_lines
-
-    raise typer.Exit(
-        consume_lines(Consumption(topic, bootstrap, offset, partition, count, exit_at_end, json), setting)
-    )

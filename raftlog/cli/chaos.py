@@ -25,7 +25,7 @@ from raftlog.cli.chaos_screen import Screen, listing, summary
 from raftlog.proof.chaos import folder as run_folder
 from raftlog.proof.chaos.case import Case, CaseError, read_cases, suite_of
 from raftlog.proof.chaos.ground import OpenPlace, Unavailable
-from raftlog.proof.chaos.landmarks import read_events, scandals
+from raftlog.proof.chaos.landmarks import read_events, scandals, silent
 from raftlog.proof.chaos.outcome import Judgement, Outcome, broken, conclude, unrun
 from raftlog.proof.chaos.places import PlaceFile, find_folder, fitting, read_places
 from raftlog.proof.chaos.record import Record
@@ -218,7 +218,8 @@ def _conclude(ended: Finished) -> Outcome:
         key=lambda event: event.wall_s,
     )
     logged = record.case.expect.logged
-    found = [line for node, own in lines.items() for line in scandals(node, own, logged)]
+    found = [*place.scandals(), *silent(place.nodes, lines)]
+    found += [line for node, own in lines.items() for line in scandals(node, own, logged)]
     history = StoredHistory(folder / run_folder.HISTORY)
     verdict = judge(history.header, history)
     excused = {name: found[0].allowed for name, found in verdict.anomalies.items()}
@@ -242,9 +243,11 @@ def replace_folder(outcome: Outcome, folder: Path) -> Outcome:
 
 
 def code_of(outcomes: Sequence[Outcome]) -> int:
-    """Return 1 if a case failed, else 5 if one (or one of its faults) could not be run, else 0."""
+    """Return 1 if a case failed or none was run in full, else 5 if one (or one of its faults) could not be, else 0."""
     if any(each.status == "failed" for each in outcomes):
         return exits.FAILED
-    if any(each.status == "not run" or each.not_run for each in outcomes):
-        return exits.NOT_RUN
-    return 0
+    whole = sum(each.status == "passed" and not each.not_run for each in outcomes)
+    if not whole:
+        print("raftlog: not one case was run in full, so that nothing is shown", file=sys.stderr)
+        return exits.FAILED
+    return 0 if whole == len(outcomes) else exits.NOT_RUN

@@ -1,64 +1,98 @@
-"""`raftlog config`: the table of settings, for people, machines and the README."""
+"""`raftlog config`: all settings there are; and those of topics and brokers as a cluster has them."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from typing import Any, Literal
+from enum import StrEnum
+from typing import Annotated
 
-from raftlog.base.config import NodeConfig, Setting, TopicConfig, settings_of
-from raftlog.base.config_setting import INT_MAX, LONG_MAX
+import typer
 
-Form = Literal["text", "json", "markdown"]
+from raftlog.cli import exits
+from raftlog.cli.exits import Failure
+from raftlog.cli.rows import Form, print_rows
+from raftlog.cli.target import Target
+from raftlog.cli.verb import verb
 
-
-def print_table(*, topics: bool, form: Form) -> None:
-    """Print all settings of a node, or of topics, to standard output."""
-    rows = [row for _, row in settings_of(TopicConfig if topics else NodeConfig).values()]
-    sys.stdout.writelines(line + "\n" for line in _FORMS[form](rows))
-
-
-def _default(row: Setting) -> str:
-    if row.default in (INT_MAX, LONG_MAX):
-        return "unlimited"
-    return row.format(row.default) or ""
+config = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    help="Print the table of all settings: name, type, default, meaning. Or get, set and unset those in force.",
+)
 
 
-def _meaning(row: Setting) -> str:
-    return row.doc + ("" if row.applied else " (kept and shown, not acted on yet)")
+class Kind(StrEnum):
+    """What has settings of its own."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
 
 
-def _text(rows: list[Setting]) -> Iterator[str]:
-    width = max(len(row.name) for row in rows)
-    for row in rows:
-        yield f"{row.name:<{width}}  {row.kind:<8}  {_default(row)}"
-        yield f"{'':<{width}}  {_meaning(row)}"
+Of = Annotated[Kind, typer.Argument(metavar="topic|broker")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="a topic, or a broker's id")]
 
 
-def _json(rows: list[Setting]) -> Iterator[str]:
-    import json
+@config.callback()
+def table(
+    context: typer.Context,
+    *,
+    topics: Annotated[bool, typer.Option("--topics", help="topic configs, not the node's settings")] = False,
+    json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
+) -> None:
+    """Print the table of all settings, when no command follows."""
+    if context.invoked_subcommand is None:
+        from raftlog.cli.config_table import print_table
 
-    yield json.dumps([_as_object(row) for row in rows], indent=2)
-
-
-def _as_object(row: Setting) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "type": row.kind,
-        "default": row.format(row.default),
-        "unit": row.unit,
-        "scope": row.scope,
-        "update": row.update,
-        "applied": row.applied,
-        "doc": row.doc,
-    }
+        print_table(topics=topics, form="json" if json else "markdown" if markdown else "text")
 
 
-def _markdown(rows: list[Setting]) -> Iterator[str]:
-    yield "| setting | type | default | meaning |"
-    yield "|---|---|---|---|"
-    for row in rows:
-        yield f"| `{row.name}` | {row.kind} | {_default(row)} | {_meaning(row)} |"
+@verb(config, "get", prints_rows=True)
+def get(
+    target: Target,
+    kind: Of,
+    name: Name,
+    settings: Annotated[list[str] | None, typer.Argument(metavar="SETTING", help="default: all")] = None,
+    *,
+    changed: Annotated[bool, typer.Option("--changed", help="only those that are not the default")] = False,
+    form: Form,
+) -> None:
+    """Show the settings of a topic or a broker that are in force, and where each comes from."""
+    from raftlog.cli.settings_in_force import settings_of
+
+    rows = settings_of(target.admin, kind.value, name)
+    if unknown := [each for each in settings or [] if each not in {row["name"] for row in rows}]:
+        raise Failure(f"{kind} {name} has no setting {', '.join(unknown)}", exits.NOT_FOUND)
+    rows = [
+        row
+        for row in rows
+        if (not settings or row["name"] in settings) and not (changed and row["source"] == "default")
+    ]
+    print_rows(rows, form, ("name", "value", "source"))
 
 
-_FORMS = {"text": _text, "json": _json, "markdown": _markdown}
+@verb(config, "set")
+def set_(
+    target: Target,
+    kind: Of,
+    name: Name,
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE")],
+) -> None:
+    """Set settings of a topic or a broker, all or none."""
+    from raftlog.cli.librdkafka import client_settings
+    from raftlog.cli.settings_in_force import change_settings
+
+    change_settings(target.admin, kind.value, name, dict(client_settings(settings)))
+
+
+@verb(config, "unset")
+def unset(
+    target: Target,
+    kind: Of,
+    name: Name,
+    settings: Annotated[list[str], typer.Argument(metavar="SETTING")],
+) -> None:
+    """Let settings of a topic or a broker be the default again, all or none."""
+    from raftlog.cli.settings_in_force import change_settings
+
+    change_settings(target.admin, kind.value, name, dict.fromkeys(settings))

@@ -1,13 +1,40 @@
-"""Exit codes of the command line, a superset of what kcat, rpk and kafkactl use."""
+"""Exit codes of the command line, a superset of what kcat, rpk and kafkactl use, and the failures that carry them."""
 
 from __future__ import annotations
 
+from typing import Final
+
+OK = 0
 FAILED = 1
 USAGE = 2
 NOT_FOUND = 3
 EXISTS = 4
+DENIED = 5
 NOT_RUN = 5
 """Something that was asked for can't be done on this machine; what could be was done."""
 UNREACHABLE = 6
+UNHEALTHY = 7
 VERIFICATION_FAILED = 8
 INTERRUPTED = 130
+
+TABLE: Final = (
+    (OK, "done"),
+    (FAILED, "the operation failed, or was refused"),
+    (USAGE, "wrong usage, or a config that cannot be used"),
+    (NOT_FOUND, "not found"),
+    (EXISTS, "exists already"),
+    (DENIED, "not authorized; chaos: this machine can't inject a fault"),
+    (UNREACHABLE, "no answer within --timeout"),
+    (UNHEALTHY, "cluster health: not healthy"),
+    (VERIFICATION_FAILED, "demo, pipeline: records are lost, doubled or changed"),
+    (INTERRUPTED, "interrupted by Ctrl-C"),
+)
+"""What `raftlog --help` says."""
+
+
+class Failure(Exception):
+    """What ends a command: one line for a person on standard error, and an exit code."""
+
+    def __init__(self, message: str, code: int = FAILED) -> None:
+        super().__init__(message)
+        self.code = code

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 from raftlog.cli import exits
+from raftlog.cli.exits import Failure
 
 LOG_LEVEL: Final = "2"
 """syslog's critical."""
@@ -39,10 +40,11 @@ class Troubles:
         self._bootstrap = bootstrap
         self._reason = ""
         self._said = False
+        self.quiet = False
 
     def __call__(self, error: Any) -> None:
         if error.name() == "_ALL_BROKERS_DOWN":
-            if not self._said:
+            if not self._said and not self.quiet:
                 self._said = True
                 print(f"raftlog: {self._all_down()}; trying again", file=sys.stderr)
         else:
@@ -66,7 +68,7 @@ def open_client(
     defaults: Mapping[str, object],
     settings: Sequence[str],
 ) -> tuple[Any, Troubles]:
-    """Return a client and its troubles; `settings` (NAME=VALUE) go before. Exits with 2 when librdkafka refuses one."""
+    """Return a client and its troubles; `settings` (NAME=VALUE) go before. Raises Failure."""
     library, troubles = confluent_kafka(), Troubles(bootstrap)
     make = library.admin.AdminClient if kind == "AdminClient" else getattr(library, kind)
     given = client_settings(settings)
@@ -81,8 +83,7 @@ def open_client(
             }
         )
     except library.KafkaException as error:
-        print(f"raftlog: {error.args[0].str()}", file=sys.stderr)
-        sys.exit(exits.USAGE)
+        raise Failure(error.args[0].str(), exits.USAGE) from None
     return client, troubles
 
 
@@ -92,21 +93,19 @@ def exit_of(error: Any) -> int:
 
 
 def client_settings(settings: Sequence[str]) -> dict[str, str]:
-    """Read NAME=VALUE settings; exits with 2 when one is not of that form."""
+    """Read NAME=VALUE settings. Raises Failure when one is not of that form."""
     from raftlog.base.config import parse_override
 
     try:
         return dict(map(parse_override, settings))
     except ValueError as error:
-        print(f"raftlog: {error}", file=sys.stderr)
-        sys.exit(exits.USAGE)
+        raise Failure(str(error), exits.USAGE) from None
 
 
 def confluent_kafka() -> Any:
-    """Return the client library; exits with 1 and what to install when it is not there."""
+    """Return the client library. Raises Failure with what to install when it is not there."""
     try:
         import confluent_kafka.admin
     except ImportError:
-        print("raftlog: this needs a Kafka client: pip install confluent-kafka", file=sys.stderr)
-        sys.exit(exits.FAILED)
+        raise Failure("this needs a Kafka client: pip install confluent-kafka") from None
     return confluent_kafka

@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from raftlog import __version__
-from raftlog.base.config import ConfigFaults, NodeConfig, load_config, parse_file, parse_override
+from raftlog.base.config import (
+    ConfigFaults,
+    NodeConfig,
+    environment_name,
+    load_config,
+    parse_file,
+    parse_override,
+    settings_of,
+)
 from raftlog.base.env import Env
 from raftlog.base.log import configure_log, get_logger
 from raftlog.cli import exits
@@ -103,9 +111,11 @@ def read_config(path: Path | None, overrides: Sequence[str]) -> NodeConfig:
             flags[name] = value
         except ValueError as error:
             faults.append(f"--override {error}")
+    environment = dict(os.environ)
+    faults += read_secret_files(environment)
     try:
         config = load_config(
-            file, environment=os.environ, flags=flags, hostname=socket.gethostname(), working_dir=os.getcwd()
+            file, environment=environment, flags=flags, hostname=socket.gethostname(), working_dir=os.getcwd()
         )
     except ConfigFaults as error:
         _refuse(path, faults + [str(fault) for fault in error.faults])
@@ -122,6 +132,28 @@ def _read_file(path: Path | None) -> tuple[dict[str, str], list[str]]:
         return parse_file(_read_text(path), name=path.name), []
     except (OSError, ValueError) as error:
         return {}, [str(error)]
+
+
+def read_secret_files(environment: dict[str, str]) -> list[str]:
+    """Replace each RAFTLOG_X_FILE of a secret X by RAFTLOG_X with what the file holds, as container images do.
+
+    Returns a fault for each file that cannot be read; an empty one, and X set twice, are faults too.
+    """
+    faults = []
+    for dotted, (_, setting) in settings_of(NodeConfig).items():
+        name = environment_name(dotted)
+        path = environment.pop(f"{name}_FILE", None) if setting.sensitive else None
+        if path is None:
+            continue
+        try:
+            secret = Path(path).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            faults.append(f"{name}_FILE: {error}")
+            continue
+        if not secret or name in environment:
+            faults.append(f"{name}_FILE: " + (f"{name} is set, too" if secret else f"{path} is empty"))
+        environment.setdefault(name, secret)
+    return faults
 
 
 def _read_text(path: Path) -> str:

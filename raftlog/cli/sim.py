@@ -14,7 +14,7 @@ from raftlog.proof.regressions import REGRESSIONS
 from raftlog.proof.simulator.hosts import current_process
 from raftlog.proof.simulator.loop import START_S
 from raftlog.proof.stories import STORIES
-from raftlog.proof.sweep import Outcome, Summary, Sweep, Tale, silence
+from raftlog.proof.sweep import STRICT_STORY, Outcome, Summary, Sweep, Tale, silence
 
 SHOWN_FAILURES = 20
 """Failures that are told in full; the rest are only named."""
@@ -125,7 +125,11 @@ def sweep(options: Request, tales: list[Tale]) -> int:
     if not run.summary.seeds:
         print("raftlog: no seed was told, so that nothing is shown", file=sys.stderr)
         return exits.NOT_RUN
-    return exits.FAILED if run.summary.failures else 0
+    missed = run.summary.missed_faults
+    if missed:
+        counted = f"{run.summary.strict_seeds} seeds of {STRICT_STORY}"
+        print(f"raftlog: in {counted} these faults never struck: {', '.join(missed)}", file=sys.stderr)
+    return exits.FAILED if run.summary.failures or missed else 0
 
 
 @contextmanager

@@ -2,123 +2,204 @@
 
 from __future__ import annotations
 
-import json as json_module
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from raftlog.cli import exits
-from raftlog.cli.librdkafka import client_settings, confluent_kafka, exit_of, open_client
+from raftlog.cli.exits import Failure
+from raftlog.cli.librdkafka import client_settings, confluent_kafka
+from raftlog.cli.rows import Form, print_rows
+from raftlog.cli.settings_in_force import change_settings, settings_of
+from raftlog.cli.target import Admin, Target, settle
+from raftlog.cli.verb import Topic, Topics, noun, verb
 
-TIMEOUT_S = 10.0
+topic = noun("Create, list, describe, alter, trim and delete topics.")
 
-
-class Admin:
-    """An admin client, and how its failures are told."""
-
-    def __init__(self, bootstrap: str, settings: Sequence[str]) -> None:
-        self.client, self._troubles = open_client("AdminClient", bootstrap, defaults={}, settings=settings)
-
-    def report(self, error: Any, *, about: str = "") -> int:
-        """Print why a call failed; returns the exit code."""
-        kafka_error = error.args[0]
-        print(f"raftlog: {about}{self._troubles.explain(kafka_error, self.client)}", file=sys.stderr)
-        return exit_of(kafka_error)
+Config = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", "--add-config", metavar="NAME=VALUE", help="a topic config"),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", "-d", help="have it checked, and not done")]
 
 
+@verb(topic, "create")
 def create(
-    admin: Admin, names: Sequence[str], partitions: int, *, replicas: int, configs: Sequence[str]
+    target: Target,
+    names: Topics,
+    *,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: num.partitions")] = -1,
+    replicas: Annotated[
+        int,
+        typer.Option("--replicas", "-r", "--replication-factor", help="-1: default.replication.factor"),
+    ] = -1,
+    config: Config = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="one that exists is fine")] = False,
+    dry_run: DryRun = False,
 ) -> int:
-    """Create topics; returns the exit code."""
+    """Create topics."""
     new_topic = confluent_kafka().admin.NewTopic
-    settings = client_settings(configs)
-    topics = [
-        new_topic(name, num_partitions=partitions, replication_factor=replicas, config=settings)
-        for name in names
-    ]
-    return _report(
-        admin,
-        "created",
-        lambda: admin.client.create_topics(topics, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S),
+    settings = client_settings(config or [])
+    admin = target.admin
+    if if_not_exists:
+        there = admin.topics()
+        names = [name for name in names if name not in there]
+    if not names:
+        return 0
+    futures = admin.ask(
+        admin.client.create_topics,
+        [
+            new_topic(name, num_partitions=partitions, replication_factor=replicas, config=settings)
+            for name in names
+        ],
+        operation_timeout=target.timeout_s,
+        validate_only=dry_run,
     )
+    done = "could be created" if dry_run else "created"
+    return settle(admin, futures, lambda name, _: print(f"{name} {done}"))
 
 
-def delete(admin: Admin, names: Sequence[str]) -> int:
-    """Delete topics; returns the exit code."""
-    return _report(
-        admin,
-        "deleted",
-        lambda: admin.client.delete_topics(
-            list(names), operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S
-        ),
-    )
-
-
-def _report(admin: Admin, done: str, call: Callable[[], Mapping[str, Any]]) -> int:
-    """Print what became of each topic; returns the first failure's exit code."""
-    code = 0
-    for name, future in call().items():
-        try:
-            future.result(TIMEOUT_S + 5)
-        except confluent_kafka().KafkaException as error:
-            failure = admin.report(error, about=f"{name}: ")
-            code = code or failure
-        else:
-            print(f"{name} {done}")
-    return code
-
-
-def list_topics(admin: Admin, *, json: bool) -> int:
-    """Print all topics; returns the exit code."""
-    topics = _metadata(admin)
-    if isinstance(topics, int):
-        return topics
+@verb(topic, "list", prints_rows=True)
+def list_topics(target: Target, *, form: Form) -> None:
+    """List topics with their partitions and replication factors."""
     rows = [
         {
             "topic": name,
-            "partitions": len(topic.partitions),
-            "replication_factor": max((len(each.replicas) for each in topic.partitions.values()), default=0),
+            "partitions": len(found.partitions),
+            "replication_factor": _replication_factor(found),
         }
-        for name, topic in sorted(topics.items())
+        for name, found in sorted(target.admin.topics().items())
     ]
-    _print_rows(rows, json=json, columns=("topic", "partitions", "replication_factor"))
-    return 0
+    print_rows(rows, form, ("topic", "partitions", "replication_factor"))
 
 
-def describe(admin: Admin, name: str, *, json: bool) -> int:
-    """Print a topic's partitions; returns the exit code."""
-    topics = _metadata(admin)
-    if isinstance(topics, int):
-        return topics
-    if name not in topics:
-        print(f"raftlog: there is no topic {name}", file=sys.stderr)
-        return exits.NOT_FOUND
+@verb(topic, "describe", prints_rows=True)
+def describe(target: Target, name: Topic, *, form: Form) -> None:
+    """Show a topic's partitions with leader, replicas and in-sync replicas, and the configs that were set."""
+    admin = target.admin
+    found = admin.topic(name)
+    if form is Form.TABLE:
+        set_here = [
+            f"{each['name']}={each['value']}"
+            for each in settings_of(admin, "topic", name)
+            if each["source"] == "topic"
+        ]
+        print(
+            f"{name}  partitions {len(found.partitions)}  replication factor {_replication_factor(found)}",
+            *set_here,
+            sep="\n  ",
+        )
+        print()
     rows = [
         {"partition": each.id, "leader": each.leader, "replicas": list(each.replicas), "isr": list(each.isrs)}
-        for each in sorted(topics[name].partitions.values(), key=lambda each: each.id)
+        for each in sorted(found.partitions.values(), key=lambda each: each.id)
     ]
-    _print_rows(rows, json=json, columns=("partition", "leader", "replicas", "isr"))
-    return 0
+    print_rows(rows, form, ("partition", "leader", "replicas", "isr"))
 
 
-def _metadata(admin: Admin) -> dict[str, Any] | int:
-    """Return all topics by name, or the exit code when no broker answered."""
-    try:
-        topics: dict[str, Any] = admin.client.list_topics(timeout=TIMEOUT_S).topics
-    except confluent_kafka().KafkaException as error:
-        return admin.report(error)
-    return topics
+@verb(topic, "alter")
+def alter(
+    target: Target,
+    name: Topic,
+    *,
+    config: Config = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delete-config", "-d", metavar="NAME", help="a config that is to be the default again"
+        ),
+    ] = None,
+) -> None:
+    """Set and unset configs of a topic, all or none."""
+    changes: dict[str, str | None] = {**client_settings(config or []), **dict.fromkeys(delete_config or [])}
+    if not changes:
+        raise Failure("nothing to alter: say -c NAME=VALUE or -d NAME", exits.USAGE)
+    change_settings(target.admin, "topic", name, changes)
 
 
-def _print_rows(rows: Iterable[Mapping[str, Any]], *, json: bool, columns: Sequence[str]) -> None:
-    if json:
-        print(json_module.dumps(list(rows)))
-        return
-    table = [columns, *([_cell(row[column]) for column in columns] for row in rows)]
-    widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
-    for line in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+@verb(topic, "add-partitions")
+def add_partitions(
+    target: Target,
+    name: Topic,
+    *,
+    by: Annotated[int, typer.Option("--num", "-n", min=0, help="how many to add")] = 0,
+    total: Annotated[int, typer.Option("--partitions", "-p", min=0, help="how many there are to be")] = 0,
+    dry_run: DryRun = False,
+) -> int:
+    """Add partitions to a topic. Keys may go to other partitions from then on."""
+    if bool(by) == bool(total):
+        raise Failure("say how many: either --num to add, or --partitions in all", exits.USAGE)
+    admin = target.admin
+    total = total or by + len(admin.topic(name).partitions)
+    futures = admin.ask(
+        admin.client.create_partitions,
+        [confluent_kafka().admin.NewPartitions(name, total)],
+        operation_timeout=target.timeout_s,
+        validate_only=dry_run,
+    )
+    done = "could have" if dry_run else "has"
+    return settle(admin, futures, lambda topic, _: print(f"{topic} {done} {total} partitions"))
 
 
-def _cell(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+@verb(topic, "trim")
+def trim(
+    target: Target,
+    name: Topic,
+    *,
+    offset: Annotated[str, typer.Option("--offset", help="the first offset to keep, or end for none")],
+    partition: Annotated[int, typer.Option("--partition", "-p", help="-1: all of them")] = -1,
+) -> int:
+    """Delete a topic's records before an offset."""
+    admin = target.admin
+    before = -1 if offset == "end" else _whole_number("--offset", offset)
+    chosen = partitions_of(admin, name, partition)
+    position = confluent_kafka().TopicPartition
+    futures = admin.ask(
+        admin.client.delete_records,
+        [position(name, each, before) for each in chosen],
+        operation_timeout=target.timeout_s,
+    )
+    return settle(
+        admin,
+        {f"{name} {each.partition}": future for each, future in futures.items()},
+        lambda label, deleted: print(f"{label} begins at {deleted.low_watermark}"),
+    )
+
+
+@verb(topic, "delete")
+def delete(
+    target: Target,
+    names: Topics,
+    *,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="one that is not there is fine")] = False,
+) -> int:
+    """Delete topics and all that is in them."""
+    admin = target.admin
+    if if_exists:
+        there = admin.topics()
+        names = [name for name in names if name in there]
+    if not names:
+        return 0
+    futures = admin.ask(admin.client.delete_topics, names, operation_timeout=target.timeout_s)
+    return settle(admin, futures, lambda name, _: print(f"{name} deleted"))
+
+
+def partitions_of(admin: Admin, name: str, partition: int = -1) -> list[int]:
+    """Return the numbers of a topic's partitions, or the one asked for. Raises Failure when it is not there."""
+    there = sorted(admin.topic(name).partitions)
+    if partition < 0:
+        return there
+    if partition not in there:
+        known = f"0 to {len(there) - 1}" if len(there) > 1 else "0 alone"
+        raise Failure(f"topic {name} has no partition {partition}, but {known}", exits.NOT_FOUND)
+    return [partition]
+
+
+def _replication_factor(found: Any) -> int:
+    return max((len(each.replicas) for each in found.partitions.values()), default=0)
+
+
+def _whole_number(option: str, text: str) -> int:
+    if not text.isdecimal():
+        raise Failure(f"{option} must be a whole number from 0 on, or end; not {text}", exits.USAGE)
+    return int(text)

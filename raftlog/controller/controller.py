@@ -17,7 +17,16 @@ from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, Kafk
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
 from raftlog.base.types import NO_BROKER
-from raftlog.controller import brokers, configs, elections, partitions, producer_ids, topics
+from raftlog.controller import (
+    brokers,
+    configs,
+    elections,
+    leaderships,
+    partitions,
+    producer_ids,
+    reassignment,
+    topics,
+)
 from raftlog.controller.decisions import MORE, SWEEP, Event
 from raftlog.controller.settling import UncleanRule, settle_all, unclean_rule
 from raftlog.controller.soft import ProbeResult, SoftState
@@ -29,15 +38,19 @@ from raftlog.metadata.requests import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
+    AlterReassignments,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    DrainBroker,
     ElectLeaders,
     ErrorReply,
     Heartbeat,
+    ListReassignments,
     RegisterBroker,
     Reply,
     Request,
+    TransferLeaderships,
     UnregisterBroker,
 )
 
@@ -47,6 +60,9 @@ STALL_S: Final = 0.25
 """A tick that comes this much too late was held up by our own loop: all deadlines shift."""
 MIN_TICK_S: Final = 0.01
 """Shortest time between two ticks, when something that is due cannot be done yet."""
+
+OF_OTHERS: Final = (UnregisterBroker, DrainBroker)
+"""Requests whose `broker_id` is who they are about, not who asks."""
 
 Answer = Callable[[Reply], None]
 
@@ -229,7 +245,7 @@ class Controller:
                 answer(outcome)
 
         asked_for = getattr(request, "broker_id", None)
-        if peer is not None and asked_for not in (None, peer) and not isinstance(request, UnregisterBroker):
+        if peer is not None and asked_for not in (None, peer) and not isinstance(request, OF_OTHERS):
             answer_on_the_wire(ClusterAuthorizationFailed(f"broker {peer} cannot speak for {asked_for}"))
             return
         match request:
@@ -243,7 +259,7 @@ class Controller:
     def _decision(self, image: MetadataImage, request: Request) -> Decision:
         match request:
             case AlterPartition():
-                return partitions.decide_alter_partition(image, request)
+                return partitions.decide_alter_partition(image, request, self._standing(image))
             case CreateTopics():
                 return topics.decide_create_topics(image, request, config=self._config, random=self._random)
             case DeleteTopics():
@@ -252,12 +268,26 @@ class Controller:
                 return topics.decide_create_partitions(image, request, self._random)
             case AlterConfigs():
                 return configs.decide_alter_configs(image, request, self._config)
-            case ElectLeaders():
-                return elections.decide_elect_leaders(image, request, self._standing(image))
             case AllocateProducerIds():
                 return producer_ids.decide_allocate_producer_ids(image, request)
             case UnregisterBroker():
                 return brokers.decide_unregister(image, request, self._standing(image), self._unclean(image))
+            case _:
+                return self._move(image, request)
+
+    def _move(self, image: MetadataImage, request: Request) -> Decision:
+        """Decide what moves leaderships or replicas because somebody asked for it."""
+        match request:
+            case ElectLeaders():
+                return elections.decide_elect_leaders(image, request, self._standing(image))
+            case AlterReassignments():
+                return reassignment.decide_alter_reassignments(image, request, self._standing(image))
+            case ListReassignments():
+                return reassignment.decide_list_reassignments(image, request)
+            case TransferLeaderships():
+                return leaderships.decide_transfer_leaderships(image, request, self._standing(image))
+            case DrainBroker():
+                return leaderships.decide_drain(image, request, self._standing(image), self._unclean(image))
             case _:
                 raise InvalidRequest(f"{type(request).__name__} is not the controller's to answer")
 
@@ -314,7 +344,13 @@ class Controller:
         if now >= self._rebalance_at:
             self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
             if self._config.auto_leader_rebalance_enable:
-                self._decide(lambda image: elections.decide_rebalance(image, self._standing(image)))
+                self._rebalance()
+
+    def _rebalance(self) -> None:
+        percentage = self._config.leader_imbalance_per_broker_percentage
+        self._decide(
+            lambda image: elections.decide_rebalance(image, self._standing(image), percentage=percentage)
+        )
 
     def _watch_own_stalls(self, now: float) -> None:
         late = now - self._seen_at - TICK_S
@@ -347,9 +383,11 @@ class Controller:
         )
 
     def _heard(self, broker_id: int, now: float) -> None:
-        present = self._runner.tail.brokers.values()
-        cleared = self._soft.heard(broker_id, now)
-        if cleared and any(each.fenced or each.in_controlled_shutdown for each in present):
+        tail = self._runner.tail
+        if self._soft.heard(broker_id, now) and (
+            any(each.fenced or each.in_controlled_shutdown or each.draining for each in tail.brokers.values())
+            or reassignment.any_reassigned(tail)
+        ):
             self._sweep()  # settle what stood still because of the doubt
 
     def peer_connected(self, broker_id: int, now: float) -> None:

@@ -43,6 +43,9 @@ class Room:
         self.others -= others
 
 
+MAX_NAMED: Final = 10
+"""Partitions that one event names; the rest it counts."""
+
 Level = Literal["info", "warning", "error"]
 
 

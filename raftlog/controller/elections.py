@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
@@ -16,7 +17,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.base.types import NO_BROKER
-from raftlog.controller.decisions import Event, Room
+from raftlog.controller.decisions import SWEEP, Event, Room
 from raftlog.controller.settling import settle
 from raftlog.controller.standing import Standing
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
@@ -48,7 +49,10 @@ def decide_elect_leaders(image: MetadataImage, request: ElectLeaders, standing: 
         except KafkaError as failed:
             error = failed
         results.append(_result(topic, partition, error))
-    return Decision(tuple(records), ElectionResults(tuple(results)), _events(image, request, records))
+    effects: tuple[object, ...] = _events(image, request, records)
+    if records and request.election_type == UNCLEAN:
+        effects = (*effects, SWEEP)  # who was elected may be all that a reassignment waited for
+    return Decision(tuple(records), ElectionResults(tuple(results)), effects)
 
 
 def _asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[str, int]]:
@@ -83,7 +87,9 @@ def _elected(
 
 
 def _preferred_can_lead(state: PartitionState, standing: Standing) -> bool:
-    return state.replicas[0] in state.isr and state.replicas[0] in standing.alive and not state.isr_lost
+    preferred = state.replicas[0]
+    may_lead = preferred in standing.alive and preferred not in standing.draining
+    return may_lead and preferred in state.isr and not state.isr_lost
 
 
 def _elected_uncleanly(
@@ -109,10 +115,19 @@ def _events(
     return (Event("info", "preferred_leaders_elected", fields),)
 
 
-def decide_rebalance(image: MetadataImage, standing: Standing) -> Decision:
-    """Give leadership back to preferred leaders that can take it, at most MAX_REBALANCED at a time."""
+def decide_rebalance(image: MetadataImage, standing: Standing, *, percentage: int) -> Decision:
+    """Give leadership back to preferred leaders that can take it, at most MAX_REBALANCED at a time.
+
+    To those only that lead so much less than they should: `percentage` of what they are the preferred leaders of.
+    """
     records: list[PartitionChanged] = []
-    for topic_id, index, state in _imbalanced(image):
+    preferred = Counter(state.replicas[0] for topic in image.topics.values() for state in topic.partitions)
+    imbalanced = tuple(_imbalanced(image))
+    missing = Counter(state.replicas[0] for _, _, state in imbalanced)
+    deprived = {each for each, count in missing.items() if 100 * count > percentage * preferred[each]}
+    for topic_id, index, state in imbalanced:
+        if state.replicas[0] not in deprived:
+            continue
         if len(records) == MAX_REBALANCED:
             break
         if _preferred_can_lead(state, standing):

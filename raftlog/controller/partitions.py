@@ -14,17 +14,24 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.controller.brokers import current_broker
-from raftlog.controller.decisions import SWEEP
+from raftlog.controller.completion import completion
+from raftlog.controller.decisions import MAX_NAMED, SWEEP, Event
+from raftlog.controller.standing import Standing
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.records import PartitionChanged
+from raftlog.metadata.replay import changed
 from raftlog.metadata.requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChanged
 
 
-def decide_alter_partition(image: MetadataImage, request: AlterPartition) -> Decision:
-    """Answer every ISR change of one leader on its own; those accepted leave in one batch."""
+def decide_alter_partition(image: MetadataImage, request: AlterPartition, standing: Standing) -> Decision:
+    """Answer every ISR change of one leader on its own; those accepted leave in one batch.
+
+    Where a change ends a reassignment, more changes than the leader asked for: it is told to wait for the metadata.
+    """
     leader = current_broker(image, request.broker_id, request.broker_epoch)
     records: list[PartitionChanged] = []
     results: list[IsrChanged] = []
+    completed: list[str] = []
     seen = set()
     for change in request.changes:
         try:
@@ -36,13 +43,26 @@ def decide_alter_partition(image: MetadataImage, request: AlterPartition) -> Dec
             results.append(IsrChanged(change.topic_id, change.partition, error.code))
             continue
         isr = _in_order(state, change)
-        changed = isr != state.isr
-        if changed:
-            records.append(PartitionChanged(change.topic_id, change.partition, isr=isr))
-        results.append(_accepted_result(change, state, isr, state.partition_epoch + changed))
-    # who joined may take the leadership over from a broker that only waits to be allowed to leave
-    effects = (SWEEP,) if records and leader.in_controlled_shutdown else ()
-    return Decision(tuple(records), AlterPartitionReply(tuple(results)), effects)
+        if isr != state.isr:
+            record = PartitionChanged(change.topic_id, change.partition, isr=isr)
+            records.append(record)
+            state = changed(state, record)
+            end = completion(change.topic_id, change.partition, state, standing)
+            if end is not None:
+                records.append(end)
+                completed.append(f"{image.topic_names[change.topic_id]}-{change.partition}")
+                results.append(IsrChanged(change.topic_id, change.partition, InvalidUpdateVersion.code))
+                continue
+        results.append(_accepted_result(change, state))
+    effects: list[object] = []
+    if completed:
+        fields = {"count": len(completed), "partitions": completed[:MAX_NAMED]}
+        effects.append(Event("info", "reassignment_completed", fields))
+    if records and (leader.in_controlled_shutdown or leader.draining):
+        effects.append(
+            SWEEP
+        )  # who joined may take over from a broker that only waits to be rid of its leaderships
+    return Decision(tuple(records), AlterPartitionReply(tuple(results)), tuple(effects))
 
 
 def _accepted(image: MetadataImage, change: IsrChange, broker_id: int) -> PartitionState:
@@ -87,15 +107,13 @@ def _in_order(state: PartitionState, change: IsrChange) -> tuple[int, ...]:
     return state.isr if wanted == set(state.isr) else tuple(r for r in state.replicas if r in wanted)
 
 
-def _accepted_result(
-    change: IsrChange, state: PartitionState, isr: tuple[int, ...], partition_epoch: int
-) -> IsrChanged:
+def _accepted_result(change: IsrChange, state: PartitionState) -> IsrChanged:
     return IsrChanged(
         topic_id=change.topic_id,
         partition=change.partition,
         error_code=0,
         leader=state.leader,
         leader_epoch=state.leader_epoch,
-        isr=isr,
-        partition_epoch=partition_epoch,
+        isr=state.isr,
+        partition_epoch=state.partition_epoch,
     )

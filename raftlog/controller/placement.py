@@ -9,18 +9,28 @@ from __future__ import annotations
 from random import Random
 
 from raftlog.base.errors import InvalidReplicationFactor
-from raftlog.metadata.image import MetadataImage, TopicState
+from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
 
 
 class _Load:
     """What one broker carries; the first two count one topic only."""
 
-    __slots__ = ("broker_id", "fenced", "leaders", "rack", "replicas", "topic_leaders", "topic_replicas")
+    __slots__ = (
+        "broker_id",
+        "draining",
+        "fenced",
+        "leaders",
+        "rack",
+        "replicas",
+        "topic_leaders",
+        "topic_replicas",
+    )
 
-    def __init__(self, broker_id: int, rack: str | None, fenced: bool) -> None:
-        self.broker_id = broker_id
-        self.rack = rack
-        self.fenced = fenced
+    def __init__(self, broker: BrokerState) -> None:
+        self.broker_id = broker.broker_id
+        self.rack = broker.rack
+        self.fenced = broker.fenced or broker.in_controlled_shutdown
+        self.draining = broker.draining
         self.topic_leaders = self.topic_replicas = self.leaders = self.replicas = 0
 
 
@@ -29,12 +39,7 @@ class Placement:
 
     def __init__(self, image: MetadataImage, random: Random) -> None:
         self._random = random.random
-        self._loads = {
-            broker.broker_id: _Load(
-                broker.broker_id, broker.rack, broker.fenced or broker.in_controlled_shutdown
-            )
-            for broker in image.brokers.values()
-        }
+        self._loads = {broker.broker_id: _Load(broker) for broker in image.brokers.values()}
         for topic in image.topics.values():
             for state in topic.partitions:
                 self._count(state.replicas)
@@ -88,6 +93,7 @@ class Placement:
             loads,
             key=lambda each: (
                 each.fenced,
+                each.draining,
                 each.topic_leaders,
                 each.topic_replicas,
                 each.leaders,

@@ -7,7 +7,9 @@ The rule: while any ISR member is alive, members that are fenced or leaving are 
 gone is replaced, in the order of the replicas. While none is alive the ISR stands still: all of its members hold all
 that was committed, so the first to come back may lead. A member that came back with another disk (`wiped`) leaves the
 ISR at once; if it was the only one, the ISR is lost and only an unclean election helps. So does a member that has its
-disk but reports one log as damaged; if it was the only one, it leads for reading only until that election.
+disk but reports one log as damaged; if it was the only one, it leads for reading only until that election. A leader
+that is drained hands over to another ISR member that is alive and is not. A reassignment ends here that could not end
+before because no replica that stays was known to be alive.
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig, topic_config
 from raftlog.base.types import NO_BROKER
-from raftlog.controller.decisions import MAX_PARTITION_RECORDS, Event
-from raftlog.controller.standing import Standing
+from raftlog.controller.completion import completion
+from raftlog.controller.decisions import MAX_NAMED, MAX_PARTITION_RECORDS, Event, Level
+from raftlog.controller.standing import Standing, elect
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.metadata.records import UNCHANGED_LEADER, PartitionChanged
 from raftlog.metadata.replay import changed
 
 UNCLEAN_KEY: Final = "unclean.leader.election.enable"
-MAX_NAMED: Final = 10
-"""Partitions that one event names; the rest it counts."""
+
+_LEVELS: Final[dict[str, Level]] = {"partition_went_offline": "warning", "reassignment_completed": "info"}
+"""Of events that need no person at once."""
 
 UncleanRule = Callable[[str], bool]
 """Says whether a topic allows unclean leader election."""
@@ -85,27 +89,35 @@ def settle_all(
 def _unsettled(
     topic: TopicState, standing: Standing, unclean: UncleanRule, lacking: Lacking
 ) -> Iterator[tuple[PartitionState, PartitionChanged]]:
-    """Yield each partition that needs a change, and the change; twice where an ISR is lost and elected anew."""
+    """Yield each partition that needs a change, and the change.
+
+    One partition may need several, each seen as of before it: where an ISR is lost and elected anew, or a reassignment
+    ends.
+    """
     topic_id = topic.topic_id
     present = standing.alive | standing.doubtful
     allowed: bool | None = None
     for index, state in enumerate(topic.partitions):
         lacks = lacking.damaged is not None and lacking.concerns(topic_id, index, state.isr)
-        if state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost):
+        moves = bool(state.adding_replicas or state.removing_replicas)
+        calm = state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost)
+        if calm and not moves and state.leader not in standing.draining:
             continue
         if allowed is None:
             allowed = unclean(topic.name)
         change = settle(topic_id, index, state, standing=standing, unclean=allowed, lacking=lacking)
-        if change is None:
-            continue
-        yield state, change
-        if not (lacks and allowed):
-            continue
-        left = changed(state, change)
-        if left.isr_lost or left.leader == NO_BROKER:  # the same partition, a record later
-            change = settle(topic_id, index, left, standing=standing, unclean=True)
-            if change is not None:
-                yield left, change
+        if change is not None:
+            yield state, change
+            if lacks or moves:
+                state = changed(state, change)  # noqa: PLW2901 - the same partition, a record later
+            if lacks and allowed and (state.isr_lost or state.leader == NO_BROKER):
+                change = settle(topic_id, index, state, standing=standing, unclean=True)
+                if change is not None:
+                    yield state, change
+                    state = changed(state, change)  # noqa: PLW2901 - likewise
+        ended = completion(topic_id, index, state, standing) if moves else None
+        if ended is not None:
+            yield state, ended
 
 
 def settle(
@@ -137,30 +149,26 @@ def settle(
         leader = _unclean_leader(state, standing)
         if leader != NO_BROKER:
             isr, lost = (leader,), False
-    if lost and any(reader in group for group in standing):
+    if lost and standing.is_unfenced(reader):
         leader = reader
     return _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)
 
 
 def _leader(state: PartitionState, isr: tuple[int, ...], standing: Standing) -> int:
-    if state.leader in isr and any(state.leader in group for group in standing):
-        return state.leader
-    return elect(state.replicas, isr, standing)
-
-
-def elect(replicas: tuple[int, ...], isr: tuple[int, ...], standing: Standing) -> int:
-    """Return the first ISR member in the replicas' order that is alive, else a doubtful one, else NO_BROKER."""
-    for group in (standing.alive, standing.doubtful):
-        for replica in replicas:
-            if replica in group and replica in isr:
-                return replica
-    return NO_BROKER
+    leader = state.leader
+    stays = leader in isr and standing.is_unfenced(leader)
+    if stays and leader not in standing.draining:
+        return leader
+    elected = elect(state.replicas, isr, standing)
+    if stays and (elected not in standing.alive or elected in standing.draining):
+        return leader  # drained, but there is nobody better
+    return elected
 
 
 def _unclean_leader(state: PartitionState, standing: Standing) -> int:
     live = [replica for replica in state.replicas if replica in standing.alive]
-    # A member of a lost ISR has an empty disk: anyone else knows more.
-    live.sort(key=lambda replica: replica in state.isr)
+    # A member of a lost ISR has an empty disk: anyone else knows more. Who is being added may have as little.
+    live.sort(key=lambda replica: (replica in state.isr, replica in state.adding_replicas))
     return live[0] if live else NO_BROKER
 
 
@@ -188,7 +196,9 @@ class _Changes:
 
     def add(self, topic: str, state: PartitionState, change: PartitionChanged) -> None:
         self.records.append(change)
-        if change.isr_lost:
+        if change.replicas is not None:
+            self._note("reassignment_completed", topic, change)
+        elif change.isr_lost:
             self._note("isr_lost", topic, change)
         elif change.leader == NO_BROKER:
             self._note("partition_went_offline", topic, change)
@@ -204,4 +214,4 @@ class _Changes:
 
 def _event(name: str, partitions: list[str]) -> Event:
     fields: dict[str, Any] = {"count": len(partitions), "partitions": partitions[:MAX_NAMED]}
-    return Event("warning" if name == "partition_went_offline" else "error", name, fields)
+    return Event(_LEVELS.get(name, "error"), name, fields)

@@ -209,7 +209,8 @@ def _partition_records(
         isr = in_service.get(replicas)
         if isr is None:
             isr = in_service[replicas] = _in_service(image, replicas)
-        leader = isr[0] if isr else NO_BROKER
+        undrained = [each for each in isr if not image.brokers[each].draining]
+        leader = next(iter(undrained or isr), NO_BROKER)
         records.append(PartitionCreated(topic_id, index, replicas, isr, leader))
     return records
 
@@ -280,7 +281,7 @@ def _grown(
     if added < 0:
         raise InvalidPartitions(f"topic {topic.name} has {present} partitions; {wanted.total} would be fewer")
     room.check(partitions=added)
-    factor = len(topic.partitions[0].replicas)
+    factor = len(topic.partitions[0].target)
     if wanted.assignments is None:
         assignments = placement.place(added, factor, topic)
     elif len(wanted.assignments) != added:

@@ -40,6 +40,8 @@ class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     fenced: bool = True
     in_controlled_shutdown: bool = False
     directory_ids: tuple[UUID, ...] = ()
+    draining: bool = False
+    """It shall lead only what nobody else can lead, through restarts too, until somebody takes that back."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return the endpoint of a listener name, or None."""
@@ -54,6 +56,10 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     that has some of its records leads until then, for reading only. `unclean_epoch`: the leader epoch of the last
     unclean election, whose leader takes its log as it is. The isr may hold fenced brokers, but only while none of its
     members is known to be alive.
+
+    While it is reassigned (KIP-455) `replicas` are all that hold it: first those that it shall have, then those that
+    go. `adding_replicas` came with the reassignment, `removing_replicas` go with it; a replica that one reassignment
+    added and the next one does not want is both.
     """
 
     replicas: tuple[int, ...]
@@ -65,6 +71,26 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     removing_replicas: tuple[int, ...] = ()
     isr_lost: bool = False
     unclean_epoch: int = -1
+
+    @property
+    def is_reassigned(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas once the reassignment is done."""
+        return without(self.replicas, self.removing_replicas)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas were the reassignment cancelled: those that it began with, perhaps in another order."""
+        return without(self.replicas, self.adding_replicas)
+
+
+def without(replicas: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the replicas that are not among others, in their order."""
+    return tuple(each for each in replicas if each not in others) if others else replicas
 
 
 class TopicState(msgspec.Struct, frozen=True, array_like=True):

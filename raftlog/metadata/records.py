@@ -41,12 +41,13 @@ class BrokerRegistered(msgspec.Struct, frozen=True, tag=3, array_like=True):
 
 
 class BrokerChanged(msgspec.Struct, frozen=True, tag=4, array_like=True):
-    """A broker's fencing or shutdown state; None keeps it."""
+    """A broker's fencing or shutdown state, and whether it is drained of leaderships; None keeps it."""
 
     broker_id: int
     broker_epoch: int
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
+    draining: bool | None = None
 
 
 class BrokerUnregistered(msgspec.Struct, frozen=True, tag=5, array_like=True):

@@ -1,8 +1,9 @@
 """Asked twice, done once: requests that a broker repeats because a connection or a controller broke under them.
 
 The first asking may have been carried out, and its answer lost. Creating then finds the topic that it made itself:
-whoever asks chooses the topic's id, so that the controller can tell. Deleting finds nothing: that is success for who
-saw the topic before. Everything else that is asked is fenced by epochs, or harmless to repeat. Only values here.
+whoever asks chooses the topic's id, so that the controller can tell. Deleting finds nothing, and cancelling a
+reassignment finds none: that is success for who saw it before. Everything else that is asked is fenced by epochs, or
+harmless to repeat. Only values here.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from raftlog.base.errors import UnknownTopicId, UnknownTopicOrPartition
+from raftlog.base.errors import NoReassignmentInProgress, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import (
     CreateTopics,
     DeleteTopics,
+    PartitionResult,
+    PartitionResults,
     Reply,
     Request,
     TopicRef,
@@ -40,10 +43,19 @@ def repeatable(request: Request, new_topic_id: Callable[[], UUID]) -> Request:
 
 def as_if_once(request: Request, reply: Reply, before: MetadataImage) -> Reply:
     """Return what the answer to a repeated request means to who asked once, having seen `before`."""
-    if not (isinstance(request, DeleteTopics) and isinstance(reply, TopicResults)):
-        return reply
-    seen = {ref: topic for ref in request.topics if (topic := _topic(ref, before))}
-    return TopicResults(tuple(_deleted(result, seen) for result in reply.results))
+    if isinstance(request, DeleteTopics) and isinstance(reply, TopicResults):
+        seen = {ref: topic for ref in request.topics if (topic := _topic(ref, before))}
+        return TopicResults(tuple(_deleted(result, seen) for result in reply.results))
+    if isinstance(reply, PartitionResults):
+        return PartitionResults(tuple(_cancelled(result, before) for result in reply.results))
+    return reply
+
+
+def _cancelled(result: PartitionResult, before: MetadataImage) -> PartitionResult:
+    state = before.partition(result.topic, result.partition)
+    if result.error_code != NoReassignmentInProgress.code or state is None or not state.is_reassigned:
+        return result
+    return PartitionResult(result.topic, result.partition)
 
 
 def _topic(ref: TopicRef, image: MetadataImage) -> tuple[str, UUID] | None:

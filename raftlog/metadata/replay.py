@@ -139,6 +139,7 @@ class _Builder:
         self.controller_epoch = record.controller_epoch
 
     def broker_registered(self, record: BrokerRegistered) -> None:
+        before = self.brokers.now.get(record.broker_id)
         self.set_broker(
             BrokerState(
                 broker_id=record.broker_id,
@@ -147,6 +148,7 @@ class _Builder:
                 endpoints=record.endpoints,
                 rack=record.rack,
                 directory_ids=record.directory_ids,
+                draining=before is not None and before.draining,
             )
         )
 
@@ -157,7 +159,10 @@ class _Builder:
         shutting_down = record.in_controlled_shutdown
         if shutting_down is None:
             shutting_down = broker.in_controlled_shutdown
-        self.set_broker(replace(broker, fenced=fenced, in_controlled_shutdown=shutting_down))
+        draining = broker.draining if record.draining is None else record.draining
+        self.set_broker(
+            replace(broker, fenced=fenced, in_controlled_shutdown=shutting_down, draining=draining)
+        )
 
     def broker_unregistered(self, record: BrokerUnregistered) -> None:
         assert self.brokers.now[record.broker_id].broker_epoch == record.broker_epoch, "another incarnation"
@@ -227,6 +232,9 @@ def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
 def _checked(state: PartitionState) -> PartitionState:
     assert set(state.isr) <= set(state.replicas), f"isr {state.isr} ⊄ replicas {state.replicas}"
     assert state.isr, "the last in-sync replica is never forgotten"
+    if state.adding_replicas or state.removing_replicas:
+        assert state.target, "a reassignment leaves replicas"
+        assert state.origin, "a reassignment can be cancelled"
     assert state.leader == NO_BROKER or state.leader in state.isr, f"leader {state.leader} ∉ isr {state.isr}"
     return state
 

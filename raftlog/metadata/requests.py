@@ -210,6 +210,84 @@ class ElectionResults(msgspec.Struct, frozen=True, tag="election_results"):
     results: tuple[ElectionResult, ...]
 
 
+class Reassignment(msgspec.Struct, frozen=True):
+    """Have `replicas` hold a partition, in this order of preference; None cancels what is under way (KIP-455)."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+class AlterReassignments(msgspec.Struct, frozen=True, tag="alter_reassignments"):
+    """Answered by PartitionResults."""
+
+    reassignments: tuple[Reassignment, ...]
+    allow_replication_factor_change: bool = True
+
+
+class PartitionResult(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class PartitionResults(msgspec.Struct, frozen=True, tag="partition_results"):
+    results: tuple[PartitionResult, ...]
+
+
+class ListReassignments(msgspec.Struct, frozen=True, tag="list_reassignments"):
+    """`partitions` None: all. What is not there or not reassigned is passed over."""
+
+    partitions: tuple[tuple[str, int], ...] | None = None
+
+
+class OngoingReassignment(msgspec.Struct, frozen=True):
+    """The replicas of a partition at present, and which of them come and go (see PartitionState)."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class OngoingReassignments(msgspec.Struct, frozen=True, tag="ongoing_reassignments"):
+    reassignments: tuple[OngoingReassignment, ...]
+
+
+class LeadershipTransfer(msgspec.Struct, frozen=True):
+    """Have `leader`, an in-sync replica in service, lead a partition."""
+
+    topic: str
+    partition: int
+    leader: int
+
+
+class TransferLeaderships(msgspec.Struct, frozen=True, tag="transfer_leaderships"):
+    """Answered by PartitionResults; that it leads already is success."""
+
+    transfers: tuple[LeadershipTransfer, ...]
+
+
+class DrainBroker(msgspec.Struct, frozen=True, tag="drain_broker"):
+    """Have a broker lead nothing that another can lead, from now on and through restarts; or no longer so.
+
+    Answered by BrokerDrain. Asked again it changes nothing and tells how far it is.
+    """
+
+    broker_id: int
+    draining: bool = True
+
+
+class BrokerDrain(msgspec.Struct, frozen=True, tag="broker_drain"):
+    """`leaderships`: partitions that the broker leads still, since no other replica of theirs is in sync."""
+
+    broker_id: int
+    draining: bool
+    leaderships: int
+
+
 class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_ids"):
     broker_id: int
     broker_epoch: int
@@ -267,6 +345,10 @@ Request = (
     | CreatePartitions
     | AlterConfigs
     | ElectLeaders
+    | AlterReassignments
+    | ListReassignments
+    | TransferLeaderships
+    | DrainBroker
     | AllocateProducerIds
     | UnregisterBroker
     | DescribeQuorum
@@ -279,6 +361,9 @@ Reply = (
     | TopicResults
     | ConfigResults
     | ElectionResults
+    | PartitionResults
+    | OngoingReassignments
+    | BrokerDrain
     | ProducerIdBlock
     | QuorumDescription
     | Done

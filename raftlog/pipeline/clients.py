@@ -28,6 +28,8 @@ CONSUMERS_ONLY: Final = (
     "allow.auto.create.topics",
 )
 """Settings that an admin client warns about."""
+QUIET: Final = {"log_level": "2", "log.connection.close": "false"}
+"""Idle clients would tell of every node that ends; what keeps a query from going on is raised."""
 HEALING: Final = frozenset(
     {
         "_TRANSPORT",
@@ -60,7 +62,7 @@ def admin(settings: Mapping[str, str]) -> Any:
     """Return an admin client. Raises OptionFaults for settings that the library does not know."""
     from confluent_kafka.admin import AdminClient
 
-    return _made(AdminClient, {n: v for n, v in settings.items() if not n.startswith(CONSUMERS_ONLY)})
+    return _made(AdminClient, QUIET | {n: v for n, v in settings.items() if not n.startswith(CONSUMERS_ONLY)})
 
 
 class Outbox:
@@ -71,6 +73,7 @@ class Outbox:
 
         decided = {"acks": "all", "enable.idempotence": "true", "delivery.report.only.error": True}
         defaults = {
+            **QUIET,
             "partitioner": "murmur2_random",  # as Java's producers, so that several writers agree on a key's partition
             "queue.buffering.max.kbytes": str(UNSENT_KBYTES),
             "linger.ms": "20",
@@ -97,8 +100,12 @@ def return_outbox(outbox: Outbox, settings: Mapping[str, str]) -> None:
 def consumer_settings(settings: Mapping[str, str], group_id_prefix: str) -> dict[str, str]:
     """Return a consumer's settings: committed records unless asked otherwise, no group's offsets, no guess where."""
     defaults = {
+        **QUIET,
         "isolation.level": "read_committed",
         "queued.max.messages.kbytes": str(QUEUE_KBYTES),
+        "queued.min.messages": "100000",
+        "fetch.queue.backoff.ms": "5",  # how soon to look again whether the queue has room
+        "fetch.wait.max.ms": "20",  # a range is there already: nobody waits long for new records
         "group.id": group_id_prefix,
     }
     decided = {

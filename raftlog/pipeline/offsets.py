@@ -100,7 +100,9 @@ def _loaded(text: str | Mapping[str, Any]) -> Mapping[str, Any]:
             text = json.loads(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"not JSON ({error})") from None
-    if not isinstance(text, Mapping) or not text:
+        if not text:
+            raise ValueError("not a JSON object of topics")
+    if not isinstance(text, Mapping):
         raise ValueError("not a JSON object of topics")
     return text
 

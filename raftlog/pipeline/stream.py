@@ -54,13 +54,8 @@ class PlainStreamReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin, until = self._from_checkpoint(start), from_json(end)
-        self._report_vanished(begin, until)
+        self._report_lost(begin, until)
         begin = {**self._begin_of_new(begin, until), **begin}
-        for at, offset in until.items():
-            if offset < begin[at]:
-                self._lose(
-                    f"{at}: the log ends at offset {offset}, before {begin[at]}, where reading was: it is another log"
-                )
         return planned(self.options, begin, until)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -99,10 +94,13 @@ class PlainStreamReader(DataSourceStreamReader):
                 self._lose(f"{at} is new and begins at offset {offset}, not 0")
         return fresh
 
-    def _report_vanished(self, begin: Offsets, until: Offsets) -> None:
+    def _report_lost(self, begin: Offsets, until: Offsets) -> None:
         if gone := sorted(begin.keys() - until.keys()):
             places = ", ".join(f"{at} (read up to {begin[at]})" for at in gone)
             self._lose(f"{places} is gone: deleted, or no longer subscribed to")
+        for at, offset in until.items():
+            if offset < (reached := begin.get(at, 0)):
+                self._lose(f"{at}: the log ends at offset {offset}, before {reached}, where reading was")
 
     def _lose(self, what: str) -> None:
         report_loss(what, fail=self.options.fail_on_data_loss)
@@ -130,6 +128,8 @@ if LIMITS:
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]
             begin = self._from_checkpoint(start)
             end = self._newest(begin) if self._target is None else self._target
+            if self.options.fail_on_data_loss:  # before Spark writes down that this is the next batch
+                self._report_lost(begin, end)
             if isinstance(limit, ReadAllAvailable):
                 return to_json(end)
             begin = {**self._lookup.earliest(end.keys() - begin.keys()), **begin}

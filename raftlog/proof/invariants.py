@@ -63,6 +63,8 @@ class Invariants:
         self._watches: dict[str, NodeWatch] = {}
         self._images: dict[int, bytes] = {}
         """Encoded metadata images by their offset, as the first node had them."""
+        self.newest_image = EMPTY_IMAGE
+        """Of all that any node ever had."""
         self._controllers: dict[int, int] = {}
         self._epoch_controllers: dict[int, int] = {}
         self._entries: dict[int, tuple[int, int]] = {}
@@ -163,6 +165,7 @@ class Invariants:
 
     def _take_image(self, watch: NodeWatch, image: MetadataImage) -> None:
         old, watch.image = watch.image, image
+        self.newest_image = max(self.newest_image, image, key=lambda each: each.offset)
         if image.offset < old.offset or image.controller_epoch < old.controller_epoch:
             self.failures.append(f"node {watch.node_id}: metadata went back from offset {old.offset}")
         encoded = encode_image(image)
@@ -211,6 +214,20 @@ class Invariants:
         self.chronicle.note(f"node{image.controller_id}", "metadata", text, where=name)
 
 
+def _faults_of_move(was: PartitionState, state: PartitionState) -> list[str]:
+    """Replicas go only when all that stay are in sync, or when what was added is given up again (KIP-455)."""
+    gone = set(was.replicas) - set(state.replicas)
+    came = set(state.replicas) - set(was.replicas)
+    faults = []
+    if came - set(state.adding_replicas):
+        faults.append(f"replicas {sorted(came)} came without being added: {state}")
+    if gone and not set(state.replicas) <= set(state.isr) and set(state.replicas) != set(was.origin):
+        faults.append(
+            f"replicas {sorted(gone)} went while those that stay are not in sync: {was}, then {state}"
+        )
+    return faults
+
+
 def _faults_of(was: PartitionState | None, state: PartitionState, image: MetadataImage) -> list[str]:
     """Return what is wrong with a partition's state, by itself and after the one before."""
     faults = []
@@ -221,6 +238,7 @@ def _faults_of(was: PartitionState | None, state: PartitionState, image: Metadat
     if state.leader != NO_BROKER and image.brokers[state.leader].fenced:
         faults.append(f"leader {state.leader} is fenced")
     if was is not None:
+        faults += _faults_of_move(was, state)
         before = (was.leader_epoch, was.partition_epoch)
         after = (state.leader_epoch, state.partition_epoch)
         if after[0] < before[0] or after[1] <= before[1]:

@@ -22,7 +22,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from raftlog.base.errors import CorruptMessage
-from raftlog.records.header import iter_headers
+from raftlog.records.header import BatchHeader, iter_headers
 
 
 class Ability(StrEnum):
@@ -83,22 +83,38 @@ class View(NamedTuple):
         )
 
 
-GUARDED_FROM: Final = 16
-"""Where in a batch begins what its CRC guards; the leader epoch before it is nobody's to check."""
+EPOCH_FROM: Final = 12
+EPOCH_END: Final = 16
+"""Where in a batch its leader epoch is: no CRC covers it, only its neighbours tell."""
 
 
-def guarded_batches(segment: bytes) -> list[range]:
-    """Return where in a segment's bytes rot must be noticed: what CRCs guard, but for the last batch.
+class Guarded(NamedTuple):
+    """Bytes of a batch in which rot must be noticed by whoever reads it."""
 
-    Of the very last nobody could tell from a torn tail that it was ever whole.
+    base_offset: int
+    end_offset: int
+    where: range
+
+
+def guarded_batches(segment: bytes) -> list[Guarded]:
+    """Return where in a segment's bytes rot must be noticed, batch by batch: its first 16 bytes, then the others.
+
+    Not in the last batch, of which nobody could tell from a torn tail that it was ever whole. Nor in the leader epoch
+    of one at the border of two epochs: there it may rot into one that was possible.
     """
-    found = []
+    batches: list[tuple[int, BatchHeader]] = []
     try:
-        for position, header in iter_headers(segment):
-            found.append(range(position + GUARDED_FROM, position + header.length))
+        batches.extend(iter_headers(segment))
     except CorruptMessage:
         pass
-    return found[:-1]
+    found = []
+    for at, (position, header) in enumerate(batches[:-1]):
+        around = {each.leader_epoch for _, each in batches[max(at - 1, 0) : at + 2]}
+        head = EPOCH_END if at and len(around) == 1 else EPOCH_FROM
+        offsets = header.base_offset, header.end_offset
+        found.append(Guarded(*offsets, range(position, position + head)))
+        found.append(Guarded(*offsets, range(position + EPOCH_END, position + header.length)))
+    return found
 
 
 class Place(Protocol):

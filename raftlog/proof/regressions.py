@@ -29,4 +29,12 @@ REGRESSIONS: Final = (
     Regression(
         "endurance", 6.0, 52, "a deleted partition's folder came back without its files after a power loss"
     ),
+    Regression("commits", 3.0, 10053, "a topic was unknown to a broker that was asked too early to commit"),
+    Regression("kip-101", 3.0, 1030, "nobody knew of any topic yet when all had restarted"),
+    Regression("double-failover", 3.0, 1044, "clients wrote faster than a replica could catch up"),
+    Regression("corruption", 3.0, 1018, "rot in an offset was taken for another record"),
+    Regression("corruption", 3.0, 1022, "rot in an offset was not looked for, and met the judge"),
+    Regression("corruption", 3.0, 10067, "the last member of an ISR found out that it had rotted"),
+    Regression("endurance", 6.0, 10015, "a node whose power went took a port on its way out"),
+    Regression("endurance", 6.0, 10032, "a topic whose creation was given up came after all"),
 )

@@ -172,18 +172,27 @@ class ReplicaWatch:
         if content is None:
             return start
         position = self._position if (self._segment, self._end) == (segment.base_offset, start) else 0
+        due = start if position else segment.base_offset
         while position + HEADER_BYTES <= segment.size:
-            header = read_header(content, position)
-            if header.end_offset > self.high_watermark:
+            try:
+                header = read_header(content, position)
+            except CorruptMessage:
                 break
+            if header.end_offset > self.high_watermark or header.base_offset != due:
+                break  # out of its place: it rotted, as where a CRC fails; that is found elsewhere
             if header.base_offset >= start:
-                faults += self._compare_batch(header, content, position)
-            start = max(start, header.end_offset)
+                faults += self._compare_batch(header, content, segment, position)
+            due = header.end_offset
+            start = max(start, due)
             position += header.length
         self._segment, self._position, self._end = segment.base_offset, position, start
         return start
 
-    def _compare_batch(self, header: BatchHeader, content: bytearray, position: int) -> list[str]:
+    def _compare_batch(
+        self, header: BatchHeader, content: bytearray, segment: Segment, position: int
+    ) -> list[str]:
+        if self._disk.has_rotted(f"{segment.path}.log", range(position, position + header.length)):
+            return []  # that is found elsewhere; here, that nobody took it over
         batch = (header.end_offset, header.crc, header.leader_epoch)
         known = self.truth.batches.setdefault(header.base_offset, batch)
         if known == batch:
@@ -191,7 +200,7 @@ class ReplicaWatch:
         try:
             check_crc(content, position, header)
         except CorruptMessage:
-            return []  # it rotted; that is found elsewhere
+            return []  # it was torn, or never written
         mine, others = (f"epoch {epoch}, up to {end}, CRC {crc:08x}" for end, crc, epoch in (batch, known))
         return [f"committed offset {header.base_offset} holds another batch ({mine}) than before ({others})"]
 

@@ -25,6 +25,10 @@ RECOVERY_LIMIT_S: Final = 600.0
 
 FAILURE_CHARS: Final = 2_000
 
+STRICT_STORY: Final = "endurance"
+STRICT_SEEDS: Final = 300
+"""Over so many seeds of that story every class of fault must have struck, or the sweep proves less than it says."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tale:
@@ -70,6 +74,9 @@ class Summary:
     elections: int = 0
     slowest_recovery_s: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
+    strict_seeds: int = 0
+    strict_faults: Counter[str] = field(default_factory=Counter)
+    """Of the seeds of STRICT_STORY alone."""
     failures: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
@@ -85,11 +92,22 @@ class Summary:
         self.slowest_recovery_s = max(self.slowest_recovery_s, outcome.report.recovery_s)
         for name, count in outcome.report.faults.items():
             self.faults[name] += count  # a Counter keeps zeros that are added so
+        if outcome.tale.story == STRICT_STORY:
+            self.strict_seeds += 1
+            for name, count in outcome.report.faults.items():
+                self.strict_faults[name] += count
 
     @property
     def silent_faults(self) -> list[str]:
         """Faults that could have struck and never did."""
         return sorted(name for name, count in self.faults.items() if not count)
+
+    @property
+    def missed_faults(self) -> list[str]:
+        """Faults that STRICT_SEEDS or more seeds of STRICT_STORY should have brought, and did not."""
+        if self.strict_seeds < STRICT_SEEDS:
+            return []
+        return sorted(name for name, count in self.strict_faults.items() if not count)
 
 
 def tell(tale: Tale) -> Outcome:

@@ -25,7 +25,7 @@ from raftlog.base.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
 )
-from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP, UNKNOWN_EPOCH_END, EpochEnd
+from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, UNKNOWN_EPOCH_END, EpochEnd
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import IsrChange, IsrMember
 from raftlog.records.header import validate_produced
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
     from raftlog.storage.log import Appended
 
 ALL_ACKS = -1
+SERVED_UNCHECKED = 3
+"""One fetch in so many that a follower makes from the same offset in a row is answered with checked records only.
+
+Two are usual: a fetch may be under way while the answer to the one before it comes.
+"""
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
     -1,
     -2,
@@ -55,6 +60,7 @@ class Leading(Role):
 
     __slots__ = (
         "_counted",
+        "_established",
         "_outside",
         "_proposed",
         "_waiters",
@@ -76,6 +82,7 @@ class Leading(Role):
         self.epoch_start_offset = self.log.log_end_offset
         self.flushed_end_offset = partition.durable_end_offset
         self.replicas: tuple[int, ...] = ()
+        self._established = 0
         self.progress: dict[int, Progress] = {}
         self.isr: Isr = CommittedIsr(state.isr)
         self.below_min_isr = False
@@ -222,7 +229,16 @@ class Leading(Role):
         self._note_fetch(progress, offset, replica.broker_epoch)
         records: Buffer | None = b""
         if offset < end:
-            records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
+            times = progress.served_times + 1 if offset == progress.served_offset else 1
+            # whoever comes back for the same again and again may have refused what our memory shows: look at it
+            checked = times % SERVED_UNCHECKED == 0
+            if checked and (refused := self._refuse_epoch_before(offset, last_fetched_epoch)) is not None:
+                return refused
+            records = log.read(
+                offset, max_bytes, end_offset=end, min_one=min_one, cached=cached, checked=checked
+            )
+            if records:
+                progress.served_offset, progress.served_times = offset, times
         # the last stable offset is only for consumers
         high_watermark = self.partition.high_watermark
         return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, records)
@@ -254,6 +270,19 @@ class Leading(Role):
         """
         log, high_watermark = self.log, self.partition.high_watermark
         parting = EpochEnd(log.latest_epoch, log.log_end_offset)
+        return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, b"", parting)
+
+    def _refuse_epoch_before(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
+        """Where the replica's batch before `offset` is of another epoch than ours, one of the two has rotted.
+
+        Ours is checked first (CorruptMessage); if it is sound, the replica's has to go.
+        """
+        log, high_watermark = self.log, self.partition.high_watermark
+        known = log.epoch_at(offset - 1)
+        if NO_EPOCH in (known, last_fetched_epoch) or known == last_fetched_epoch:
+            return None
+        log.read(offset - 1, 1, end_offset=offset, checked=True)
+        parting = EpochEnd(known, offset)
         return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, b"", parting)
 
     def _divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
@@ -447,7 +476,7 @@ class Leading(Role):
         me = self.host.broker_id
         self._counted = tuple(self._follower(member) for member in maximal if member != me)
         self._outside = tuple(progress for member, progress in self.progress.items() if member not in maximal)
-        wanted = min(self.log.config.min_insync_replicas, len(self.replicas))
+        wanted = min(self.log.config.min_insync_replicas, self._established)
         self.below_min_isr = len(isr.committed) < wanted
 
     def _follower(self, member: int) -> Progress:
@@ -458,6 +487,8 @@ class Leading(Role):
         """ISR members start with a full lag window, the others must earn theirs."""
         me = self.host.broker_id
         self.replicas = state.replicas
+        # that a replica is being added must not make too few of those that were enough
+        self._established = len(state.origin)
         known = self.progress
         self.progress = {
             member: known.get(member) or Progress(member, caught_up_at if member in state.isr else NEVER)
@@ -466,7 +497,7 @@ class Leading(Role):
         }
 
     def update(self, state: PartitionState) -> None:
-        if state.replicas != self.replicas:
+        if state.replicas != self.replicas or len(state.origin) != self._established:
             self._take_replicas(state, caught_up_at=self.host.now())
         self.commit_isr(state.isr)
 

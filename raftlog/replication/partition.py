@@ -106,6 +106,11 @@ class Partition:
     def is_leader(self) -> bool:
         return type(self.role) is Leading
 
+    def in_sync(self, broker_id: int) -> bool | None:
+        """Whether a replica is in the ISR as this leader knows it; None where this replica does not lead."""
+        role = self.role
+        return broker_id in role.isr.committed if type(role) is Leading else None
+
     @property
     def leader_epoch(self) -> int:
         """-1 before the first metadata, or offline."""
@@ -200,9 +205,9 @@ class Partition:
         self.high_watermark_moved()
         self.log_end_moved()
 
-    def retire(self) -> None:
-        """The topic was deleted or this broker no longer holds a replica."""
-        self.go_offline(UnknownTopicOrPartition)
+    def retire(self, *, elsewhere: bool = False) -> None:
+        """The topic was deleted or, if it goes on `elsewhere`, this broker no longer holds a replica."""
+        self.go_offline(NotLeaderOrFollower if elsewhere else UnknownTopicOrPartition)
 
     def reconsider(self) -> None:
         """Brokers came, went or changed: an idle follower may now join the ISR."""

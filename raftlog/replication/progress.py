@@ -23,6 +23,8 @@ class Progress:
         "keeps_up",
         "leader_end_offset",
         "log_start_offset",
+        "served_offset",
+        "served_times",
     )
 
     def __init__(self, broker_id: int, caught_up_at: float) -> None:
@@ -35,6 +37,9 @@ class Progress:
         """Whether its newest fetch found it caught up."""
         self.leader_end_offset = NO_OFFSET
         self.log_start_offset = NO_OFFSET
+        self.served_offset = NO_OFFSET
+        self.served_times = 0
+        """How often in a row it was given records from `served_offset` on, and asked for them again."""
 
     def note_fetch(self, fetch_offset: int, broker_epoch: int, *, leader_end_offset: int, now: float) -> None:
         if broker_epoch != self.broker_epoch:

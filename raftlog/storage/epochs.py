@@ -60,6 +60,12 @@ class LeaderEpochs:
             self._starts[0] = start_offset
             self.changed = True
 
+    def copy(self) -> LeaderEpochs:
+        """Return the same entries, with a life of their own."""
+        twin = LeaderEpochs()
+        twin._epochs, twin._starts, twin.latest = list(self._epochs), list(self._starts), self.latest
+        return twin
+
     def clear(self) -> None:
         self.changed = self.changed or bool(self._epochs)
         self._epochs.clear()
@@ -68,7 +74,9 @@ class LeaderEpochs:
 
     def epoch_at(self, offset: int) -> int:
         """Return the epoch of the record at `offset`, -1 if unknown."""
-        found = bisect_right(self._starts, offset) - 1
+        found = (
+            bisect_right(self._starts, offset) - 1
+        )  # another thread's reader: epochs are never fewer than starts
         return self._epochs[found] if found >= 0 else NO_EPOCH
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:

@@ -6,7 +6,7 @@ as it was. Offsets count as flushed only through `begin_flush`, `FlushTicket.run
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
@@ -125,6 +125,7 @@ class Log:
         self._configure_active()
 
     def _configure_active(self) -> None:
+        self._active.epochs = self._epochs
         self._active.configure(
             index_interval_bytes=self._config.index_interval_bytes,
             index_bytes=self._config.segment_index_bytes,
@@ -300,20 +301,28 @@ class Log:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def read(
-        self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool = True, cached: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        min_one: bool = True,
+        cached: bool = True,
+        checked: bool = False,
     ) -> Buffer | None:
         """Return whole batches from the one that holds `offset` on, below `end_offset`, from one segment.
 
         At most `max_bytes`, but `min_one` lets a first batch be larger; b"" if there is nothing. None if `cached` and
-        it would wait for the disk. Raises OffsetOutOfRange outside [log start, log end]; CorruptMessage or
-        KafkaStorageError where the log is damaged (`damage` then says where).
+        it would wait for the disk. `checked`: not even what this process wrote is trusted. Raises OffsetOutOfRange
+        outside [log start, log end]; CorruptMessage or KafkaStorageError where the log is damaged (see `damage`).
         """
         log_end = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end:
             raise OffsetOutOfRange(f"offset {offset} is not in [{self.log_start_offset}, {log_end}]")
-        if self._uncut_from is not None:
-            log_end = self._sound_end(offset, self._uncut_from)
-        end_offset = min(end_offset, log_end)
+        sound_end = log_end if self._uncut_from is None else self._uncut_from
+        if sound_end <= offset < log_end:
+            raise KafkaStorageError(f"the log is damaged from offset {sound_end} on")
+        end_offset = min(end_offset, sound_end)
         if offset >= end_offset:
             return b""
         segment = self._active
@@ -332,8 +341,8 @@ class Log:
                 if cached:
                     return None
                 raise CorruptMessage(f"{segment.path}.log is shorter than it was")
-            if not cached or start < segment.trusted_from:
-                segment.verify(chunk, start, offset, cached=cached)
+            if not cached or checked or start < segment.trusted_from:
+                segment.verify(chunk, start, offset, cached=cached and not checked)
         except CorruptMessage:
             if self._find_damage(segment, offset):
                 raise
@@ -341,11 +350,6 @@ class Log:
         if cached:
             segment.remember(following, stop)
         return chunk
-
-    def _sound_end(self, offset: int, uncut_from: int) -> int:
-        if uncut_from <= offset < self.log_end_offset:
-            raise KafkaStorageError(f"the log is damaged from offset {uncut_from} on")
-        return uncut_from
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
@@ -369,14 +373,13 @@ class Log:
             return offset
         if offset >= self.log_end_offset:
             return self.log_end_offset
-        keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
-        if self._segments[keep - 1].base_offset == offset:
-            keep -= 1
+        keep = bisect_left(self._segments, offset, key=_BASE_OFFSET)
+        found = self._segments[keep - 1].locate(offset, cached=False)
+        assert found is not None
+        self._announce_cut(found[1])
         self._drop_segments(keep, len(self._segments))
         self._disk.sync_dir(self.directory)
         self._active = self._segments[-1]
-        found = self._active.locate(offset, cached=False)
-        assert found is not None
         self._active.truncate(*found)
         self._configure_active()
         self._forget_beyond(found[1])
@@ -387,10 +390,9 @@ class Log:
 
         The leader epochs go too, and before the records: what comes next may be of an older one.
         """
+        self._announce_cut(offset)
         self._epochs.clear()
-        if self._disk.exists(f"{self.directory}/{EPOCH_CHECKPOINT}"):
-            self._disk.remove(f"{self.directory}/{EPOCH_CHECKPOINT}")
-            self._disk.sync_dir(self.directory)
+        recovery.forget_epochs(self._disk, self.directory)
         self._drop_segments(0, len(self._segments))
         segment = Segment(self._disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
         self._disk.sync_dir(self.directory)
@@ -399,6 +401,13 @@ class Log:
         self._configure_active()
         self.log_start_offset = offset
         self._forget_beyond(offset)
+
+    def _announce_cut(self, end_offset: int) -> None:
+        """Write durably that what a recovery point claims is cut, before it goes: else the next start may miss it."""
+        if end_offset < self.recovery_point:
+            recovery.mark_truncation(self._disk, self.directory, end_offset)
+            self.recovery_point = end_offset
+            self._checkpoints_to_unmark = 2
 
     def _drop_segments(self, first: int, stop: int, *, suffix: str = ".deleted") -> None:
         dropped = self._segments[first:stop]
@@ -416,13 +425,11 @@ class Log:
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
         self._unflushed.truncate(end_offset)
-        if end_offset < self.recovery_point:
-            self.recovery_point = end_offset
-            recovery.mark_truncation(self._disk, self.directory, end_offset)
-            self._checkpoints_to_unmark = 2
+        self._announce_cut(end_offset)
         self._epochs.truncate(end_offset)
         snapshots.remove_after(self._disk, self.directory, end_offset)
         self._aborted.truncate(end_offset)
+        self._aborted.save(self._disk, self._segments[-1])
         if end_offset > self._segments[0].base_offset and self._producers.roll_back(end_offset):
             self._snapshot_offset = -1 if self._snapshot_offset > end_offset else self._snapshot_offset
             return
@@ -495,10 +502,6 @@ class Log:
 
     # -- leader epochs, timestamps, transactions -----------------------------------------------------------------
 
-    def note_leader_epoch(self, epoch: int, start_offset: int) -> None:
-        """Say that `epoch` begins at `start_offset`, before it has written anything."""
-        self._epochs.note(epoch, start_offset)
-
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Return the largest known leader epoch ≤ `epoch` and its exclusive end (KIP-279); (-1, -1) if unknown."""
         return self._epochs.end_of(epoch, self.log_end_offset)
@@ -555,8 +558,7 @@ class Log:
 
     def flush(self) -> None:
         """Sync everything, here and now."""
-        ticket = self.begin_flush()
-        if ticket is not None:
+        if (ticket := self.begin_flush()) is not None:
             ticket.run()
             self.complete_flush(ticket)
 
@@ -587,13 +589,12 @@ class Log:
         for segment in self._segments:
             segment.close()
 
-    def delete(self) -> str:
-        """Close the log and rename its folder to `<name>.<id>-delete`, as Kafka does; returns the new path.
+    def delete(self, unique: str) -> str:
+        """Close the log and rename its folder to `<name>.<unique>-delete`, as Kafka does; returns the new path.
 
-        Removing that folder is the log directory's business, away from the loop.
+        Who removes it does so away from the loop: a replica may have come back and gone again before that is done.
         """
         self.close(clean=False)
-        unique = self.topic_id.hex if self.topic_id is not None else "0" * 32
         target = f"{self.directory}.{unique}-delete"
         self._disk.rename(self.directory, target)
         return target

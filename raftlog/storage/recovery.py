@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage, InconsistentTopicId
 from raftlog.base.log import get_logger
+from raftlog.base.types import NO_EPOCH
 from raftlog.records.header import BatchHeader
 from raftlog.storage import snapshots
 from raftlog.storage.damage import (
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
 
 _log = get_logger("storage")
+
+MOST_OFFSET: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -99,7 +102,9 @@ def load(
         contents.truncated = True
         recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs)
-    recovery = _Recovery(disk, directory, contents, gaps=gaps)
+    # all that was flushed up to the recovery point was in the checkpoint before that was written
+    known_until = MOST_OFFSET if recovery_point is None else recovery_point
+    recovery = _Recovery(disk, directory, contents, witness=contents.epochs.copy(), known_until=known_until)
     recovery.run(recovery_point)
     try:
         _complete(disk, directory, contents, rebuild_epochs=rebuild_epochs)
@@ -107,6 +112,8 @@ def load(
         recovery.run(0)  # rot lies before what had to be checked: so all of it must be
         _complete(disk, directory, contents, rebuild_epochs=rebuild_epochs)
     contents.recovery_point = contents.segments[-1].end_offset if recovery_point is None else recovery_point
+    for segment in contents.segments:
+        segment.epochs = contents.epochs
     return contents
 
 
@@ -119,6 +126,7 @@ def _complete(disk: Disk, directory: str, contents: Contents, *, rebuild_epochs:
         _rebuild_epochs(contents)
     contents.aborted = AbortedTransactions()
     contents.aborted.load(disk, contents.segments, end_offset)
+    contents.aborted.save(disk, contents.segments[-1])  # without the markers of a tail that is gone
     contents.producers, contents.snapshot_offset = snapshots.load(
         disk, directory, contents.segments, aborted=contents.aborted
     )
@@ -156,6 +164,13 @@ def _load_epochs(disk: Disk, directory: str, epochs: LeaderEpochs) -> bool:
     return True
 
 
+def forget_epochs(disk: Disk, directory: str) -> None:
+    """Remove the file of leader epochs durably, if there is one."""
+    if disk.exists(f"{directory}/{EPOCH_CHECKPOINT}"):
+        disk.remove(f"{directory}/{EPOCH_CHECKPOINT}")
+        disk.sync_dir(directory)
+
+
 def mark_truncation(disk: Disk, directory: str, end_offset: int) -> None:
     """Write durably that what a recovery point beyond `end_offset` claims was cut on purpose."""
     disk.write_file(f"{directory}/{TRUNCATION_MARK}", f"0\n{end_offset}\n".encode())
@@ -170,19 +185,25 @@ def _rebuild_epochs(contents: Contents) -> None:
     contents.epochs.clear()
     for segment in contents.segments:
         for _, header in segment.headers(0):
+            if header.leader_epoch < contents.epochs.latest:
+                raise CorruptMessage(f"leader epoch goes back at offset {header.base_offset}")
             contents.epochs.note(header.leader_epoch, header.base_offset)
     contents.epochs.changed = True
 
 
 class _Recovery:
-    """One walk over what must be checked."""
+    """One walk over what must be checked. `witness` knows the epochs of all batches before `known_until`."""
 
-    def __init__(self, disk: Disk, directory: str, contents: Contents, *, gaps: bool) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, contents: Contents, *, witness: LeaderEpochs, known_until: int
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._contents = contents
         self._segments = contents.segments
-        self._gaps = gaps
+        self._gaps = contents.segments[0].gaps
+        self._witness = witness
+        self._known_until = known_until
 
     def run(self, recovery_point: int | None) -> None:
         segments = self._segments
@@ -231,14 +252,24 @@ class _Recovery:
         return position, header.base_offset
 
     def _walk(self, segment: Segment, position: int, offset: int) -> tuple[int, int]:
-        """Take in sound batches; returns where they end."""
+        """Take in sound batches; returns where they end.
+
+        Where an epoch goes back after a single batch of a new one, that batch may be the rotten one: both are bad.
+        """
         epochs = self._contents.epochs
         window = Window(segment)
+        lone: tuple[int, int] | None = None
+        before = epochs.latest
         while position < segment.size:
             header = window.sound(position)
-            if header is None or not self._follows(segment, header, offset):
+            if header is None:
                 break
+            if not self._follows(segment, header, offset):
+                return lone if lone and before <= header.leader_epoch < epochs.latest else (position, offset)
             segment.absorb(position, header)
+            is_new = header.leader_epoch > epochs.latest
+            lone = (position, offset) if is_new and self._epoch_of(header) == NO_EPOCH else None
+            before = epochs.latest if is_new else before
             epochs.note(header.leader_epoch, header.base_offset)
             position += header.length
             offset = header.end_offset
@@ -248,7 +279,12 @@ class _Recovery:
         """Hold a batch to its place: offsets and leader epochs lie outside the CRC."""
         if header.leader_epoch < self._contents.epochs.latest:
             return False
-        return segment.follows(header, offset)
+        return self._epoch_of(header) in (NO_EPOCH, header.leader_epoch) and segment.follows(header, offset)
+
+    def _epoch_of(self, header: BatchHeader) -> int:
+        """Which leader epoch the batch is of, as the checkpoint has it; -1 if that cannot tell."""
+        offset = header.base_offset
+        return self._witness.epoch_at(offset) if offset < self._known_until else NO_EPOCH
 
     def _cut(self, number: int, position: int, offset: int) -> None:
         segment, later = self._segments[number], self._segments[number + 1 :]
@@ -269,6 +305,10 @@ class _Recovery:
                     self._disk.remove(path)
         del self._segments[number + 1 :]
         segment.truncate(position, offset)
+        epochs = self._contents.epochs
+        epochs.truncate(offset)
+        if damaged:  # what is fetched again may be of others
+            self._disk.write_file(f"{self._directory}/{EPOCH_CHECKPOINT}", epochs.encode())
         self._contents.unsynced_directories.add(self._directory)
 
     def _acknowledged_until(

@@ -15,8 +15,9 @@ from typing import Final
 
 from raftlog.base.disk import Buffer, Disk
 from raftlog.base.errors import CorruptMessage, OffsetOutOfRange
-from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP
+from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
+from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
 
 SCAN_BYTES: Final = 8 * 1024
@@ -54,6 +55,7 @@ class Segment:
         "created_ms",
         "dirty",
         "end_offset",
+        "epochs",
         "file",
         "first_timestamp",
         "full",
@@ -97,6 +99,8 @@ class Segment:
         """A batch with a later timestamp belongs in the next segment."""
         self.gaps = False
         """Whether compaction may have taken batches out, so that offsets need not follow each other."""
+        self.epochs: LeaderEpochs | None = None
+        """Which epoch each batch is of, as the log knows it beside its bytes; None until that is known for sure."""
         self.dirty = create
         self.trusted_from = self.size
         """Bytes from here on were written by this process; those before are checked when first read."""
@@ -180,6 +184,7 @@ class Segment:
         if not self._indexed and not self.load_index(cached=cached):
             return None
         position = self.index.position_for(offset)
+        expected = self.base_offset if position == 0 else NO_OFFSET
         while position < size:
             chunk = self._look(position, size, cached=cached)
             if chunk is None:
@@ -187,7 +192,10 @@ class Segment:
             at = 0
             while at + HEADER_BYTES <= len(chunk):
                 base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
-                if base_offset + delta >= offset:
+                if expected not in (NO_OFFSET, base_offset) and not self.gaps:
+                    raise CorruptMessage(f"the batch at offset {base_offset} does not follow {expected}")
+                expected = base_offset + delta + 1
+                if expected > offset:
                     return position + at, base_offset
                 at += self._checked_length(batch_length, position + at)
             position += at
@@ -290,8 +298,14 @@ class Segment:
             position += header.length
 
     def follows(self, header: BatchHeader, offset: int) -> bool:
-        """Say whether a batch may come next at `offset`: the base offset lies outside the CRC."""
-        return header.base_offset == offset or (self.gaps and offset < header.base_offset < self.end_offset)
+        """Say whether a batch may come next at `offset`: base offset and leader epoch lie outside the CRC."""
+        if header.base_offset != offset and not (self.gaps and offset < header.base_offset < self.end_offset):
+            return False
+        return self._is_of_its_epoch(header)
+
+    def _is_of_its_epoch(self, header: BatchHeader) -> bool:
+        known = NO_EPOCH if self.epochs is None else self.epochs.epoch_at(header.base_offset)
+        return known in (NO_EPOCH, header.leader_epoch)
 
     def verify(self, chunk: Buffer, start: int, offset: int, *, cached: bool) -> None:
         """Check whole batches read at `start` for `offset`, unless this process wrote or checked them before.
@@ -305,12 +319,15 @@ class Segment:
             end = min(end, self.trusted_from)
             if start >= first and end <= last:
                 return
-        position, expected = 0, NO_OFFSET
+        position = 0
+        # where a reader is known to go on, a batch begins; elsewhere the first only holds the offset
+        expected = offset if self.boundaries.get(offset) == start else NO_OFFSET
         while start + position < end:
             header = read_header(chunk, position)
             check_crc(chunk, position, header)
-            sound = header.base_offset <= offset if position == 0 else self.follows(header, expected)
-            if not (sound or self.gaps):
+            if expected == NO_OFFSET and (header.base_offset <= offset <= header.last_offset or self.gaps):
+                expected = header.base_offset
+            if not self.follows(header, expected):
                 raise CorruptMessage(f"a batch at offset {header.base_offset} is not where it belongs")
             expected = header.end_offset
             position += header.length

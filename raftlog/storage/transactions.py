@@ -44,24 +44,30 @@ class AbortedTransactions:
         ]
 
     def truncate(self, end_offset: int) -> None:
-        """Forget those whose marker lies at or after `end_offset`."""
-        del self._entries[bisect_left(self._entries, end_offset, key=_LAST_OFFSET) :]
+        """Forget those whose marker lies at or after `end_offset`. Save before the log grows there again."""
+        keep = bisect_left(self._entries, end_offset, key=_LAST_OFFSET)
+        self._unsaved = self._unsaved or keep < len(self._entries)
+        del self._entries[keep:]
 
     def drop_before(self, start_offset: int) -> None:
         """Forget those whose marker lies before `start_offset`."""
         del self._entries[: bisect_left(self._entries, start_offset, key=_LAST_OFFSET)]
 
     def save(self, disk: Disk, segment: Segment) -> None:
-        """Write the active segment's index if it has changed. Not synced: replay brings back what a crash loses."""
+        """Write the active segment's index durably if it has changed.
+
+        Before the producers' snapshot: replay begins there, and finds no marker again that lies before it.
+        """
         if not self._unsaved:
             return
         first = bisect_left(self._entries, segment.base_offset, key=_LAST_OFFSET)
         packed = [ENTRY.pack(_VERSION, *aborted) for aborted in self._entries[first:]]
-        disk.write_file(segment.path + ".txnindex", b"".join(packed), sync=False)
+        disk.write_file(segment.path + ".txnindex", b"".join(packed))
         self._unsaved = False
 
     def load(self, disk: Disk, segments: list[Segment], end_offset: int) -> None:
-        """Read the indexes of all segments, up to markers before `end_offset`."""
+        """Read the indexes of all segments, up to markers before `end_offset`; later ones make them unsaved."""
+        stale = False
         for segment in segments:
             path = segment.path + ".txnindex"
             if not disk.exists(path):
@@ -72,4 +78,6 @@ class AbortedTransactions:
                 aborted = AbortedTransaction(*fields)
                 if version == _VERSION and segment.base_offset <= aborted.last_offset < end_offset:
                     self.add(aborted)
-        self._unsaved = False
+                else:
+                    stale = True
+        self._unsaved = stale

@@ -43,6 +43,9 @@ class Cluster:
     With `faults` nodes can be troubled and lose their power; a folder that ran so must go on so.
     """
 
+    admin = False
+    """Whether each node has its HTTP API, at `admin_url`; see AdminCluster."""
+
     def __init__(
         self,
         nodes: int = 3,
@@ -59,7 +62,7 @@ class Cluster:
         self._hosts = self.open_hosts(nodes)
         self.nodes: dict[int, NodeProcess] = {}
         voters = min(nodes, 5) if voters is None else voters
-        for node_id, own in _layout(self._hosts.addresses, voters).items():
+        for node_id, own in _layout(self._hosts.addresses, voters, admin=self.admin).items():
             folder = self.directory / f"node-{node_id}"
             merged = {
                 **own,
@@ -117,6 +120,11 @@ class Cluster:
 
     # --- single nodes
 
+    def admin_url(self, node_id: int = 1) -> str:
+        """Return where a node's admin API is, without a slash at the end; only of an AdminCluster."""
+        each = self._hosts.addresses[node_id]
+        return f"http://{each.host}:{each.admin_port}"
+
     def kill(self, node_id: int) -> None:
         """Kill -9 a node."""
         self.nodes[node_id].kill()
@@ -168,9 +176,9 @@ class Cluster:
         """Return how many bytes of which files of a node a power cut could take now."""
         return at_risk(self.nodes[node_id].folders)
 
-    def flip_bit(self, node_id: int, topics: Iterable[str], share: float) -> bool:
-        """Flip one bit in a segment of these topics, at that share (0 to 1) of their bytes; False: there are none."""
-        return bool(harm.flip_bit(self.nodes[node_id].folders, topics, share))
+    def flip_bit(self, node_id: int, topics: Iterable[str], share: float) -> harm.Rot | None:
+        """Flip one bit in a segment of these topics, at that share (0 to 1) of their bytes; None: there are none."""
+        return harm.flip_bit(self.nodes[node_id].folders, topics, share)
 
     def wipe(self, node_id: int) -> None:
         """Empty a stopped node's folders, but for the metadata log: it comes back as a new disk of the same voter."""
@@ -242,7 +250,13 @@ class Cluster:
         return ClusterError("\n".join([message, *tails]))
 
 
-def _layout(addresses: Mapping[int, Addresses], voters: int) -> dict[int, dict[str, str]]:
+class AdminCluster(Cluster):
+    """A cluster whose nodes have their HTTP APIs."""
+
+    admin = True
+
+
+def _layout(addresses: Mapping[int, Addresses], voters: int, *, admin: bool) -> dict[int, dict[str, str]]:
     """Return each node's own settings."""
     secret = secrets.token_hex(16)
     quorum = ",".join(
@@ -251,7 +265,7 @@ def _layout(addresses: Mapping[int, Addresses], voters: int) -> dict[int, dict[s
         if node_id <= voters
     )
     layout = {}
-    for node_id, (host, port, controller_port) in addresses.items():
+    for node_id, (host, port, controller_port, admin_port) in addresses.items():
         listeners = f"PLAINTEXT://{host}:{port}"
         votes = node_id <= voters
         layout[node_id] = {
@@ -262,6 +276,7 @@ def _layout(addresses: Mapping[int, Addresses], voters: int) -> dict[int, dict[s
             "listeners": f"{listeners},CONTROLLER://{host}:{controller_port}" if votes else listeners,
             "advertised.listeners": listeners,
             "raftlog.cluster.secret": secret,
+            "raftlog.admin.listener": f"{host}:{admin_port}" if admin else "",
             "default.replication.factor": str(min(3, len(addresses))),
         }
     return layout

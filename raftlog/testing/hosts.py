@@ -16,6 +16,7 @@ class Addresses(NamedTuple):
     port: int
     """For clients and brokers."""
     controller_port: int
+    admin_port: int
 
 
 class Hosts(Protocol):
@@ -36,10 +37,10 @@ class Loopback:
     """All on this machine's loopback, told apart by their ports."""
 
     def __init__(self, nodes: int) -> None:
-        self._ports = HeldPorts(2 * nodes)
-        ports = self._ports.ports
+        self._ports = HeldPorts(3 * nodes)
+        ports = iter(self._ports.ports)
         self.addresses = {
-            node_id: Addresses(LOOPBACK, ports[2 * node_id - 2], ports[2 * node_id - 1])
+            node_id: Addresses(LOOPBACK, next(ports), next(ports), next(ports))
             for node_id in range(1, nodes + 1)
         }
 

@@ -26,6 +26,7 @@ NETWORK: Final = "10.77.0."
 CLIENTS: Final = 254
 PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
+ADMIN_PORT: Final = 9644
 TOOLS: Final = {"ip": "iproute2", "nft": "nftables"}
 LOSS_STEPS: Final = 10_000
 """The loss of a link is rounded to one part in so many."""
@@ -48,7 +49,7 @@ class Network:
 
     def __init__(self, nodes: int) -> None:
         self.addresses = {
-            node_id: Addresses(f"{NETWORK}{node_id}", PORT, CONTROLLER_PORT)
+            node_id: Addresses(f"{NETWORK}{node_id}", PORT, CONTROLLER_PORT, ADMIN_PORT)
             for node_id in range(1, nodes + 1)
         }
         self._links: dict[tuple[int, int], tuple[float, float]] = {}

@@ -22,9 +22,9 @@ from raftlog.base.config_describe import (
 from raftlog.base.errors import InvalidConfig
 
 
-def test_there_are_kafkas_35_topic_configs():
-    """Clients expect DescribeConfigs to list them all (TopicConfig.java of Kafka 4)."""
-    assert len(settings_of(TopicConfig)) == 35
+def test_there_are_all_topic_configs_of_kafka():
+    """Clients expect DescribeConfigs to list them all (TopicConfig.java of Kafka 4, and the two of QuotaConfig)."""
+    assert len(settings_of(TopicConfig)) == 37
 
 
 def test_an_untouched_topic_has_kafkas_documented_defaults():
@@ -40,7 +40,7 @@ def test_an_untouched_topic_has_kafkas_documented_defaults():
 
 
 def test_an_untouched_node_gives_its_topics_the_untouched_defaults():
-    """The broker's own defaults and the topic's agree, all 35."""
+    """The broker's own defaults and the topic's agree, all of them."""
     assert topic_config(NodeConfig(), {}, {}) == TopicConfig()
     assert topic_config(load_config(), {}, {}) == TopicConfig()
 
@@ -123,7 +123,7 @@ def test_a_described_topic_says_where_each_value_comes_from():
             broker_dynamic={"log.index.interval.bytes": "9"},
         )
     }
-    assert len(rows) == 35
+    assert len(rows) == 37
     assert (rows["retention.ms"].value, rows["retention.ms"].source) == ("3", ConfigSource.DYNAMIC_TOPIC)
     assert rows["max.message.bytes"][1:3] == ("10", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert rows["index.interval.bytes"][1:3] == ("9", ConfigSource.DYNAMIC_BROKER)

@@ -22,6 +22,7 @@ from raftlog.base.types import EpochEnd
 from raftlog.broker.connection import Connection
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.server import BrokerServer
+from raftlog.broker.throttle import Quota
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.metadata.requests import ProducerIdBlock
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
@@ -216,6 +217,8 @@ class FakeReplicas:
         self.partitions = {(each.topic, each.index): each for each in partitions}
         self.by_id = {(TOPIC_ID, each.index): each for each in partitions if each.topic == TOPIC}
         self.elsewhere = frozenset(elsewhere)
+        self.broker_id = 1
+        self.sent = Quota(lambda: 0.0)
 
     def get(self, topic: str, partition: int) -> FakePartition:
         found = self.partitions.get((topic, partition))

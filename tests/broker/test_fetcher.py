@@ -9,6 +9,7 @@ from typing import Any
 
 from raftlog.base.config import load_config
 from raftlog.broker.fetcher import LeaderFetcher
+from raftlog.broker.throttle import Quota
 from raftlog.metadata.image import PartitionState
 from raftlog.protocol.codec import decode_header
 from raftlog.protocol.fetch import Fetched, FetchRequest, decode_fetch, encode_fetch_response
@@ -66,6 +67,7 @@ class World:
     def __init__(self) -> None:
         self.leader = Leader()
         self.lost: list[int] = []
+        self.quota = Quota(lambda: 0.0)
         self.registered = registrations((1, 2))
         self.node = Node(2, self.registered)
         self.partition = self.node.partition

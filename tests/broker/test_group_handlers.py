@@ -192,6 +192,17 @@ def test_offset_commit(version: int) -> None:
     play(story)
 
 
+@versions(offset_commit)
+def test_who_does_not_coordinate_a_group_says_so_even_of_topics_it_does_not_know(version: int) -> None:
+    """Its metadata may be behind the client's; that a topic is unknown would be taken for the last word."""
+
+    async def story(world: World) -> None:
+        world.publish(leader=2, topics={})
+        assert await commit(world, version, (0, 5, ""), (1, 6, "")) == [16, 16]
+
+    play(story)
+
+
 def fetch_fields(version: int, topics: list[Any] | None) -> dict[str, Any]:
     entity = "OffsetFetchRequestTopic" if version < 8 else "OffsetFetchRequestTopics"
     rows = topics and [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from raftlog.cli import exits
@@ -63,3 +65,31 @@ def test_the_config_file_may_come_from_the_environment(monkeypatch):
     """Containers set RAFTLOG_CONFIG."""
     monkeypatch.setenv("RAFTLOG_CONFIG", "/etc/raftlog.toml")
     assert str(parser().parse_args([]).config) == "/etc/raftlog.toml"
+
+
+def test_secret_comes_from_the_file_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RAFTLOG_X_FILE for RAFTLOG_X, as container images do: the secret itself is in nobody's environment."""
+    (tmp_path / "secret").write_text("long and random\n")
+    monkeypatch.setenv("RAFTLOG_CLUSTER_SECRET_FILE", str(tmp_path / "secret"))
+    config = read_config(None, [])
+    assert config.cluster_secret == b"long and random"
+    assert not any(warning.event == "environment_variables_unknown" for warning in config.warnings)
+
+
+@pytest.mark.parametrize("content", [None, "  \n"], ids=["absent", "empty"])
+def test_secret_file_without_a_secret_is_refused(
+    content: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A node that went on with the derived secret would let strangers in."""
+    if content is not None:
+        (tmp_path / "secret").write_text(content)
+    monkeypatch.setenv("RAFTLOG_CLUSTER_SECRET_FILE", str(tmp_path / "secret"))
+    with pytest.raises(SystemExit) as stopped:
+        read_config(None, [])
+    assert stopped.value.code == 2
+    assert "RAFTLOG_CLUSTER_SECRET_FILE" in capsys.readouterr().err

@@ -62,6 +62,17 @@ def test_a_sweep_ends_with_a_summary() -> None:
     assert sim("--seeds", "4..6").exit_code == 0
 
 
+def test_a_long_sweep_in_which_a_fault_never_struck_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would prove nothing about that fault; a short one only tells, and so does one of another story."""
+    monkeypatch.setattr("raftlog.proof.sweep.STRICT_SEEDS", 3)
+    assert sim("--seeds", "4..9").exit_code == 0
+    monkeypatch.setattr("raftlog.proof.sweep.STRICT_STORY", "three")
+    assert sim("--seeds", "4..5").exit_code == 0
+    result = sim("--seeds", "4..6")
+    assert result.exit_code == exits.FAILED
+    assert "these faults never struck: cut" in result.output
+
+
 def test_a_sweep_that_told_no_seed_is_not_run() -> None:
     """A budget that is spent before the first seed is no success."""
     assert sim("--seeds", "1..2", "--budget", "0").exit_code == exits.NOT_RUN

@@ -49,7 +49,7 @@ def test_what_the_readme_shows_works_and_says_nothing_besides(raftlog, orders):
     read = raftlog("consume", "-t", orders, "-e", "--json")
     assert (read.returncode, read.stderr) == (0, "")
     rows = [json.loads(line) for line in read.stdout.splitlines()]
-    assert [(row["key"], row["value"], row["offset"]) for row in rows] == [
+    assert [(row["key"], row["payload"], row["offset"]) for row in rows] == [
         ("a", "first", 0),
         ("a", "second", 1),
     ]

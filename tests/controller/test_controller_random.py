@@ -28,18 +28,23 @@ from raftlog.metadata.requests import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
+    AlterReassignments,
     ConfigAlteration,
     ConfigOp,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    DrainBroker,
     ElectLeaders,
     HeartbeatReply,
     IsrChange,
     IsrMember,
+    LeadershipTransfer,
     NewPartitions,
     NewTopic,
+    Reassignment,
     TopicRef,
+    TransferLeaderships,
     UnregisterBroker,
 )
 from tests.controller.world import World
@@ -234,6 +239,26 @@ class ControllerMachine(RuleBasedStateMachine):
         )
         self._ask(AlterPartition(state.leader, self._epoch(state.leader), (change,)))
 
+    @rule(
+        name=TOPICS,
+        partition=st.integers(0, 3),
+        replicas=st.none() | st.lists(BROKERS, max_size=3),
+        factor_may_change=st.booleans(),
+    )
+    def reassign(
+        self, name: str, partition: int, replicas: list[int] | None, factor_may_change: bool
+    ) -> None:
+        wanted = Reassignment(name, partition, None if replicas is None else tuple(replicas))
+        self._ask(AlterReassignments((wanted,), factor_may_change))
+
+    @rule(name=TOPICS, partition=st.integers(0, 3), leader=BROKERS)
+    def transfer_leadership(self, name: str, partition: int, leader: int) -> None:
+        self._ask(TransferLeaderships((LeadershipTransfer(name, partition, leader),)))
+
+    @rule(broker_id=BROKERS, draining=st.booleans())
+    def drain(self, broker_id: int, draining: bool) -> None:
+        self._ask(DrainBroker(broker_id, draining))
+
     @rule(kind=st.sampled_from([PREFERRED, UNCLEAN]))
     def elect_leaders(self, kind: int) -> None:
         self.unclean_asked |= kind == UNCLEAN
@@ -259,12 +284,11 @@ class ControllerMachine(RuleBasedStateMachine):
             after = apply_batch(self.rebuilt, batch)
             if after is None:
                 continue
-            one_by_one = self.rebuilt
             for record in batch.records:
-                one_by_one = apply_records(one_by_one, (record,))
-            assert one_by_one == after
-            self._check_step(self.rebuilt, after)
-            self.rebuilt = after
+                one_by_one = apply_records(self.rebuilt, (record,))
+                self._check_step(self.rebuilt, one_by_one)
+                self.rebuilt = one_by_one
+            assert self.rebuilt == after
 
     def _check_step(self, before: MetadataImage, after: MetadataImage) -> None:
         assert after.controller_epoch >= before.controller_epoch
@@ -313,12 +337,22 @@ class ControllerMachine(RuleBasedStateMachine):
         assert not image.brokers[state.leader].fenced
 
     def _check_change(self, was: PartitionState, state: PartitionState) -> None:
-        # damage that leaves nobody in sync, where unclean elections are allowed, is two records of one batch
-        records = state.partition_epoch - was.partition_epoch
-        assert records == 1 or (records == 2 and state.unclean_epoch > was.unclean_epoch and not was.isr_lost)
-        assert 0 <= state.leader_epoch - was.leader_epoch <= records
+        assert state.partition_epoch == was.partition_epoch + 1
+        assert state.leader_epoch - was.leader_epoch in (0, 1)
         if state.leader != was.leader:
             assert state.leader_epoch > was.leader_epoch
+        if set(state.replicas) != set(was.replicas):
+            self._check_move(was, state)
+
+    def _check_move(self, was: PartitionState, state: PartitionState) -> None:
+        """KIP-455: replicas come as added ones; they go when all that stay are in sync, or when that is cancelled."""
+        came = set(state.replicas) - set(was.replicas)
+        gone = set(was.replicas) - set(state.replicas)
+        assert came <= set(state.adding_replicas)
+        if gone:
+            ended = state.replicas == was.target and set(state.replicas) == set(state.isr)
+            assert ended or state.replicas == was.origin
+            assert not state.is_reassigned
 
     @invariant()
     def nodes_agree(self) -> None:

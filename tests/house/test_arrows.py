@@ -22,7 +22,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "broker": frozenset({"base", "coordinator", "metadata", "protocol", "records", "replication", "storage"}),
     "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
     "node": frozenset({"base", "broker", "control", "metadata", "storage"}),
-    "process": frozenset({"base", "node"}),
+    "admin": frozenset({"", "base", "metadata", "protocol", "records"}),
+    "process": frozenset({"admin", "base", "node"}),
     "proof": frozenset(
         {"base", "metadata", "node", "protocol", "quorum", "records", "replication", "storage"}
     ),
@@ -45,6 +46,7 @@ HOMES: dict[str, frozenset[str]] = {
     "confluent_kafka": frozenset({"cli", "pipeline", "proof", "testing"}),
     "kafka": frozenset({"cli", "testing"}),
     "structlog": frozenset({"base"}),
+    "aiohttp": frozenset({"admin"}),
     "uvloop": frozenset({"cli"}),
     "pyspark": frozenset({"pipeline"}),
     "pyarrow": frozenset({"pipeline"}),

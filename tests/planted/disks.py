@@ -13,8 +13,10 @@ from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
 from raftlog.proof.stories.endurance import endure
 from raftlog.proof.stories.kip_101 import kip_101
+from raftlog.proof.stories.refused import refused
 from raftlog.proof.stories.retry import retry
 from raftlog.quorum import wal
+from raftlog.replication import leading
 from raftlog.storage import damage, recovery, replicated, segment, snapshots
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.flush import FlushTicket
@@ -34,6 +36,16 @@ def never_check_crc(patch: pytest.MonkeyPatch) -> None:
 def accept_torn_tails(patch: pytest.MonkeyPatch) -> None:
     """Recovery takes a batch for whole if its header is."""
     patch.setattr(damage, "check_crc", lambda buffer, position, header: None)
+
+
+def trust_leader_epochs(patch: pytest.MonkeyPatch) -> None:
+    """No reader holds a batch's leader epoch, which no CRC covers, to what the log noted of epochs."""
+    patch.setattr(segment.Segment, "_is_of_its_epoch", lambda segment, header: True)
+
+
+def never_check_what_is_served(patch: pytest.MonkeyPatch) -> None:
+    """A leader trusts its memory, however often a follower comes back for the same."""
+    patch.setattr(leading, "SERVED_UNCHECKED", 1 << 60)
 
 
 def take_damage_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
@@ -131,6 +143,8 @@ def metadata_without_sync(patch: pytest.MonkeyPatch) -> None:
 PLANTS = [
     Plant("crc-never-checked", "H19 bit rot", corruption, never_check_crc),
     Plant("torn-tail-accepted", "H19 torn write", blackouts, accept_torn_tails),
+    Plant("leader-epochs-trusted", "H19 rot outside the CRC", refused, trust_leader_epochs),
+    Plant("served-rot-not-checked", "H19 rot in the page cache", refused, never_check_what_is_served),
     Plant("damage-taken-for-torn-tail", "H19 damage in mid-log", corruption, take_damage_for_a_torn_tail),
     Plant("failed-sync-ignored", "H17 failed fsync", disk_errors, ignore_failed_syncs),
     Plant("folders-not-synced", "H3 name not durable", blackouts, sync_no_folders),

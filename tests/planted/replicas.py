@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from raftlog.base.errors import KafkaError
-from raftlog.base.types import EpochEnd
+from raftlog.base.errors import KafkaError, OffsetOutOfRange
+from raftlog.base.types import UNKNOWN_EPOCH_END, EpochEnd
 from raftlog.broker import fetcher
 from raftlog.proof.stories.blackouts import blackouts
 from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
+from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.pause_kill import pause_kill
@@ -130,6 +131,39 @@ def tell_the_end_before_it_is_settled(patch: pytest.MonkeyPatch) -> None:
             leading.epoch_start_offset = start
 
     patch.setattr(Leading, "offset_for_timestamp", as_if_settled)
+
+
+def call_the_uncommitted_out_of_range(patch: pytest.MonkeyPatch) -> None:
+    """A new leader's high watermark lags: who had read past it is told that there is no such offset."""
+    read = Leading.read_as_consumer
+
+    def read_up_to(leading: Leading, offset: int, max_bytes: int, **rest: Any) -> PartitionRead:
+        if offset > leading.partition.high_watermark:
+            raise OffsetOutOfRange()
+        return read(leading, offset, max_bytes, **rest)
+
+    patch.setattr(Leading, "read_as_consumer", read_up_to)
+
+
+def end_epochs_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Asked where its latest epoch ends, a new leader tells its high watermark, which lags."""
+    epoch_end = Leading.epoch_end
+
+    def end_earlier(leading: Leading, leader_epoch: int) -> EpochEnd:
+        end = epoch_end(leading, leader_epoch)
+        return end._replace(end_offset=min(end.end_offset, leading.partition.high_watermark))
+
+    patch.setattr(Leading, "epoch_end", end_earlier)
+
+
+def know_no_epoch_but_its_own(patch: pytest.MonkeyPatch) -> None:
+    """A new leader says of epochs before its own that nobody knows them."""
+    epoch_end = Leading.epoch_end
+
+    def end_if_own(leading: Leading, leader_epoch: int) -> EpochEnd:
+        return epoch_end(leading, leader_epoch) if leader_epoch == leading.leader_epoch else UNKNOWN_EPOCH_END
+
+    patch.setattr(Leading, "epoch_end", end_if_own)
 
 
 # -- the ISR ------------------------------------------------------------------------------------------------------
@@ -263,6 +297,9 @@ PLANTS = [
     Plant("uncommitted-served", "read before commit", endure, serve_the_uncommitted),
     Plant("isr-trusted-at-election", "H8 fetch of this epoch", relay, trust_the_isr_at_election),
     Plant("offsets-before-kip-207", "H9 KIP-207", relay, tell_the_end_before_it_is_settled),
+    Plant("uncommitted-out-of-range", "H14 offset reset", relay, call_the_uncommitted_out_of_range),
+    Plant("epoch-ends-at-high-watermark", "H14 offset reset", relay, end_epochs_at_the_high_watermark),
+    Plant("epochs-before-unknown", "H14 offset reset", jepsen, know_no_epoch_but_its_own),
     Plant("shrink-without-controller", "H6 ISR change race", pause_kill, shrink_without_the_controller),
     Plant("shrink-before-answer", "H6 KIP-497", pause_kill, shrink_before_the_answer),
     Plant("joiner-not-counted", "H6 KIP-497", pause_kill, leave_out_who_is_joining),

@@ -10,11 +10,12 @@ import pytest
 
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage, PartitionState, TopicState
 from raftlog.proof.invariants import Invariants, Violations
-from raftlog.proof.replica_watch import PartitionTruth
+from raftlog.proof.replica_watch import PartitionTruth, ReplicaWatch
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.workloads.simple import SimpleClient
 from raftlog.proof.workloads.wire import Client
+from raftlog.records.header import iter_headers
 
 TOPIC_ID = UUID(int=7)
 SOUND = PartitionState(replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=9)
@@ -142,6 +143,24 @@ def test_a_cluster_that_contradicts_its_past_is_blamed(
     """Records, what clients could read, leaders, controllers and metadata entries: one truth over all lives."""
     faults = simulate(lambda loop: served(loop, meddle), seed=3).result
     assert blame in "; ".join(faults)
+
+
+def test_a_batch_that_rotted_out_of_its_place_is_not_taken_for_another_record() -> None:
+    """No CRC covers its offset. As where a CRC fails, readers and recovery find it; nobody wrote another record."""
+    faults: list[str] = []
+
+    def rot(cluster: SimCluster) -> None:
+        disk, replica = cluster.nodes[1].host.disk, cluster.replica(1, "t", 0)
+        assert replica is not None and replica.high_watermark > 4
+        (path,) = (f"/data/t-0/{each}" for each in disk.listdir("/data/t-0") if each.endswith(".log"))
+        position, header = list(iter_headers(disk.read_file(path)))[2]
+        assert header.base_offset == 2
+        disk.flip_bit(path, position + 7)  # it says 3 now
+        watch = ReplicaWatch(cluster.nodes[1].host, replica, truth_of(cluster), None)
+        faults.extend(watch.look())
+
+    simulate(lambda loop: served(loop, rot), seed=3)
+    assert faults == []
 
 
 def test_a_cluster_that_is_true_to_its_past_is_not_blamed() -> None:

@@ -279,6 +279,27 @@ def test_ports_are_taken_and_names_resolved_as_on_a_real_host() -> None:
     simulate(program)
 
 
+def test_whoever_is_killed_in_the_midst_of_a_callback_takes_no_port() -> None:
+    """Its successor would find it taken, by nobody."""
+
+    async def program(loop: SimLoop) -> None:
+        host = loop.host("node")
+        ended = loop.create_future()
+
+        async def dying() -> None:
+            host.crash()
+            try:
+                await loop.create_server(asyncio.Protocol, "0.0.0.0", 9000)
+            except OSError:
+                loop.main.call(ended.set_result, True)
+
+        host.start(dying())
+        assert await ended
+        await host.start(loop.create_server(asyncio.Protocol, "0.0.0.0", 9000))
+
+    simulate(program)
+
+
 def test_the_environment_belongs_to_its_host() -> None:
     """Chance, wall clock and disk are the host's own; offloaded calls take virtual time."""
 

@@ -448,6 +448,28 @@ def test_fetches_are_fenced_by_leader_epoch() -> None:
         partition.epoch_end(0, current_leader_epoch=3)
 
 
+def test_a_new_leader_has_what_was_read_though_its_high_watermark_lags() -> None:
+    """KIP-320: consumers go back to their reset policy if an epoch that they read in is unknown or ends too early."""
+    cluster = Cluster(size=2)
+    cluster[1].produce("a")
+    cluster.settle(1, 2)
+    cluster[1].produce("b")
+    cluster[2].fetch_from(cluster[1])
+    cluster.elect(2)
+    partition = cluster[2].partition
+    assert (partition.high_watermark, partition.log_end_offset) == (1, 2)
+    assert partition.read(2, 1 << 20, current_leader_epoch=1).error_code == 0
+    assert partition.epoch_end(0, current_leader_epoch=1) == (0, 2)
+    assert partition.epoch_end(1, current_leader_epoch=1) == (1, 2), (
+        "its own, in which nothing is written yet"
+    )
+    assert partition.epoch_end(2, current_leader_epoch=1) == (-1, -1), "nobody led in that"
+    cluster.elect(2, tell=(2,))
+    assert partition.epoch_end(1, current_leader_epoch=2) == (0, 2), (
+        "nothing was written in 1: the one before it"
+    )
+
+
 def test_a_reader_whose_log_left_the_leaders_is_told_where() -> None:
     """KIP-595/KIP-320: the diverging epoch comes instead of records, and the fetch proves nothing."""
     cluster = Cluster(size=2)

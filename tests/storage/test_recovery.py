@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from tests.storage.conftest import OpenLog
 
 FOLDER = "/data/t-0"
 FIRST = f"{FOLDER}/{0:020d}"
+MOST_CHANGES = 200
+"""More than any truncation makes on the disk."""
 
 
 def sim_log(disk: SimDisk, *, clean: bool = False, recovery_point: int = 0, segment_bytes: int = 600) -> Log:
@@ -111,13 +114,50 @@ def test_a_flipped_bit_in_the_middle_is_damage_not_a_torn_tail(batch: int, share
         append(log, b"x")
 
 
-def test_a_leader_epoch_that_rots_upwards_is_damage_at_the_next_batch() -> None:
-    """An epoch that goes back marks the replica; the leader's diverging epoch then cuts the rotten batch (KIP-595)."""
-    disk, _ = filled_disk()
+@pytest.mark.parametrize("point", [0, 24])
+def test_a_leader_epoch_that_rots_upwards_is_damage(point: int) -> None:
+    """The checkpoint of epochs tells up to the recovery point; beyond it, the epoch that goes back one batch later."""
+    disk, _ = filled_disk(segment_bytes=1 << 20)
     disk.flip_bit(FIRST + ".log", 122 + 13)
-    log = sim_log(disk)
-    assert log.damage == Damage(4, 24)
+    disk.remove(FIRST + ".index")
+    log = sim_log(disk, recovery_point=point, segment_bytes=1 << 20)
+    assert log.damage == Damage(2, 24)
     assert log.epoch_end(0).end_offset == 2
+
+
+@pytest.mark.parametrize(("position", "offset"), [(122 + 15, 2), (5 * 122 + 15, 10)])
+def test_a_rotten_leader_epoch_is_found_by_its_first_reader(position: int, offset: int) -> None:
+    """No CRC covers it: what the log noted of epochs does, also where the rotten one was possible (epoch 1 to 0)."""
+    disk, _ = filled_disk(segment_bytes=1 << 20)
+    log = sim_log(disk, segment_bytes=1 << 20)
+    log.close(clean=True)
+    disk.flip_bit(FIRST + ".log", position)
+    log = sim_log(disk, clean=True, segment_bytes=1 << 20)
+    with pytest.raises(CorruptMessage):
+        log.read(0, 1 << 20, end_offset=24)
+    assert log.damage is not None and log.damage.offset == offset
+
+
+@pytest.mark.parametrize("at", [0, 7, 8, 11, 12, 15, 40, 90])
+def test_what_rots_in_memory_is_found_when_a_reader_trusts_nothing(at: int) -> None:
+    """What this process wrote itself is not checked, unless somebody has a reason to."""
+    log = sim_log(disk := SimDisk(0), segment_bytes=1 << 20)
+    for number in range(6):
+        append(log, b"value %d" % number, b"v" * 40, leader_epoch=1)
+    size = log.size_bytes // 6
+    log.read(2, size, end_offset=12)
+    disk.flip_bit(FIRST + ".log", 2 * size + at, 0)
+    with pytest.raises(CorruptMessage):
+        log.read(4, size, end_offset=12, checked=True)
+    assert log.damage == Damage(4, 12)
+
+
+def test_epochs_that_go_back_in_a_log_whose_checkpoint_is_lost_are_damage() -> None:
+    """What is made anew from the log can be no witness against it; that epochs only grow still tells."""
+    disk, _ = filled_disk(segment_bytes=1 << 20)
+    disk.remove(f"{FOLDER}/leader-epoch-checkpoint")
+    disk.flip_bit(FIRST + ".log", 122 + 13)
+    assert sim_log(disk, recovery_point=24, segment_bytes=1 << 20).damage == Damage(2, 24)
 
 
 def test_a_damaged_replica_is_healed_by_its_leader_and_marked_until_then() -> None:
@@ -221,6 +261,30 @@ def test_a_truncation_is_not_taken_for_lost_records() -> None:
     log.checkpoint()
     log.checkpoint()
     assert not any(name.startswith("raftlog-") for name in disk.listdir(FOLDER))
+
+
+@pytest.mark.parametrize(
+    "cut", [lambda log: log.truncate_to(11), lambda log: log.truncate_fully_and_start_at(3)]
+)
+def test_a_power_loss_in_the_midst_of_a_truncation_is_not_taken_for_lost_records(
+    cut: Callable[[Log], object],
+) -> None:
+    """Whatever of a cut reached the disk: what it was about to take is not missed by the next start."""
+    for changes in range(MOST_CHANGES):
+        disk, _ = filled_disk()
+        log = sim_log(disk, recovery_point=24)
+        disk.set_trap(changes, lambda: None)
+        try:
+            cut(log)
+        except OSError:
+            pass
+        else:
+            assert changes, "the power never went"
+            return
+        disk.crash()
+        disk.power_up()
+        assert sim_log(disk, recovery_point=24).damage is None, f"the power went after {changes} changes"
+    raise AssertionError("a cut is a few changes only")
 
 
 def test_a_log_that_began_anew_is_not_held_to_its_old_epochs() -> None:

@@ -104,7 +104,7 @@ def test_a_restarted_log_retains_the_same(open_log: OpenLog) -> None:
 def test_a_deleted_logs_folder_is_renamed_away(open_log: OpenLog, tmp_path: Path) -> None:
     """delete renames the folder to `<name>.<id>-delete`, so that the topic can be made again at once."""
     log = filled(open_log)
-    path = Path(log.delete())
+    path = Path(log.delete("01ab"))
     assert path.parent == tmp_path and path.name.startswith("t-0.") and path.name.endswith("-delete")
     assert path.is_dir() and not (tmp_path / "t-0").exists()
     assert open_log().log_end_offset == 0

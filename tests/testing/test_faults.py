@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from raftlog.proof.chaos.rot import RotWatch
 from raftlog.proof.disks.power_cut import cut_power
 from raftlog.proof.place import DiskTrouble
 from raftlog.testing.cluster import Cluster
@@ -190,11 +191,15 @@ def test_a_flipped_bit_is_found_and_what_was_acknowledged_is_still_read(three: C
     assert not three.flip_bit(1, ["none"], 0.5)
     three.kill(1)
     before = segments(three, 1, "rot")
-    assert three.flip_bit(1, ["rot"], 0.7)
+    rot, watch = three.flip_bit(1, ["rot"], 0.7), RotWatch()
+    assert rot is not None and rot.is_due
+    watch.note(1, rot, three.nodes[1].log_path)
     after = segments(three, 1, "rot")
     assert sum(bin(a ^ b).count("1") for a, b in zip(before, after, strict=True)) == 1
+    assert list(watch.unnoticed())
     three.restart(1)
     assert acked <= set(read_all(three, "rot"))
+    assert not list(watch.unnoticed())
 
 
 def test_a_wiped_node_comes_back_as_a_new_disk_and_gets_everything_again(three: Cluster) -> None:

@@ -22,12 +22,14 @@ from raftlog.broker.handlers.fetch_response import encode, encode_error, refuse_
 from raftlog.broker.locate import locate
 from raftlog.broker.sessions import INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
 from raftlog.broker.slots import Slot
+from raftlog.broker.throttle import is_listed
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
 from raftlog.replication.host import PartitionRead, ReplicaId
 
 if TYPE_CHECKING:
     from raftlog.broker.connection import Connection
+    from raftlog.replication.partition import Partition
 
 API_KEY: Final = 1
 READ_COMMITTED: Final = 1
@@ -218,6 +220,8 @@ class PendingFetch(Slot):
             self._read_cold()
             return None
         session = self.session
+        if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
+            self._count_throttled()
         buffers = encode(self.connection, self.header, session, full=self.full)
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
@@ -243,6 +247,8 @@ class PendingFetch(Slot):
                 total += limit
             elif records:
                 total += len(records)
+            elif entry.held and not read.error_code and read.diverging is None:
+                continue  # asked again with the next fetch
             elif not read.error_code and read.diverging is None and self._is_dry(entry, read):
                 entry.dry = True
                 if lasting:
@@ -274,10 +280,12 @@ class PendingFetch(Slot):
         if self.replica is not None and entry.moved:
             entry.moved = False
             partition.note_log_start(self.replica, entry.log_start_offset)
+        throttles = self.replica is not None and self.connection.server.broker.replicas.sent.is_limited
+        entry.held = throttles and self._holds_back(entry, partition)
         read = partition.read(
             entry.offset,
-            max_bytes,
-            min_one=min_one,
+            0 if entry.held else max_bytes,
+            min_one=min_one and not entry.held,
             current_leader_epoch=entry.current_leader_epoch,
             last_fetched_epoch=entry.last_fetched_epoch,
             read_committed=self.read_committed,
@@ -286,6 +294,26 @@ class PendingFetch(Slot):
         if read.error_code:
             entry.image = None  # perhaps another replica object serves it by now
         return read
+
+    def _holds_back(self, entry: Entry, partition: Partition) -> bool:
+        """KIP-73: a throttled replica that catches up waits while the quota is used up."""
+        assert self.replica is not None
+        replicas = self.connection.server.broker.replicas
+        if not is_listed(
+            partition.config.leader_replication_throttled_replicas, entry.index, replicas.broker_id
+        ):
+            return False
+        return partition.in_sync(self.replica.broker_id) is False and replicas.sent.wait_s() > 0
+
+    def _count_throttled(self) -> None:
+        """What goes to throttled replicas counts, in sync or not."""
+        replicas = self.connection.server.broker.replicas
+        for entry in self.session.ready:
+            if entry.partition is None or entry.read is None or not entry.read.records:
+                continue
+            listed = entry.partition.config.leader_replication_throttled_replicas
+            if is_listed(listed, entry.index, replicas.broker_id):
+                replicas.sent.record(len(entry.read.records))
 
     def _is_dry(self, entry: Entry, read: PartitionRead) -> bool:
         return entry.offset >= self.end_of(entry, read)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
@@ -22,7 +24,11 @@ Place = tuple[int, int]
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per partition once the commit is committed."""
+    """Answer per partition once the commit is committed.
+
+    Whoever does not coordinate the group says only that: its metadata may be too old to know the topic.
+    """
+    broker.groups.check(message.group_id)
     codes: dict[Place, int] = {}
     commits = _commits(broker, request, message, codes)
     if commits:
@@ -39,6 +45,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             answers = (error.code,) * len(commits)
         codes.update(zip(commits, answers, strict=True))
     return _response(request, message, codes)
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Answer each partition with the same failure."""
+    return _response(request, message, defaultdict(lambda: error.code))
 
 
 def _commits(
@@ -77,7 +88,7 @@ def _topic(broker: BrokerContext, request: RequestContext, asked: Any) -> TopicS
     return image.topics.get(asked.name)
 
 
-def _response(request: RequestContext, message: Any, codes: dict[Place, int]) -> Any:
+def _response(request: RequestContext, message: Any, codes: Mapping[Place, int]) -> Any:
     make = response_shapes(API_KEY, request.api_version)
     topics = tuple(
         make.OffsetCommitResponseTopic(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -22,6 +22,12 @@ class OpenPlace(Place, Protocol):
 
     def fallen(self) -> Mapping[int, str]:
         """Return the nodes that ended at some time although nobody stopped them, and how; also those that run again."""
+
+    def scandals(self) -> Sequence[str]:
+        """Return what the place saw and no fault excuses: nodes that would not end, rot that nobody noticed.
+
+        Ask once the place is closed, when all is said that the nodes have to say.
+        """
 
     async def close(self) -> None:
         """Take everything down; may be called again."""

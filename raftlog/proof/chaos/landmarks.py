@@ -6,7 +6,7 @@ A log is JSON lines, one event each, stamped with wall time; a line that is no e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -113,6 +113,13 @@ def scandals(node_id: int, lines: Iterable[str], expected: Iterable[str]) -> Ite
                 yield f"node {node_id}: {line.strip()[:LINE_CHARACTERS]}"
         elif entry["event"] not in excused and (entry.get("level") == "error" or alarmed):
             yield f"node {node_id}: {line.strip()[:LINE_CHARACTERS]}"
+
+
+def silent(nodes: Iterable[int], logs: Mapping[int, Sequence[str]]) -> Iterator[str]:
+    """Yield each node that left no log: nobody can say what it did, so that it is no better than a traceback."""
+    for node_id in nodes:
+        if not logs.get(node_id):
+            yield f"node {node_id}: left no log"
 
 
 def moments(lines: Iterable[str], since: float) -> dict[str, float]:

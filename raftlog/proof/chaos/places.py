@@ -14,6 +14,7 @@ from raftlog.proof.faults import FAULTS
 from raftlog.proof.place import Ability
 
 FOLDER: Final = "chaos"
+FIRST: Final = ("processes", "namespaces")
 IN_WHEEL: Final = Path(__file__).parents[2] / "_chaos"
 
 
@@ -66,9 +67,10 @@ def load(path: Path) -> ModuleType:
 
 
 def read_places(folder: Path) -> dict[str, PlaceFile]:
-    """Return the folder's places by name; `processes` comes first, since it needs nothing that a machine may lack."""
-    paths = sorted((folder / "places").glob("*.py"), key=lambda each: (each.stem != "processes", each.stem))
-    return {each.stem: PlaceFile(each) for each in paths if not each.stem.startswith("_")}
+    """Return the folder's places by name, in the order in which they are tried: who needs least of a machine first."""
+    paths = {path.stem: path for path in sorted((folder / "places").glob("*.py"))}
+    names = [*(name for name in FIRST if name in paths), *(name for name in paths if name not in FIRST)]
+    return {name: PlaceFile(paths[name]) for name in names if not name.startswith("_")}
 
 
 def fitting(places: Mapping[str, PlaceFile], faults: Iterable[str]) -> list[PlaceFile]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -80,6 +80,10 @@ class OpenSimPlace(SimPlace):
     def fallen(self) -> Mapping[int, str]:
         """Nobody: a node that ends for no reason is among the cluster's failures, which no case excuses."""
         return {}
+
+    def scandals(self) -> Sequence[str]:
+        """None: hanging nodes and rot that is not noticed are among the cluster's failures here."""
+        return ()
 
     async def close(self) -> None:
         """The world ends with its loop."""

@@ -6,8 +6,9 @@ import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from raftlog.base.types import TopicPartition
 from raftlog.proof.disks.forgetful import aside
 from raftlog.proof.place import guarded_batches
 from raftlog.storage import log_directory as names
@@ -24,25 +25,39 @@ LEFT_OVER: Final = ("delete", "stray")
 """How the folders end of partitions that were deleted, or set aside."""
 
 
-def flip_bit(folders: Sequence[str], topics: Iterable[str], share: float) -> str:
+class Rot(NamedTuple):
+    """A bit that was flipped in the segment at `path`. `is_due`: a node that starts now reads it and must notice."""
+
+    path: str
+    is_due: bool
+
+
+def flip_bit(folders: Sequence[str], topics: Iterable[str], share: float) -> Rot | None:
     """Flip a bit in a batch of these topics' partitions, at that share (0 to 1) of all that must be noticed.
 
-    That is what CRCs guard (`guarded_batches`). The node may run: it sees the change at once. Returns the segment's
-    path, "" if there is no byte to hit.
+    That is what CRCs guard (`guarded_batches`). The node may run: it sees the change at once. None: no byte to hit.
     """
     batches = [
         (path, batch)
         for path in _segments(folders, frozenset(topics))
         for batch in guarded_batches(path.read_bytes())
     ]
-    position = int(share * 8 * sum(len(batch) for _, batch in batches))
+    position = int(share * 8 * sum(len(batch.where) for _, batch in batches))
     for path, batch in batches:
-        if position < 8 * len(batch):
+        if position < 8 * len(batch.where):
             at, bit = divmod(position, 8)
-            _flip(path, batch[at], bit)
-            return str(path)
-        position -= 8 * len(batch)
-    return ""
+            _flip(path, batch.where[at], bit)
+            return Rot(str(path), _is_checked_at_start(path, batch.base_offset))
+        position -= 8 * len(batch.where)
+    return None
+
+
+def _is_checked_at_start(path: Path, offset: int) -> bool:
+    """After a clean stop a log is trusted, otherwise it is checked from its recovery point on."""
+    topic, _, index = path.parent.name.rpartition("-")
+    checkpoint, partition = path.parent.parent / names.RECOVERY_POINTS, TopicPartition(topic, int(index))
+    points = names.decode_offsets(checkpoint.read_bytes()) if checkpoint.exists() else {}
+    return offset >= points.get(partition, 0) and not (path.parent.parent / names.CLEAN_SHUTDOWN).exists()
 
 
 def _segments(folders: Sequence[str], topics: frozenset[str]) -> list[Path]:

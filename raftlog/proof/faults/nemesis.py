@@ -22,6 +22,8 @@ Event = Literal["inject", "heal", "not run"]
 
 LOOK_S: Final = 0.05
 """How often a destructive fault looks whether the cluster is whole."""
+RETURN_S: Final = 30.0
+"""So long a step waits for nodes that the one before left on their way back."""
 MOST_AT_ONCE: Final = 3
 """Kinds of faults in one period of a rotating mix."""
 STRIKE_S: Final = 5.0
@@ -157,11 +159,26 @@ class Nemesis:
         while self._loop.time() < end:
             name, for_s, rest_s = plan.steps[turn % len(plan.steps)]
             turn += 1
+            await self._returned(min(end, self._loop.time() + RETURN_S))
+            if self._loop.time() >= end:
+                return
             fault = await self._inject_within(name, min(end, self._loop.time() + for_s + rest_s))
             if fault is not None:
                 await asyncio.sleep(min(for_s, max(0.0, end - self._loop.time())))
                 await self.heal(fault)
             await asyncio.sleep(min(rest_s, max(0.0, end - self._loop.time())))
+
+    async def _returned(self, until: float) -> None:
+        """Wait until every node that runs is ready.
+
+        A step is about its own fault: on a busy machine a node that was started again takes seconds to come back, and
+        whoever kills another one meanwhile leaves no majority, and measures that.
+        """
+        while self._loop.time() < until:
+            view = await self.place.view()
+            if view.running - view.paused <= view.ready:
+                return
+            await asyncio.sleep(LOOK_S)
 
     async def _inject_within(self, name: str, until: float) -> Fault | None:
         """Inject a step's fault as soon as there is somebody whom it may befall."""

@@ -126,6 +126,8 @@ class SimCluster:
                     return
                 raise
         else:
+            if place.node is not node:
+                return  # its power went, and it made the best of a disk that answers no more
             place.started = True
             reason = await node.failed
             if not place.troubled:
@@ -233,6 +235,10 @@ class SimCluster:
             if each.node and each.node.control.quorum and each.node.control.quorum.leading
         ]
         return max(leading)[1] if leading else None
+
+    def last_image(self) -> MetadataImage:
+        """The newest metadata that any node ever had: while those who had it are down, what runs may be of the past."""
+        return self.invariants.newest_image
 
     def newest_image(self) -> MetadataImage | None:
         images = [each.node.metadata.image for each in self.running() if each.node]

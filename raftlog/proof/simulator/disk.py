@@ -41,7 +41,7 @@ def _apply(content: bytearray, change: _Change) -> None:
 class _Inode:
     """A file's contents: as programs see them, and as the platter has them."""
 
-    __slots__ = ("content", "durable", "rotten", "unsynced")
+    __slots__ = ("content", "durable", "flipped", "rotten", "unsynced")
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -49,18 +49,21 @@ class _Inode:
         self.unsynced: list[_Change] = []
         self.rotten: dict[int, int] = {}
         """Bits by position that rotted on the platter, where the page cache still has the truth."""
+        self.flipped: set[int] = set()  # where a bit rotted, seen or not, and nobody wrote since
 
     def change(self, change: _Change) -> None:
         _apply(self.content, change)
         self.unsynced.append(change)
-        if self.rotten:
+        if self.flipped:
             position, written = change
             end = float("inf") if written is None else position + len(written)
             self.rotten = {at: bits for at, bits in self.rotten.items() if not position <= at < end}
+            self.flipped = {at for at in self.flipped if not position <= at < end}
 
     def rot(self, position: int, bit: int) -> None:
         self.durable[position] ^= 1 << bit
         self.rotten[position] = self.rotten.get(position, 0) ^ 1 << bit
+        self.flipped.add(position)
 
     def evict(self) -> None:
         """The page cache drops what it has: from now on programs see what is on the platter."""
@@ -461,6 +464,7 @@ class SimDisk:
         node = self._find(path)
         assert isinstance(node, _Inode), path
         node.content[position] ^= 1 << bit
+        node.flipped.add(position)
         if position < len(node.durable):
             node.durable[position] ^= 1 << bit
 
@@ -510,6 +514,11 @@ class SimDisk:
         """What programs would read of a file, past faults, chance and time: for who watches from outside."""
         node = self._find(path)
         return node.content if isinstance(node, _Inode) else None
+
+    def has_rotted(self, path: str, where: range) -> bool:
+        """Whether a bit of a file flipped there, and nobody wrote over it since."""
+        node = self._find(path)
+        return isinstance(node, _Inode) and any(at in where for at in node.flipped)
 
     def lies_about(self, path: str) -> bool:
         """Whether a sync of a path reports success and does nothing."""
@@ -587,7 +596,5 @@ def _parts(path: str) -> list[str]:
 
 
 def _used_bytes(folder: _Folder) -> int:
-    return sum(
-        _used_bytes(node) if isinstance(node, _Folder) else len(node.content)
-        for node in folder.names.values()
-    )
+    nodes = folder.names.values()
+    return sum(_used_bytes(node) if isinstance(node, _Folder) else len(node.content) for node in nodes)

@@ -191,6 +191,8 @@ class Network:
 
     def listen(self, factory: Callable[[], asyncio.BaseProtocol], name: str | None, port: int) -> SimServer:
         process = self.loop.process()
+        if not process.alive:  # killed in the midst of the callback that goes on here
+            raise OSError(errno.ENETDOWN, os.strerror(errno.ENETDOWN))
         if name not in _EVERY_ADDRESS and self.resolve(str(name), process.host) is not process.host:
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
         port = port or self._port(process.host)

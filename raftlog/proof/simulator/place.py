@@ -35,13 +35,12 @@ class SimPlace:
 
     async def view(self) -> View:
         nodes = self.cluster.nodes
-        image = self.cluster.newest_image()
         return View(
             running=frozenset(each.node_id for each in self.cluster.running()),
             paused=frozenset(node_id for node_id, each in nodes.items() if each.host.process.paused),
             ready=frozenset(node_id for node_id, each in nodes.items() if each.running and each.ready),
             controller=self.cluster.leader_id(),
-            partitions={} if image is None else self._partitions(image),
+            partitions=self._partitions(self.cluster.last_image()),
         )
 
     def _partitions(self, image: MetadataImage) -> Mapping[str, PartitionView]:
@@ -132,7 +131,7 @@ class SimPlace:
             for name in disk.listdir(f"/data/{folder}") if self._concerns(folder) else ():
                 if name.endswith(".log"):
                     path = f"/data/{folder}/{name}"
-                    yield from ((path, each) for each in guarded_batches(disk.read_file(path)))
+                    yield from ((path, each.where) for each in guarded_batches(disk.read_file(path)))
 
     def _concerns(self, folder: str) -> bool:
         topic, _, index = folder.rpartition("-")

@@ -30,6 +30,8 @@ from raftlog.proof.stories.quorum_choreography import (
     quorum_rivals,
 )
 from raftlog.proof.stories.quorum_controller import controller
+from raftlog.proof.stories.reassignment import reassignment
+from raftlog.proof.stories.refused import refused
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
 from raftlog.proof.stories.transactions import transactions
@@ -58,6 +60,8 @@ STORIES: Final[dict[str, Story]] = {
     "quorum-hidden-minority": quorum_hidden_minority,
     "quorum-late-answers": quorum_late_answers,
     "quorum-rivals": quorum_rivals,
+    "reassignment": reassignment,
+    "refused": refused,
     "relay": relay,
     "retry": retry,
     "transactions": transactions,

@@ -7,9 +7,9 @@ lead while another has everything, serves nothing that is wrong, and is repaired
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 from raftlog.base.errors import CorruptMessage
+from raftlog.proof.place import guarded_batches
 from raftlog.proof.simulator.disk import SimDisk
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.endurance import PARTITIONS, TOPIC, Report
@@ -18,8 +18,6 @@ from raftlog.records.header import check_crc, iter_headers
 from raftlog.storage.log_directory import RECOVERY_POINTS
 
 SCRUBS_AT_MOST = 20
-UNPROTECTED = range(8, 16)
-"""Bytes of a batch's length and leader epoch: no CRC covers them."""
 
 
 async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
@@ -33,8 +31,12 @@ async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
         await scene.served(5)
         leader = await scene.leader()
         rotten = scene.chance.choice((leader, *scene.followers(leader)))
-        scene.cluster.crash(*(scene.cluster.nodes if scene.chance.random() < 0.6 else (rotten,)))
-        _rot(scene, scene.cluster.nodes[rotten].host.disk)
+        all_die = scene.chance.random() < 0.6
+        scene.cluster.crash(*(scene.cluster.nodes if all_die else (rotten,)))
+        disk = scene.cluster.nodes[rotten].host.disk
+        _rot(scene, disk)
+        if all_die:
+            _distrust(disk)
         scene.cluster.start(rotten)
         if scene.chance.random() < 0.3:
             await asyncio.sleep(scene.a_while(0.1, 0.5))
@@ -57,18 +59,29 @@ async def _scrub(scene: Scene) -> None:
             return
         for node_id in rotten:
             scene.cluster.crash(node_id)
-            scene.cluster.nodes[node_id].host.disk.remove(f"/data/{RECOVERY_POINTS}")
+            _distrust(scene.cluster.nodes[node_id].host.disk)
             scene.cluster.start(node_id)
         await asyncio.sleep(0.3)
     raise AssertionError("a replica is damaged still")
 
 
+def _distrust(disk: SimDisk) -> None:
+    """Have the next start check everything.
+
+    Whoever comes back before all others may become the last of its ISR. Rot that is found only then is nobody's to
+    repair: the partition waits for an unclean election, as documented.
+    """
+    if disk.exists(f"/data/{RECOVERY_POINTS}"):
+        disk.remove(f"/data/{RECOVERY_POINTS}")
+
+
 def _is_rotten(disk: SimDisk) -> bool:
-    for name in disk.listdir("/data"):
-        for each in disk.listdir(f"/data/{name}") if name.startswith(f"{TOPIC}-") else ():
-            content = disk.read_file(f"/data/{name}/{each}") if each.endswith(".log") else b""
-            if sum(length for _, length in _sound_batches(content)) < len(content):
-                return True
+    for folder in (f"/data/{name}" for name in disk.listdir("/data") if name.startswith(f"{TOPIC}-")):
+        for name in disk.listdir(folder):
+            if name.endswith(".log"):
+                content = disk.read_file(f"{folder}/{name}")
+                if _sound_bytes(name, content) < len(content):
+                    return True
     return False
 
 
@@ -77,21 +90,26 @@ def _rot(scene: Scene, disk: SimDisk) -> None:
     folder = f"/data/{TOPIC}-{scene.partition}"
     logs = [name for name in disk.listdir(folder) if name.endswith(".log")] if disk.exists(folder) else []
     batches = [
-        (f"{folder}/{name}", position, length)
+        (f"{folder}/{name}", each.where)
         for name in logs
-        for position, length in _sound_batches(disk.read_file(f"{folder}/{name}"))
+        for content in (disk.read_file(f"{folder}/{name}"),)
+        for each in guarded_batches(content[: _sound_bytes(name, content)])
     ]
-    if len(batches) > 1:
-        path, position, length = scene.chance.choice(batches[:-1])
-        at = scene.chance.choice([each for each in range(length) if each not in UNPROTECTED])
-        disk.flip_bit(path, position + at, scene.chance.randrange(8))
+    if batches:
+        path, where = scene.chance.choice(batches)
+        disk.flip_bit(path, scene.chance.choice(where), scene.chance.randrange(8))
 
 
-def _sound_batches(data: bytes) -> Iterator[tuple[int, int]]:
-    """(position, length) of each, up to a torn tail."""
+def _sound_bytes(name: str, data: bytes) -> int:
+    """How many bytes of a segment file are whole batches in their place; no CRC covers offsets and leader epochs."""
+    offset, epoch, size = int(name.removesuffix(".log")), -1, 0
     try:
         for position, header in iter_headers(data):
             check_crc(data, position, header)
-            yield position, header.length
+            if header.base_offset != offset or header.leader_epoch < epoch:
+                break
+            offset, epoch = header.end_offset, header.leader_epoch
+            size = position + header.length
     except CorruptMessage:
-        return
+        pass
+    return size

@@ -85,6 +85,7 @@ class Extras:
         if churn is not None:
             await self.cluster.until(lambda: churn.done, seconds, "passing topics deleted")
             await self.cluster.until(self._is_forgotten, seconds, "deleted topics gone from every node")
+            churn.over = True
 
     def _is_forgotten(self) -> bool:
         assert self.churn is not None

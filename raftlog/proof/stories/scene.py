@@ -7,7 +7,7 @@ meet it by chance. It knows what clients were promised, never how raftlog keeps 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from raftlog.metadata.image import PartitionState
 from raftlog.proof.simulator.loop import SimLoop
@@ -15,6 +15,12 @@ from raftlog.proof.stories.endurance import PARTITIONS, TOPIC, Endurance, Report
 
 SETTINGS = {"replica.lag.time.max.ms": "1000", "broker.session.timeout.ms": "1000"}
 """Who is away is noticed within a second, so that a play lasts a few."""
+
+REST_AFTER_S = 15.0
+REST_S = 2.0
+"""A replica that is behind for so long is given time: producers rest about that long after each batch, virtual seconds.
+
+With the smallest segments and the slowest disks, a fetch of one segment brings less than they write meanwhile."""
 
 SERVED_S = 60.0
 """Within this somebody serves again once the trouble is over, virtual seconds."""
@@ -39,7 +45,8 @@ class Scene(Endurance):
 
         def leads() -> bool:
             nonlocal leader
-            leader = self.state().leader
+            state = self.cluster.state(TOPIC, self.partition)
+            leader = -1 if state is None else state.leader  # who all restarted know of no topic yet
             return leader >= 0 and self.cluster.nodes[leader].ready
 
         await self.cluster.until(leads, SERVED_S, "a leader")
@@ -59,13 +66,24 @@ class Scene(Endurance):
     async def whole(self) -> None:
         """Wait until all run and every replica of every partition is in sync, so that what one has may be destroyed."""
 
+        paces = [each.pause_s for each in self.producers]
+        rest_at = self.loop.time() + REST_AFTER_S
+
         def in_sync() -> bool:
+            if self.loop.time() > rest_at:
+                self.pace([max(REST_S, pause_s) for pause_s in paces])
             states = [self.cluster.state(TOPIC, index) for index in range(PARTITIONS)]
             return all(each is not None and sorted(each.isr) == sorted(each.replicas) for each in states)
 
         self.cluster.start()
         await self.cluster.until_ready(seconds=SERVED_S)
         await self.cluster.until(in_sync, SERVED_S, "all in sync")
+        self.pace(paces)
+
+    def pace(self, pauses_s: Sequence[float]) -> None:
+        """Let each producer pause about so long after each batch."""
+        for producer, pause_s in zip(self.producers, pauses_s, strict=True):
+            producer.pause_s = pause_s
 
     async def others_follow(self, first: int) -> None:
         """Start the others after a while: sooner or later there is a majority, of which `first` is part."""

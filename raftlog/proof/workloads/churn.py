@@ -21,13 +21,17 @@ NOT_NOW: Final = RETRIABLE | {INVALID_REPLICATION_FACTOR, NOT_CONTROLLER}
 
 
 class Churn:
-    """`run` creates and deletes until `stopping`, then deletes what is left; `names` must be gone when it is `done`."""
+    """`run` creates and deletes until `stopping`, then deletes what is left; when it is `done`, `names` must be gone.
+
+    Until it is `over` it goes on to delete, since a creation that was given up may still be carried out.
+    """
 
     def __init__(self, client: Client, *, history: History, chance: random.Random) -> None:
         self.client = client
         self.history = history
         self.stopping = False
         self.done = False
+        self.over = False
         self.names: Sequence[str] = tuple(f"churn{number}" for number in range(NAMES))
         self.deleted = 0
         self._chance = chance
@@ -40,11 +44,10 @@ class Churn:
             await asyncio.sleep(self._chance.choice((0.0, 0.1, 0.5)))
             if self._chance.random() < 0.7:
                 await self._delete(name)
-        left = list(self.names)
-        while left:
-            left = [name for name in left if not await self._delete(name)]
+        while not self.over:
+            gone = [await self._delete(name) for name in self.names]
+            self.done = all(gone)
             await asyncio.sleep(0.05)
-        self.done = True
 
     async def _create(self, name: str) -> bool:
         make = shapes(CREATE_TOPICS)

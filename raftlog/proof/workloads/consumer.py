@@ -7,6 +7,7 @@ import random
 from typing import Any, Final
 
 from raftlog.proof.workloads.history import History
+from raftlog.proof.workloads.last_read import LastRead
 from raftlog.proof.workloads.producer import RETRIABLE
 from raftlog.proof.workloads.wire import AWAY, LIST_OFFSETS, Client, shapes
 from raftlog.records.batch import iter_records
@@ -30,7 +31,10 @@ class Consumer:
         self.history = history
         self.stopping = False
         self.offset = 0
+        self.last_read = LastRead()
         self.latest = 0
+        self.rewinds = True
+        """Whether it goes back now and then."""
         self.pause_s = 0.0
         """Between two questions that were answered, seconds."""
         self._chance = chance
@@ -38,9 +42,9 @@ class Consumer:
     async def run(self) -> None:
         while not self.stopping:
             try:
-                if self._chance.random() < 0.02:
+                if self._chance.random() < 0.02 and self.rewinds:
                     self._rewind()
-                code = await (self._list_latest() if self._chance.random() < 0.2 else self._fetch())
+                code = await self._ask()
                 if code == 0:
                     await asyncio.sleep(self.pause_s)
                     continue
@@ -52,6 +56,22 @@ class Consumer:
             except AWAY:
                 pass
 
+    async def _ask(self) -> int:
+        leader = self.client.leaders.get(self.where)
+        if leader is not None and self.last_read.is_doubtful(leader.leader_epoch):
+            return await self._confirm()
+        return await (self._list_latest() if self._chance.random() < 0.2 else self._fetch())
+
+    async def _confirm(self) -> int:
+        """Ask a new leader whether it has what was read."""
+        code, wrong = await self.last_read.ask(self.client, *self.where)
+        if wrong:
+            self.history.blame(wrong)
+            self.last_read = LastRead()
+        elif code and code not in NOT_NOW:
+            self.history.blame(f"{self.where}: OffsetForLeaderEpoch was refused with error {code}")
+        return code
+
     def _rewind(self) -> None:
         """The same read twice gives the same records."""
         back = self._chance.choice((1, 10, 100, 100, 1_000_000))
@@ -59,11 +79,14 @@ class Consumer:
 
     async def _fetch(self) -> int:
         topic, index = self.where
+        leader_epoch = (
+            self.client.leaders[self.where].leader_epoch if self.where in self.client.leaders else -1
+        )
         response = await self.client.ask_leader(topic, index, FETCH, self._fetch_request())
         result = response.responses[0].partitions[0]
         code = int(result.error_code)
         if code == 0:
-            self._take(result.records or b"")
+            self._take(result.records or b"", leader_epoch)
         elif code not in NOT_NOW:
             self.history.blame(f"{self.where}: a fetch at {self.offset} was refused with error {code}")
         return code
@@ -89,10 +112,11 @@ class Consumer:
             topics=(make.FetchTopic(topic=topic, partitions=(partition,)),),
         )
 
-    def _take(self, records: bytes) -> None:
+    def _take(self, records: bytes, leader_epoch: int) -> None:
         view = memoryview(records)
         for position, header in iter_headers(view):
             check_crc(view, position, header)
+            self.last_read.note(header, leader_epoch)
             if header.end_offset <= self.offset:
                 continue
             for record in iter_records(view[position : position + header.length]):

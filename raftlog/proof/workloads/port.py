@@ -31,7 +31,7 @@ class Indefinite(Exception):
 
 
 class Damaged(Exception):
-    """A record came back that nobody can have sent to that key: wrong at sight."""
+    """Wrong at sight: a record that nobody can have sent to that key, or a position taken from who had read to it."""
 
 
 class Unsupported(ValueError):

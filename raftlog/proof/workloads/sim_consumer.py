@@ -1,4 +1,8 @@
-"""The consumer of a simulated client: one fetch to each leader at a time, positions kept by the client."""
+"""The consumer of a simulated client: one fetch to each leader at a time, positions kept by the client.
+
+As librdkafka does, it asks a new leader where the epoch of the last record ended before it reads on. A position that a
+broker gave is always good: who calls it out of range, or the log shorter, is to blame.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import asyncio
 import random
 from typing import Any, Final
 
-from raftlog.proof.workloads.port import POLL_S, decode_value, split_key
+from raftlog.proof.workloads.last_read import LastRead
+from raftlog.proof.workloads.port import POLL_S, Damaged, decode_value, split_key
 from raftlog.proof.workloads.wire import AWAY, LIST_OFFSETS, Client, Wire, shapes
 from raftlog.protocol.fetch import Fetched, FetchPartition, FetchRequest
 from raftlog.protocol.fetch_client import FetchResponse, decode_fetch_response, encode_fetch_request
@@ -31,6 +36,9 @@ class SimConsumer:
         self.positions: dict[str, int | None] = {}
         self._chance = chance
         self._keys: dict[Where, str] = {}
+        self._last_reads: dict[Where, LastRead] = {}
+        self._asked: dict[Where, int] = {}
+        """In which leader epoch each partition is being fetched."""
         self._stale: set[str] = set()
         """Topics whose leaders have to be asked for."""
 
@@ -39,6 +47,7 @@ class SimConsumer:
         self._keys = {split_key(key): key for key in self.positions}
         await self._refresh()
         await self._find_positions()
+        await self._confirm()
         reads: Reads = {}
         asked = list(self._by_leader().values())
         if asked:
@@ -56,7 +65,7 @@ class SimConsumer:
             leader = self.client.leaders.get(where)
             if leader is None:
                 self._stale.add(where[0])
-            elif self.positions[key] is not None:
+            elif self.positions[key] is not None and not self._is_doubtful(where):
                 found.setdefault(leader.broker_id, []).append(where)
         return found
 
@@ -68,6 +77,29 @@ class SimConsumer:
                     self.positions[key] = await self._list_earliest(where)
                 except AWAY:
                     self._stale.add(where[0])
+
+    def _is_doubtful(self, where: Where) -> bool:
+        last_read, leader = self._last_reads.get(where), self.client.leaders.get(where)
+        return last_read is not None and leader is not None and last_read.is_doubtful(leader.leader_epoch)
+
+    async def _confirm(self) -> None:
+        """Ask new leaders whether they have what was read. Raises Damaged."""
+        doubtful = [where for where in self._keys if self._is_doubtful(where)]
+        for wrong in await asyncio.gather(*map(self._ask_leader, doubtful)):
+            if wrong:
+                raise Damaged(wrong)
+
+    async def _ask_leader(self, where: Where) -> str:
+        """Return what is wrong with the answer; whoever does not answer is asked again at the next poll."""
+        try:
+            code, wrong = await self._last_reads[where].ask(self.client, *where)
+        except AWAY:
+            code, wrong = -1, ""
+        if code:
+            self._stale.add(where[0])
+        if wrong:
+            del self._last_reads[where]
+        return wrong
 
     async def _refresh(self) -> None:
         if self._stale:
@@ -97,7 +129,7 @@ class SimConsumer:
         size = self._chance.choice(SIZES)
         topics: dict[str, list[FetchPartition]] = {}
         for where in wheres:
-            epoch = self.client.leaders[where].leader_epoch
+            epoch = self._asked[where] = self.client.leaders[where].leader_epoch
             position = self.positions[self._keys[where]]
             assert position is not None
             wanted = FetchPartition(where[1], epoch, position, -1, -1, size)
@@ -117,19 +149,23 @@ class SimConsumer:
     def _take_partition(self, where: Where, fetched: Fetched, reads: Reads) -> None:
         key = self._keys[where]
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
-            self.positions[key] = None  # as auto.offset.reset=earliest does
+            position, self.positions[key] = self.positions[key], None
+            raise Damaged(f"{key}: offset {position} is out of range in leader epoch {self._asked[where]}")
         if fetched.error_code:
             self._stale.add(where[0])
             return
-        records = self._records(key, memoryview(fetched.records or b""))
+        records = self._records(where, memoryview(fetched.records or b""))
         if records:
             reads[key] = records
 
-    def _records(self, key: str, data: memoryview) -> list[tuple[int, int]]:
+    def _records(self, where: Where, data: memoryview) -> list[tuple[int, int]]:
         """Read what lies at or behind the position, and move it."""
+        key = self._keys[where]
+        last_read = self._last_reads.setdefault(where, LastRead())
         found, position = [], self.positions[key] or 0
         for at, header in iter_headers(data):
             check_crc(data, at, header)
+            last_read.note(header, self._asked[where])
             if header.end_offset <= position:
                 continue
             if not header.is_control:

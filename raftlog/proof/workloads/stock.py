@@ -19,6 +19,7 @@ from raftlog.proof.workloads.port import (
     POLL_S,
     REQUEST_TIMEOUT_S,
     SESSION_TIMEOUT_S,
+    Damaged,
     Definite,
     Fate,
     Indefinite,
@@ -52,7 +53,6 @@ SAFE: Final = {
 CARELESS: Final = {**SAFE, "acks": "1", "enable.idempotence": False, "retries": 0}
 READING: Final = {
     "enable.auto.commit": False,
-    "auto.offset.reset": "earliest",
     "allow.auto.create.topics": False,
     "isolation.level": "read_committed",
     "session.timeout.ms": int(SESSION_TIMEOUT_S * 1000),
@@ -61,6 +61,19 @@ READING: Final = {
     "socket.timeout.ms": 10_000,
 }
 
+RESET_ALONE: Final = "error"
+"""Of a consumer that is assigned its keys: it always has a position, and to lose it is a finding."""
+RESET_IN_GROUP: Final = "earliest"
+"""Of a member: it may get keys for which nothing is committed yet."""
+BEGINNING: Final = 0
+"""Where the workload's logs begin; nothing of them is ever deleted.
+
+It is never asked for. librdkafka (2.16.0) asks a partition's leader for its beginning, asks the next one if the leader
+moves meanwhile, and when at last the old leader answers, takes that for a failure of its question: it asks again, and
+goes back to the beginning wherever it has read to since. A paused leader that wakes up is enough for that, whatever it
+answers. tests/proof/workloads/test_late_answers.py shows it with librdkafka's own broker.
+"""
+
 MOST_RECORDS: Final = 500
 """That one poll takes."""
 PUMP_S: Final = 0.05
@@ -68,6 +81,8 @@ CLOSE_S: Final = 30.0
 """A client that takes longer to close is a finding."""
 FLUSH_S: Final = 1.0
 TOPIC_ALREADY_EXISTS: Final = 36
+POSITION_LOST: Final = -140
+"""librdkafka's own _AUTO_OFFSET_RESET, where the policy is "error"."""
 
 
 class StockPorts:
@@ -170,29 +185,28 @@ class StockPort:
         await self._read(partial(self._assign, tuple(keys), dict(self._positions)))
 
     def _assign(self, keys: Sequence[str], positions: Mapping[str, int]) -> None:
-        from confluent_kafka import OFFSET_BEGINNING
-
         # librdkafka forgets all positions at an assignment
-        consumer = self._open_consumer(f"alone-{self._process}")
-        consumer.assign([_place(key, positions.get(key, OFFSET_BEGINNING)) for key in keys])
+        consumer = self._open_consumer(f"alone-{self._process}", RESET_ALONE)
+        consumer.assign([_place(key, positions.get(key, BEGINNING)) for key in keys])
 
     async def subscribe(self, topics: Sequence[str], group: str) -> None:
         self._subscribed = True
         await self._read(partial(self._subscribe, tuple(topics), group))
 
     def _subscribe(self, topics: Sequence[str], group: str) -> None:
-        consumer = self._open_consumer(group)
+        consumer = self._open_consumer(group, RESET_IN_GROUP)
         consumer.subscribe(list(topics), on_assign=self._note_rebalance, on_revoke=self._note_rebalance)
 
     def _note_rebalance(self, _consumer: object, places: Sequence[Any]) -> None:
         """Runs in the reader's thread, inside a poll."""
         self._rebalanced += [f"{each.topic}-{each.partition}" for each in places]
 
-    def _open_consumer(self, group: str) -> Any:
+    def _open_consumer(self, group: str, reset: str) -> Any:
         if self._consumer is None:
             from confluent_kafka import Consumer
 
-            self._consumer = Consumer({**self._settings, **READING, "group.id": group})
+            own = {"group.id": group, "auto.offset.reset": reset}
+            self._consumer = Consumer({**self._settings, **READING, **own})
         return self._consumer
 
     async def poll(self) -> dict[str, list[tuple[int, int]]]:
@@ -202,7 +216,7 @@ class StockPort:
         for message in await self._read(partial(self._consume, self._consumer)):
             error = message.error()
             if error is not None:
-                self.spent = self.spent or error.fatal()  # any other passes, or shows in what is missing
+                self._take_error(message, error)
                 continue
             key = f"{message.topic()}-{message.partition()}"
             reads.setdefault(key, []).append((message.offset(), decode_value(key, message.value())))
@@ -211,6 +225,13 @@ class StockPort:
         if self._subscribed:
             self._uncommitted = {key: self._positions[key] for key in reads}
         return reads
+
+    def _take_error(self, message: Any, error: Any) -> None:
+        """Raises Damaged if a broker took the position away: that it is out of range, or that records are gone."""
+        if error.code() == POSITION_LOST:
+            self.spent = True
+            raise Damaged(f"{message.topic()}-{message.partition()}: {error.str()}")
+        self.spent = self.spent or error.fatal()  # any other passes, or shows in what is missing
 
     async def _read(self, call: Callable[[], T]) -> T:
         """Call the consumer; what it raises is fatal to it. Raises Indefinite."""

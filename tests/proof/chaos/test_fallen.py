@@ -1,9 +1,10 @@
-"""Claims about nodes that end by themselves: no fault and no cure that follows hides one."""
+"""Claims about nodes that end by themselves, or will not end: no fault and no cure that follows hides one."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from raftlog.proof.chaos.places import load
+from raftlog.proof.disks.harm import Rot
 
 PROCESSES = Path(__file__).parents[3] / "chaos" / "places" / "processes.py"
+processes = load(PROCESSES)
 
 
 class FakeNode:
@@ -20,11 +23,21 @@ class FakeNode:
 
     running = True
     paused = False
+    address = "127.0.0.1:1"
+    log_path = Path()
 
     def start(self) -> None:
         self.running = True
 
     def signal(self, _number: int) -> None:
+        self.running = False
+
+    def wait(self, timeout_s: float) -> int:
+        if self.running:
+            raise subprocess.TimeoutExpired("node", timeout_s)
+        return 0
+
+    def kill(self) -> None:
         self.running = False
 
     def log_tail(self, _lines: int) -> str:
@@ -39,7 +52,7 @@ def a_place() -> tuple[Any, dict[int, FakeNode]]:
         nodes[node_id].running = False
 
     cluster = SimpleNamespace(nodes=nodes, bootstrap_servers="", kill=stop, power_cut=stop)
-    place = load(PROCESSES).ProcessPlace(cluster, random.Random(1))
+    place = processes.ProcessPlace(cluster, random.Random(1))
     for node_id in nodes:
         stop(node_id)
         asyncio.run(place.start(node_id))
@@ -64,3 +77,35 @@ def test_a_node_that_a_fault_stopped_has_not_fallen(fault: str) -> None:
     assert place.fallen() == {}
     asyncio.run(place.start(2))
     assert place.fallen() == {}
+
+
+class Deaf(FakeNode):
+    """A process that hears no SIGTERM."""
+
+    def signal(self, _number: int) -> None:
+        """It goes on."""
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_node_that_does_not_end_when_it_is_told_to_is_a_scandal(paused: bool) -> None:
+    """It is killed to go on, and that is told; of a paused one nobody can expect more."""
+    place, nodes = a_place()
+    nodes[2] = Deaf()
+    asyncio.run(place.terminate(2))
+    nodes[2].paused = paused
+    asyncio.run(place.start(2))
+    assert nodes[2].running
+    assert bool(place.scandals()) is not paused
+    assert all("node 2: did not end within 15 s of SIGTERM" in each for each in place.scandals())
+
+
+def test_rot_on_a_node_is_watched_over_its_restart(tmp_path: Path) -> None:
+    """The place knows what it flipped, and asks the node's log."""
+    place, nodes = a_place()
+    nodes[2].log_path = tmp_path / "node.log"
+    (tmp_path / "t-0").mkdir()
+    rot = Rot(str(tmp_path / "t-0" / "0.log"), is_due=True)
+    place.cluster.flip_bit = lambda *_: rot
+    assert asyncio.run(place.flip_bit(2, 0.5))
+    assert nodes[2].running
+    assert place.scandals() == ("node 2: a bit flipped in t-0 was never noticed",)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from raftlog.proof.place import Ability, DiskTrouble, PartitionView, View
 
 EVERYTHING = frozenset(Ability)
 
 
 class ModelPlace:
-    """See `Place`. `deeds` is all that was done to it; three partitions, each led by another node."""
+    """See `Place`. `deeds` is all that was done to it; three partitions, each led by another node.
+
+    A node that is started is ready after `start_s` seconds of the loop.
+    """
 
     name = "model"
 
@@ -17,6 +22,8 @@ class ModelPlace:
         self.abilities = abilities
         self.running = set(self.nodes)
         self.paused: set[int] = set()
+        self.start_s = 0.0
+        self._ready_at: dict[int, float] = {}
         self.cuts: set[tuple[int, int]] = set()
         self.slow: dict[tuple[int, int], tuple[float, float]] = {}
         self.disks = dict.fromkeys(self.nodes, DiskTrouble())
@@ -34,9 +41,10 @@ class ModelPlace:
             for index in range(3)
         }
         running = frozenset(self.running)
-        return View(
-            running, frozenset(self.paused), running - self.paused, min(running, default=None), partitions
-        )
+        now = asyncio.get_running_loop().time()
+        starting = {node_id for node_id, ready_at in self._ready_at.items() if ready_at > now}
+        ready = running - self.paused - starting
+        return View(running, frozenset(self.paused), ready, min(running, default=None), partitions)
 
     def is_well(self) -> bool:
         return (
@@ -50,7 +58,9 @@ class ModelPlace:
         self.deeds.append((deed, node))
 
     async def start(self, node_id: int) -> None:
-        self.running.add(node_id)
+        if node_id not in self.running:
+            self.running.add(node_id)
+            self._ready_at[node_id] = asyncio.get_running_loop().time() + self.start_s
 
     async def kill(self, node_id: int) -> None:
         self._note("kill", node_id)

@@ -146,6 +146,20 @@ def test_steps_follow_one_another_and_begin_again():
     ]
 
 
+def test_a_step_waits_for_the_node_that_the_one_before_it_killed():
+    """Else two of three are down on a slow machine, and the majority that is missing is blamed on the second fault."""
+
+    async def story(loop: SimLoop) -> list[tuple[float, str]]:
+        place = ModelPlace()
+        place.start_s = 5.0
+        nemesis = Nemesis(place, random.Random(1), Steps([Step("kill", 2, 1)]))
+        began_at = loop.time()
+        await nemesis.run(12)
+        return [(round(each.at_s - began_at), each.event) for each in nemesis.timeline]
+
+    assert play(story) == [(0, "inject"), (2, "heal"), (7, "inject"), (9, "heal")]
+
+
 def test_a_rotating_mix_has_quiet_periods_and_changing_faults():
     """About the share it was told; over a long run every fault comes up."""
 

@@ -245,6 +245,42 @@ def test_a_node_whose_power_goes_in_the_midst_of_a_callback_is_no_failure() -> N
     play(story)
 
 
+def test_a_node_whose_power_goes_while_it_starts_is_no_failure() -> None:
+    """Whatever it makes of a disk that answers no more: even that it has none left and ends itself."""
+
+    async def story(scene: Scene) -> None:
+        await scene.until_whole()
+        for changes in range(12):
+            scene.cluster.restart(2)
+            scene.cluster.nodes[2].host.disk.mkdir("/data/nobodys-0")  # which it sets aside
+            scene.cluster.crash_at_work(2, changes, lambda: None)
+            await asyncio.sleep(0.5)
+            scene.cluster.start(2)
+            await scene.until_whole()
+
+    play(story)
+
+
+def test_a_view_is_of_the_newest_metadata_though_who_had_it_is_down() -> None:
+    """Nodes that restarted show the past for a while: what is destroyed by that view may be the only copy."""
+
+    async def story(scene: Scene) -> None:
+        await scene.until_whole()
+        leader = scene.leader()
+        others = [each for each in scene.cluster.nodes if each != leader]
+        scene.cluster.crash(others[0])
+        state = lambda: scene.cluster.state("t", 0)  # noqa: E731
+        await scene.cluster.until(lambda: others[0] not in state().isr, 10, "shrunk")
+        scene.cluster.crash(leader, others[1])
+        scene.cluster.start(others[0])
+        await asyncio.sleep(0.3)
+        view = await scene.place.view()
+        assert others[0] not in view.partitions["t-0"].isr
+        assert not any(view.is_whole_without(each) for each in (leader, others[1]))
+
+    play(story)
+
+
 LINK_EFFECTS = {"bytes late", "packet lost", "connection given up"}
 
 

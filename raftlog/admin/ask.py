@@ -1,0 +1,182 @@
+"""Kafka requests to any broker of the cluster, answered as objects: over the wire, as every client's.
+
+Ordering law: answers come in the order of the requests of one connection. A connection that breaks fails what it had
+open with BrokerUnreachable; whether that was carried out nobody knows, so nothing here is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final, cast
+
+from raftlog.base.config import NodeConfig
+from raftlog.metadata.image import MetadataImage
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
+from raftlog.protocol.shapes import request_shapes
+
+CONNECT_S: Final = 2.0
+ANSWER_S: Final = 15.0
+MOST_BYTES: Final = 64 << 20
+"""An answer larger than this is refused, and its connection closed."""
+CLIENT_ID: Final = "raftlog-admin"
+
+VERSIONS: Final[dict[int, int]] = {
+    ApiKey.PRODUCE: 9,
+    ApiKey.FETCH: 12,
+    ApiKey.LIST_OFFSETS: 7,
+    ApiKey.METADATA: 12,
+    ApiKey.OFFSET_FETCH: 7,
+    ApiKey.FIND_COORDINATOR: 3,
+    ApiKey.DESCRIBE_GROUPS: 5,
+    ApiKey.LIST_GROUPS: 4,
+    ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DELETE_TOPICS: 6,
+    ApiKey.DESCRIBE_CONFIGS: 4,
+    ApiKey.DESCRIBE_LOG_DIRS: 4,
+    ApiKey.CREATE_PARTITIONS: 3,
+    ApiKey.ELECT_LEADERS: 2,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.DESCRIBE_QUORUM: 1,
+}
+"""The version used of each API: flexible, and with topics by name."""
+
+_LENGTH = Struct(">i")
+_PREFIX: Final = _LENGTH.size
+
+
+class BrokerUnreachable(Exception):
+    """No broker answered; the message says which and why."""
+
+
+def shapes(api_key: int) -> Any:
+    """Return builders of an API's request in the version used here."""
+    return request_shapes(api_key, VERSIONS[api_key])
+
+
+class Asker:
+    """Asks brokers by their ids. One connection for each, opened when first needed."""
+
+    def __init__(self, config: NodeConfig, image: Callable[[], MetadataImage]) -> None:
+        self._config = config
+        self._image = image
+        self._wires: dict[int, _Wire] = {}
+        self._opening: dict[int, asyncio.Lock] = {}
+
+    async def ask(self, api_key: int, message: Any, *, broker_id: int | None = None) -> Any:
+        """Return a broker's response; by default this node's, else any other's. Raises BrokerUnreachable."""
+        target = self._anyone() if broker_id is None else broker_id
+        wire = await self._wire(target)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await wire.ask(api_key, message)
+        except TimeoutError:
+            wire.close()
+            raise BrokerUnreachable(f"broker {target} did not answer within {ANSWER_S:.0f} s") from None
+
+    def close(self) -> None:
+        for wire in self._wires.values():
+            wire.close()
+
+    def _anyone(self) -> int:
+        brokers = self._image().brokers
+        own = brokers.get(self._config.node_id)
+        if own is not None and not own.fenced:
+            return own.broker_id
+        live = [broker_id for broker_id, each in brokers.items() if not each.fenced]
+        if live:
+            return min(live)
+        if own is not None:
+            return own.broker_id
+        raise BrokerUnreachable("no broker is alive, as far as this node knows")
+
+    async def _wire(self, broker_id: int) -> _Wire:
+        async with self._opening.setdefault(broker_id, asyncio.Lock()):
+            wire = self._wires.get(broker_id)
+            if wire is None or wire.closed:
+                wire = self._wires[broker_id] = await self._connect(broker_id)
+            return wire
+
+    async def _connect(self, broker_id: int) -> _Wire:
+        state = self._image().brokers.get(broker_id)
+        endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name or "")
+        if endpoint is None:
+            raise BrokerUnreachable(f"broker {broker_id} is not registered")
+        wire = _Wire(broker_id)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await asyncio.get_running_loop().create_connection(lambda: wire, endpoint.host, endpoint.port)
+        except (OSError, TimeoutError) as error:
+            where = f"broker {broker_id} at {endpoint.host}:{endpoint.port}"
+            raise BrokerUnreachable(f"{where}: {error or 'no answer'}") from None
+        return wire
+
+
+class _Wire(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, broker_id: int) -> None:
+        self._broker_id = broker_id
+        self.closed = False
+        self._number = 0
+        self._buffer = bytearray()
+        self._waiting: deque[tuple[int, asyncio.Future[Any]]] = deque()
+        self._transport: asyncio.Transport | None = None
+
+    def ask(self, api_key: int, message: Any) -> asyncio.Future[Any]:
+        """Send a request; the future is its response, or BrokerUnreachable."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._transport is None:
+            answer.set_exception(self._lost())
+            return answer
+        self._number += 1
+        header = RequestHeader(api_key, VERSIONS[api_key], self._number, CLIENT_ID)
+        self._transport.write(encode_request(header, message))
+        self._waiting.append((api_key, answer))
+        return answer
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _lost(self) -> BrokerUnreachable:
+        return BrokerUnreachable(f"broker {self._broker_id} closed the connection")
+
+    # Called by the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= _PREFIX:
+            size = _LENGTH.unpack_from(self._buffer)[0]
+            if not 0 < size <= MOST_BYTES or not self._waiting:
+                self.close()
+                return
+            if len(self._buffer) < _PREFIX + size:
+                return
+            frame = memoryview(bytes(self._buffer[_PREFIX : _PREFIX + size]))
+            del self._buffer[: _PREFIX + size]
+            self._answer(frame)
+
+    def _answer(self, frame: memoryview) -> None:
+        api_key, answer = self._waiting.popleft()
+        if answer.done():
+            return
+        try:
+            answer.set_result(decode_response(api_key, VERSIONS[api_key], frame)[1])
+        except Exception as error:
+            answer.set_exception(error)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._transport = None
+        while self._waiting:
+            _, answer = self._waiting.popleft()
+            if not answer.done():
+                answer.set_exception(self._lost())

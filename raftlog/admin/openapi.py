@@ -1,0 +1,141 @@
+"""The OpenAPI 3.1 document, made of the rows that also dispatch, and the types that also parse and write the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from raftlog import __version__
+from raftlog.admin.errors import Error
+from raftlog.admin.route import NoQuery, Route
+
+REF: Final = "#/components/schemas/{name}"
+EVERYWHERE: Final = {
+    400: "a parameter or the body is malformed, or the cluster refused the request",
+    403: "the caller may not do this, or a page from elsewhere asked",
+    404: "there is no such thing",
+    503: "nobody who could answer is reachable now; ask again",
+}
+WITH_TOKENS: Final = {401: "a token is needed"}
+WITH_BODY: Final = {
+    408: "the body came too slowly",
+    413: "the body is too large",
+    415: "the body is not application/json",
+    422: "the body is JSON of another shape; the message names the field",
+}
+OTHERS: Final = {409: "that cannot be done now", 501: "this is not built", 504: "it took too long"}
+INFO: Final = {
+    "title": "raftlog admin API",
+    "version": __version__,
+    "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+    "description": "Administers a raftlog cluster; any node answers for all of it. Below /v3 are the resources of the "
+    "REST API that Kafka users know, below /v1 raftlog's own.",
+}
+
+
+def document(routes: Iterable[Route]) -> dict[str, Any]:
+    """Return the whole document."""
+    routes = tuple(routes)
+    schemas = _schemas(routes)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": INFO,
+        "paths": paths,
+        "components": {
+            "schemas": schemas.components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+class _Schemas:
+    """The JSON schema of each type, and the components that they refer to."""
+
+    def __init__(self, types: Iterable[Any]) -> None:
+        self._types = list(types)
+        found, self.components = msgspec.json.schema_components(self._types, ref_template=REF)
+        self._of = dict(zip(map(repr, self._types), found, strict=True))
+
+    def of(self, kind: Any) -> Any:
+        return self._of[repr(kind)]
+
+
+def _schemas(routes: Iterable[Route]) -> _Schemas:
+    types: dict[str, Any] = {repr(Error): Error}
+    for route in routes:
+        for kind in (route.answer, route.body, route.unavailable, *route.also.values()):
+            if kind is not None:
+                types[repr(kind)] = kind
+    return _Schemas(types.values())
+
+
+def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "tags": [route.path.split("/")[1]],
+        "parameters": [*_path_parameters(route), *_query_parameters(route)],
+        "responses": _responses(route, schemas),
+    }
+    if route.needs != "anyone":
+        operation["security"] = [{}, {"token": []}]
+    if route.body is not None:
+        content = {"application/json": {"schema": schemas.of(route.body)}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": {"type": "integer", "format": "int32"}
+            if kind is int
+            else {"type": "string", "minLength": 1},
+        }
+        for name, kind in route.parameters.items()
+    ]
+
+
+def _query_parameters(route: Route) -> list[dict[str, Any]]:
+    schema = _query_schema(route.query or NoQuery)
+    required = schema.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": each}
+        for name, each in schema["properties"].items()
+    ]
+
+
+@cache
+def _query_schema(kind: Any) -> dict[str, Any]:
+    _, components = msgspec.json.schema_components([kind], ref_template=REF)
+    found: dict[str, Any] = components[kind.__name__]
+    return found
+
+
+def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
+    def json_of(kind: Any, description: str, media_type: str = "application/json") -> dict[str, Any]:
+        answer: dict[str, Any] = {"description": description}
+        if kind is not None:
+            answer["content"] = {media_type: {"schema": schemas.of(kind)}}
+        return answer
+
+    failures = EVERYWHERE | (WITH_BODY if route.body is not None else {})
+    if route.needs != "anyone":
+        failures = failures | WITH_TOKENS
+    failures = failures | {status: OTHERS[status] for status in route.errors}
+    responses = {str(status): json_of(Error, text) for status, text in failures.items()}
+    responses[str(route.status)] = json_of(route.answer, "done", route.media_type)
+    for status, kind in route.also.items():
+        responses[str(status)] = json_of(kind, "done, with what the body tells")
+    if route.unavailable is not None:
+        responses["503"] = json_of(route.unavailable, "not now, and why")
+    return dict(sorted(responses.items()))

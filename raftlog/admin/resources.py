@@ -1,0 +1,23 @@
+"""All routes: a file for each kind of resource. A new file is a new line here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.admin.route import Route
+from raftlog.admin.v1 import probes
+from raftlog.admin.v1 import records as reading
+from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, records, topics
+
+ROUTES: Final[tuple[Route, ...]] = (
+    *probes.ROUTES,
+    *clusters.ROUTES,
+    *brokers.ROUTES,
+    *configs.ROUTES,
+    *topics.ROUTES,
+    *partitions.ROUTES,
+    *records.ROUTES,
+    *groups.ROUTES,
+    *reading.ROUTES,
+)
+"""The first that fits a path is taken: /topics/-/configs stands before /topics/{topic_name}/configs."""

@@ -1,0 +1,297 @@
+"""The admin API's server: from bytes to a `Call`, from what a handler returns or raises to an answer with JSON.
+
+Everything that concerns all routes is here: limits, request ids, who may call, the audit log. A handler sees none of
+it. Knows aiohttp; the resources do not, but for those that stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from raftlog.admin.ask import Asker, BrokerUnreachable
+from raftlog.admin.auth import Caller, authenticate, authorize, check_browser, parse_tokens
+from raftlog.admin.errors import ApiError, Error, of_kafka
+from raftlog.admin.openapi import document
+from raftlog.admin.resources import ROUTES
+from raftlog.admin.route import Call, NoQuery, Route
+from raftlog.admin.view import NodeView
+from raftlog.base.errors import KafkaError
+from raftlog.base.log import get_logger
+
+MOST_BODY_BYTES: Final = 1 << 20
+BODY_S: Final = 15.0
+"""Longest time for a body to arrive."""
+IDLE_S: Final = 30.0
+"""A connection on which nothing is being handled is cut after this: idle ones, slow headers and slow readers alike."""
+SWEEP_S: Final = 5.0
+MOST_CONNECTIONS: Final = 256
+SHUTDOWN_S: Final = 1.0
+REQUEST_ID: Final = "X-Request-Id"
+GOOD_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+INT32: Final = 2**31
+
+log = get_logger("admin")
+audit = get_logger("audit")
+
+
+class AdminUnavailable(Exception):
+    """The admin listener cannot be opened; the message says which and why."""
+
+
+class AdminServer:
+    """`start` once, `stop` once. `address` is where it listens, host and port."""
+
+    def __init__(self, node: NodeView) -> None:
+        self._node = node
+        self._asker = Asker(node.config, node.image)
+        self._tokens: Mapping[bytes, Caller] | None = None
+        self._runner: web.AppRunner | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._busy: set[Any] = set()
+        self._quiet_since: dict[Any, float] = {}
+        self.address = ("", 0)
+
+    async def start(self) -> None:
+        """Listen. Raises AdminUnavailable, TokensUnusable."""
+        config = self._node.config
+        assert config.admin_listener is not None, "whoever starts this has looked"
+        host, port = config.admin_listener
+        if config.admin_tokens_file:
+            text = await asyncio.to_thread(Path(config.admin_tokens_file).read_text)
+            self._tokens = parse_tokens(text, name=config.admin_tokens_file)
+        app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[self._around])
+        for route in ROUTES:
+            app.router.add_route(route.method, route.template, self._adapter(route))
+        app.router.add_get("/openapi.json", self._openapi)
+        self._runner = web.AppRunner(
+            app, access_log=None, keepalive_timeout=IDLE_S, shutdown_timeout=SHUTDOWN_S
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=self._ssl(), backlog=MOST_CONNECTIONS)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            reason = error.strerror or str(error)
+            raise AdminUnavailable(
+                f"cannot listen on {host}:{port} (raftlog.admin.listener): {reason}"
+            ) from error
+        self.address = self._runner.addresses[0][:2]
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+        log.info(
+            "admin_listener_started",
+            host=self.address[0],
+            port=self.address[1],
+            tokens=self._tokens is not None,
+        )
+
+    async def stop(self) -> None:
+        self._asker.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _ssl(self) -> ssl.SSLContext | None:
+        config = self._node.config
+        if not config.admin_ssl_certificate:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(config.admin_ssl_certificate, config.admin_ssl_key or None)
+        except (OSError, ssl.SSLError) as error:
+            raise AdminUnavailable(f"raftlog.admin.ssl.certificate: {error}") from error
+        return context
+
+    # --- around every request
+
+    @web.middleware
+    async def _around(
+        self, request: web.Request, handler: Callable[..., Awaitable[Any]]
+    ) -> web.StreamResponse:
+        """Give every answer a request id, and every failure a body of ours."""
+        given = request.headers.get(REQUEST_ID, "")
+        request_id = given if GOOD_REQUEST_ID.match(given) else secrets.token_hex(8)
+        request["id"] = request_id
+        self._busy.add(request.protocol)
+        try:
+            answer: web.StreamResponse = await self._answered(request, handler)
+        finally:
+            self._busy.discard(request.protocol)
+            self._quiet_since[request.protocol] = asyncio.get_running_loop().time()
+        if not answer.prepared:
+            answer.headers[REQUEST_ID] = request_id
+            answer.headers["X-Content-Type-Options"] = "nosniff"
+            answer.headers["Cache-Control"] = "no-store"
+        return answer
+
+    async def _answered(
+        self, request: web.Request, handler: Callable[..., Awaitable[Any]]
+    ) -> web.StreamResponse:
+        try:
+            answer: web.StreamResponse = await handler(request)
+            return answer
+        except ApiError as error:
+            return _failure(error.status, error.body)
+        except KafkaError as error:
+            failure = of_kafka(error)
+            return _failure(failure.status, failure.body)
+        except BrokerUnreachable as error:
+            return _failure(503, Error(503, str(error)))
+        except web.HTTPException as error:
+            allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+            return _failure(error.status, Error(error.status, _sentence(error, request)), allow)
+        except Exception:
+            log.exception(
+                "admin_request_failed", method=request.method, path=request.path, request_id=request["id"]
+            )
+            return _failure(500, Error(500, f"the node failed; its log says more under {request['id']}"))
+
+    def _adapter(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def adapt(request: web.Request) -> web.StreamResponse:
+            check_browser(request.method, request.headers, open_to_all=self._tokens is None)
+            caller = authorize(authenticate(request.headers, self._tokens), route.needs)
+            changes = route.method != "GET"
+            call = None
+            outcome = "failed"
+            try:
+                call = await self._call(route, request)
+                answer = await route.handler(call)
+                outcome = "done"
+            except (ApiError, KafkaError, BrokerUnreachable) as error:
+                outcome = str(error)
+                raise
+            finally:
+                if changes:
+                    _audit(route, request, caller, outcome=outcome, more={} if call is None else call.audit)
+            return _success(route, answer)
+
+        return adapt
+
+    async def _call(self, route: Route, request: web.Request) -> Call:
+        return Call(
+            node=self._node,
+            asker=self._asker,
+            base_url=f"{request.scheme}://{request.host}",
+            path=_path(route, request),
+            query=_query(route, request),
+            body=None if route.body is None or route.streams else await _body(route, request),
+            raw=request,
+        )
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        check_browser(request.method, request.headers, open_to_all=self._tokens is None)
+        return web.Response(body=msgspec.json.encode(document(ROUTES)), content_type="application/json")
+
+    # --- slow clients
+
+    async def _sweep(self) -> None:
+        """Cut what has been quiet for too long, and what is too many."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            assert self._runner is not None
+            server = self._runner.server
+            now = clock()
+            connections = list(server.connections) if isinstance(server, web.Server) else []
+            self._quiet_since = {each: self._quiet_since.get(each, now) for each in connections}
+            quiet = [each for each in connections if each not in self._busy]
+            quiet.sort(key=lambda each: self._quiet_since[each])
+            surplus = max(0, len(connections) - MOST_CONNECTIONS)
+            for number, connection in enumerate(quiet):
+                if number < surplus or now - self._quiet_since[connection] > IDLE_S:
+                    connection.force_close()
+
+
+def _path(route: Route, request: web.Request) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, kind in route.parameters.items():
+        text = request.match_info[name]
+        if kind is str:
+            found[name] = text
+            continue
+        if not re.fullmatch(r"-?[0-9]{1,10}", text) or not -INT32 <= int(text) < INT32:
+            raise ApiError(404, f"{name} must be an integer of 32 bits, but is {text[:40]!r}")
+        found[name] = int(text)
+    return found
+
+
+def _query(route: Route, request: web.Request) -> Any:
+    names = [name for name, _ in request.query.items()]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ApiError(400, f"{min(twice)} is given more than once")
+    try:
+        return msgspec.convert(dict(request.query), route.query or NoQuery, strict=False)
+    except msgspec.ValidationError as error:
+        raise ApiError(400, f"query: {error}") from None
+
+
+async def _body(route: Route, request: web.Request) -> Any:
+    if request.content_type != "application/json":
+        raise ApiError(415, f"the body must be application/json, but is {request.content_type}")
+    try:
+        async with asyncio.timeout(BODY_S):
+            text = await request.read()
+    except TimeoutError:
+        raise ApiError(408, f"the body did not arrive within {BODY_S:.0f} s") from None
+    try:
+        return msgspec.json.decode(text, type=route.body)
+    except msgspec.ValidationError as error:
+        raise ApiError(422, f"body: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, f"the body is not JSON: {error}") from None
+
+
+def _success(route: Route, answer: Any) -> web.StreamResponse:
+    if isinstance(answer, web.StreamResponse):
+        return answer
+    status = route.status
+    if isinstance(answer, tuple):
+        status, answer = answer
+    if answer is None:
+        return web.Response(status=status)
+    return web.Response(status=status, body=msgspec.json.encode(answer), content_type="application/json")
+
+
+def _failure(status: int, body: Error, headers: Mapping[str, str] | None = None) -> web.Response:
+    more = dict(headers or {})
+    if status == web.HTTPUnauthorized.status_code:
+        more["WWW-Authenticate"] = "Bearer"
+    return web.Response(
+        status=status, body=msgspec.json.encode(body), content_type="application/json", headers=more
+    )
+
+
+def _sentence(error: web.HTTPException, request: web.Request) -> str:
+    if error.status == web.HTTPNotFound.status_code:
+        return f"there is nothing at {request.path[:200]}"
+    if error.status == web.HTTPMethodNotAllowed.status_code:
+        return f"{request.method} is not possible here"
+    if error.status == web.HTTPRequestEntityTooLarge.status_code:
+        return f"the body may have {MOST_BODY_BYTES} bytes at most"
+    return error.reason
+
+
+def _audit(
+    route: Route, request: web.Request, caller: Caller, *, outcome: str, more: Mapping[str, Any]
+) -> None:
+    audit.info(
+        "admin_change",
+        operation=route.name,
+        path=request.path,
+        caller=caller.name,
+        address=request.remote,
+        request_id=request["id"],
+        outcome=outcome,
+        **more,
+    )

@@ -1,0 +1,1 @@
+"""raftlog's own resources: what Kafka's REST APIs have no name for."""

@@ -1,0 +1,49 @@
+"""Is this node alive, is it ready: for load balancers, containers and people who wait. Nobody needs a token to ask."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from raftlog import __version__
+from raftlog.admin.route import Call, Route
+
+
+class Alive(msgspec.Struct):
+    """The node's event loop answers."""
+
+    status: str
+    version: str
+    node_id: int
+
+
+class Readiness(msgspec.Struct):
+    """Whether this node takes part in the cluster, and if not, why not."""
+
+    ready: bool
+    reasons: list[str]
+
+
+async def get_live(call: Call) -> Alive:
+    return Alive("alive", __version__, call.node.config.node_id)
+
+
+async def get_ready(call: Call) -> tuple[int, Readiness]:
+    """200 or 503. Other nodes' troubles never make this one unready."""
+    reasons = call.node.hindrances()
+    return (503 if reasons else 200), Readiness(not reasons, reasons)
+
+
+ROUTES: Final = (
+    Route("GET", "/v1/live", get_live, "Does the node's event loop answer?", Alive, role="anyone"),
+    Route(
+        "GET",
+        "/v1/ready",
+        get_ready,
+        "Does the node take part in the cluster?",
+        Readiness,
+        role="anyone",
+        unavailable=Readiness,
+    ),
+)

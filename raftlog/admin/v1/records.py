@@ -1,0 +1,177 @@
+"""Reading a few records of one partition, for people and for checks; consumers of a stream use a Kafka client."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from raftlog.admin.ask import shapes
+from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
+from raftlog.admin.route import Call, Route
+from raftlog.admin.wire import list_offsets
+from raftlog.base.errors import LeaderNotAvailable
+from raftlog.base.types import NO_BROKER
+from raftlog.protocol.apis import ApiKey
+from raftlog.records.batch import Record, iter_records
+from raftlog.records.header import iter_headers
+
+SPECIAL: Final = {"earliest": -2, "latest": -1}
+MOST_RECORDS: Final = 1000
+MOST_BYTES: Final = 4 << 20
+LONGEST_WAIT_MS: Final = 10_000
+
+
+class RecordsQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """From where, and how much at most. `max_bytes` counts what is fetched; one batch is always read whole."""
+
+    offset: Annotated[str, msgspec.Meta(pattern="^(earliest|latest|[0-9]{1,18})$")] = "earliest"
+    max_records: Annotated[int, msgspec.Meta(ge=1, le=MOST_RECORDS)] = 100
+    max_bytes: Annotated[int, msgspec.Meta(ge=1, le=MOST_BYTES)] = 1 << 20
+    timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_WAIT_MS)] = 0
+
+
+class Content(msgspec.Struct):
+    """Bytes: as STRING where they are UTF-8, else as BINARY in base64."""
+
+    type: str
+    data: str
+
+
+class ReadHeader(msgspec.Struct):
+    name: str
+    value: Content | None
+
+
+class ReadRecord(msgspec.Struct):
+    """One record. `timestamp` in ms since the epoch."""
+
+    offset: int
+    timestamp: int
+    key: Content | None
+    value: Content | None
+    headers: list[ReadHeader]
+
+
+class Records(msgspec.Struct, kw_only=True):
+    """Records in order. Go on with `offset=next_offset`; at `high_watermark` there is nothing more yet."""
+
+    topic_name: str
+    partition_id: int
+    records: list[ReadRecord]
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
+async def read_records(call: Call) -> Records:
+    """Fetch once from the partition's leader."""
+    query: RecordsQuery = call.query
+    topic, index = call.path["topic_name"], call.path["partition_id"]
+    state = call.node.image().partition(topic, index)
+    if state is None:
+        raise ApiError(
+            404, f"partition {index} of topic {topic[:249]} does not exist", code=UNKNOWN_PARTITION
+        )
+    if state.leader == NO_BROKER:
+        raise of_kafka(LeaderNotAvailable(), f"{topic}-{index}")
+    start = await _start(call, topic, index)
+    data = await _fetch(call, topic, index, start=start, leader=state.leader)
+    found: list[Record] = []
+    following = start
+    for record in _records(data.records or b"", start):
+        if len(found) == query.max_records:
+            break
+        found.append(record)
+        following = record.offset + 1
+    return Records(
+        topic_name=topic,
+        partition_id=index,
+        records=[_shown(each) for each in found],
+        next_offset=following,
+        high_watermark=data.high_watermark,
+        log_start_offset=data.log_start_offset,
+    )
+
+
+async def _start(call: Call, topic: str, index: int) -> int:
+    special = SPECIAL.get(call.query.offset)
+    if special is None:
+        return int(call.query.offset)
+    answers = await list_offsets(call, {(topic, index): special})
+    error_code, offset = answers[topic, index]
+    check(error_code, about=f"{topic}-{index}")
+    return offset
+
+
+async def _fetch(call: Call, topic: str, index: int, *, start: int, leader: int) -> Any:
+    make = shapes(ApiKey.FETCH)
+    wanted = make.FetchPartition(
+        partition=index,
+        current_leader_epoch=-1,
+        fetch_offset=start,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        partition_max_bytes=call.query.max_bytes,
+    )
+    request = make.FetchRequest(
+        replica_id=-1,
+        max_wait=call.query.timeout_ms,
+        min_bytes=1,
+        max_bytes=call.query.max_bytes,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=(make.FetchTopic(topic=topic, partitions=(wanted,)),),
+        forgotten_topics_data=(),
+        rack_id="",
+    )
+    response = await call.asker.ask(ApiKey.FETCH, request, broker_id=leader)
+    check(response.error_code, about=f"{topic}-{index}")
+    data = response.responses[0].partitions[0]
+    check(data.error_code, about=f"{topic}-{index} at offset {start}")
+    return data
+
+
+def _records(content: bytes, start: int) -> Iterator[Record]:
+    """Yield records from `start` on; markers of transactions are not records."""
+    view = memoryview(content)
+    for position, header in iter_headers(view):
+        if header.is_control:
+            continue
+        for record in iter_records(view[position : position + header.length]):
+            if record.offset >= start:
+                yield record
+
+
+def _shown(record: Record) -> ReadRecord:
+    return ReadRecord(
+        record.offset,
+        record.timestamp,
+        _content(record.key),
+        _content(record.value),
+        [ReadHeader(name, _content(value)) for name, value in record.headers],
+    )
+
+
+def _content(data: bytes | None) -> Content | None:
+    if data is None:
+        return None
+    try:
+        return Content("STRING", bytes(data).decode())
+    except UnicodeDecodeError:
+        return Content("BINARY", base64.b64encode(data).decode())
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/topics/{topic_name}/partitions/{partition_id:int}/records",
+        read_records,
+        "Read a few records of a partition",
+        Records,
+        query=RecordsQuery,
+    ),
+)

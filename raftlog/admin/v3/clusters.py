@@ -1,0 +1,69 @@
+"""Clusters: this node knows one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from raftlog.admin.errors import ApiError
+from raftlog.admin.route import Call, Route
+from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, Related, image_of, item, page_of
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.image import MetadataImage
+
+
+class Cluster(msgspec.Struct, kw_only=True):
+    """A cluster. `controller` is null while there is none."""
+
+    kind: str = "KafkaCluster"
+    metadata: ItemMetadata
+    cluster_id: str
+    controller: Related | None
+    brokers: Related
+    topics: Related
+    consumer_groups: Related
+    broker_configs: Related
+    partition_reassignments: Related
+
+
+class ClusterList(msgspec.Struct, kw_only=True):
+    kind: str = "KafkaClusterList"
+    metadata: ListMetadata
+    data: list[Cluster]
+
+
+async def list_clusters(call: Call) -> ClusterList:
+    image = call.node.image()
+    found = [_cluster(call, image)] if image.cluster_id else []
+    shown, metadata = page_of(call, found, "clusters")
+    return ClusterList(metadata=metadata, data=list(shown))
+
+
+async def get_cluster(call: Call) -> Cluster:
+    return _cluster(call, image_of(call))
+
+
+def _cluster(call: Call, image: MetadataImage) -> Cluster:
+    if not image.cluster_id:
+        raise ApiError(503, "this node has not heard from a controller yet")
+
+    def related(*parts: object) -> Related:
+        return Related(call.link("clusters", image.cluster_id, *parts))
+
+    return Cluster(
+        metadata=item(call, image),
+        cluster_id=image.cluster_id,
+        controller=None if image.controller_id == NO_BROKER else related("brokers", image.controller_id),
+        brokers=related("brokers"),
+        topics=related("topics"),
+        consumer_groups=related("consumer-groups"),
+        broker_configs=related("broker-configs"),
+        partition_reassignments=related("topics", "-", "partitions", "-", "reassignment"),
+    )
+
+
+ROUTES: Final = (
+    Route("GET", "/v3/clusters", list_clusters, "List the clusters known here: one", ClusterList, query=Page),
+    Route("GET", "/v3/clusters/{cluster_id}", get_cluster, "Describe the cluster", Cluster),
+)

@@ -1,0 +1,326 @@
+"""Configs of topics and brokers: what is in force, where it comes from, and changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from raftlog.admin.ask import shapes
+from raftlog.admin.errors import ApiError, check, not_found
+from raftlog.admin.route import Call, Route
+from raftlog.admin.v3.brokers import broker_of
+from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of, topic_of
+from raftlog.metadata.image import MetadataImage
+from raftlog.protocol.apis import ApiKey
+
+TOPIC: Final = 2
+BROKER: Final = 4
+SOURCES: Final = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+}
+DEFAULT_CONFIG: Final = 5
+OPERATIONS: Final = {"SET": 0, "DELETE": 1, "APPEND": 2, "SUBTRACT": 3}
+MOST_CHANGES: Final = 1000
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+
+
+class Synonym(msgspec.Struct):
+    """A place where the value is, or could have been, set; the first is in force."""
+
+    name: str
+    value: str | None
+    source: str
+
+
+class Config(msgspec.Struct, kw_only=True):
+    """One setting in force. `value` is null for secrets; one of `topic_name` and `broker_id` says whose it is."""
+
+    kind: str
+    metadata: ItemMetadata
+    cluster_id: str
+    topic_name: str | None = None
+    broker_id: int | None = None
+    name: str
+    value: str | None
+    is_read_only: bool
+    is_sensitive: bool
+    is_default: bool
+    source: str
+    synonyms: list[Synonym]
+
+
+class ConfigList(msgspec.Struct, kw_only=True):
+    kind: str
+    metadata: ListMetadata
+    data: list[Config]
+
+
+class Change(msgspec.Struct, forbid_unknown_fields=True):
+    """One change: SET to `value`, DELETE to go back to the default; APPEND and SUBTRACT work on lists."""
+
+    name: Name
+    value: str | None = None
+    operation: Literal["SET", "DELETE", "APPEND", "SUBTRACT"] = "SET"
+
+
+class Changes(msgspec.Struct, forbid_unknown_fields=True):
+    """Changes of one resource, all or none."""
+
+    data: Annotated[list[Change], msgspec.Meta(min_length=1, max_length=MOST_CHANGES)]
+    validate_only: bool = False
+
+
+class NewValue(msgspec.Struct, forbid_unknown_fields=True):
+    """The new value of one setting."""
+
+    value: str
+
+
+class _Resource:
+    """Whose configs: a topic's, a broker's, or the default of all brokers."""
+
+    def __init__(self, call: Call, kind: int, name: str, *path: object) -> None:
+        self.call = call
+        self.image: MetadataImage = image_of(call)
+        self.kind = kind
+        self.name = name
+        self.path = (*path, "configs") if path else ("broker-configs",)
+
+    async def describe(self, names: Sequence[str] | None = None) -> list[Config]:
+        """Return its settings by name. Raises ApiError."""
+        make = shapes(ApiKey.DESCRIBE_CONFIGS)
+        resource = make.DescribeConfigsResource(
+            resource_type=self.kind,
+            resource_name=self.name,
+            configuration_keys=None if names is None else tuple(names),
+        )
+        request = make.DescribeConfigsRequest(
+            resources=(resource,), include_synonyms=True, include_documentation=False
+        )
+        broker_id = int(self.name) if self.kind == BROKER and self.name else None
+        response = await self.call.asker.ask(ApiKey.DESCRIBE_CONFIGS, request, broker_id=broker_id)
+        (result,) = response.results
+        check(result.error_code, result.error_message)
+        return [self._config(each) for each in sorted(result.configs, key=lambda each: each.name)]
+
+    def _config(self, found: Any) -> Config:
+        topic = self.name if self.kind == TOPIC else None
+        broker_id = int(self.name) if self.kind == BROKER and self.name else None
+        return Config(
+            kind="KafkaTopicConfig"
+            if self.kind == TOPIC
+            else "KafkaBrokerConfig"
+            if self.name
+            else "KafkaClusterConfig",
+            metadata=item(self.call, self.image, *self.path, found.name, config=found.name),
+            cluster_id=self.image.cluster_id,
+            topic_name=topic,
+            broker_id=broker_id,
+            name=found.name,
+            value=found.value,
+            is_read_only=found.read_only,
+            is_sensitive=found.is_sensitive,
+            is_default=found.config_source == DEFAULT_CONFIG,
+            source=SOURCES.get(found.config_source, "UNKNOWN"),
+            synonyms=[
+                Synonym(each.name, each.value, SOURCES.get(each.source, "UNKNOWN")) for each in found.synonyms
+            ],
+        )
+
+    async def page(self) -> ConfigList:
+        configs = await self.describe()
+        parts = ("clusters", self.image.cluster_id, *self.path)
+        shown, metadata = page_of(self.call, configs, *parts)
+        kind = "KafkaTopicConfigList" if self.kind == TOPIC else "KafkaBrokerConfigList"
+        return ConfigList(kind=kind, metadata=metadata, data=list(shown))
+
+    async def one(self) -> Config:
+        name = self.call.path["name"]
+        found = [each for each in await self.describe([name]) if each.name == name]
+        if not found:
+            raise not_found(f"config {name[:249]}")
+        return found[0]
+
+    async def alter(self, changes: Sequence[Change], *, validate_only: bool = False) -> None:
+        """Make changes, all or none. Raises ApiError."""
+        self.call.audit["changes"] = [f"{each.operation} {each.name}" for each in changes]
+        for each in changes:
+            if each.value is None and each.operation != "DELETE":
+                raise ApiError(422, f"config {each.name}: {each.operation} needs a value")
+        make = shapes(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+        resource = make.AlterConfigsResource(
+            resource_type=self.kind,
+            resource_name=self.name,
+            configs=tuple(
+                make.AlterableConfig(
+                    name=each.name, config_operation=OPERATIONS[each.operation], value=each.value
+                )
+                for each in changes
+            ),
+        )
+        request = make.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=validate_only)
+        response = await self.call.asker.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+        (result,) = response.responses
+        check(result.error_code, result.error_message)
+
+
+def _of_topic(call: Call) -> _Resource:
+    name = topic_of(call, image_of(call)).name
+    return _Resource(call, TOPIC, name, "topics", name)
+
+
+def _of_broker(call: Call) -> _Resource:
+    broker_id = broker_of(call, image_of(call)).broker_id
+    return _Resource(call, BROKER, str(broker_id), "brokers", broker_id)
+
+
+def _of_all_brokers(call: Call) -> _Resource:
+    return _Resource(call, BROKER, "")
+
+
+async def list_topic_configs(call: Call) -> ConfigList:
+    return await _of_topic(call).page()
+
+
+async def get_topic_config(call: Call) -> Config:
+    return await _of_topic(call).one()
+
+
+async def put_topic_config(call: Call) -> None:
+    await _of_topic(call).alter([Change(call.path["name"], call.body.value)])
+
+
+async def reset_topic_config(call: Call) -> None:
+    await _of_topic(call).alter([Change(call.path["name"], operation="DELETE")])
+
+
+async def alter_topic_configs(call: Call) -> None:
+    await _of_topic(call).alter(call.body.data, validate_only=call.body.validate_only)
+
+
+async def list_all_topic_configs(call: Call) -> ConfigList:
+    """The configs of all topics that differ from the defaults of their brokers."""
+    image = image_of(call)
+    found: list[Config] = []
+    for topic in sorted(name for kind, name in image.configs if kind == "topic" and name in image.topics):
+        names = sorted(image.config("topic", topic))
+        found += await _Resource(call, TOPIC, topic, "topics", topic).describe(names)
+    shown, metadata = page_of(call, found, "clusters", image.cluster_id, "topics", "-", "configs")
+    return ConfigList(kind="KafkaTopicConfigList", metadata=metadata, data=list(shown))
+
+
+async def list_broker_configs(call: Call) -> ConfigList:
+    return await _of_broker(call).page()
+
+
+async def get_broker_config(call: Call) -> Config:
+    return await _of_broker(call).one()
+
+
+async def put_broker_config(call: Call) -> None:
+    await _of_broker(call).alter([Change(call.path["name"], call.body.value)])
+
+
+async def reset_broker_config(call: Call) -> None:
+    await _of_broker(call).alter([Change(call.path["name"], operation="DELETE")])
+
+
+async def alter_broker_configs(call: Call) -> None:
+    await _of_broker(call).alter(call.body.data, validate_only=call.body.validate_only)
+
+
+async def list_cluster_configs(call: Call) -> ConfigList:
+    return await _of_all_brokers(call).page()
+
+
+async def get_cluster_config(call: Call) -> Config:
+    return await _of_all_brokers(call).one()
+
+
+async def put_cluster_config(call: Call) -> None:
+    await _of_all_brokers(call).alter([Change(call.path["name"], call.body.value)])
+
+
+async def reset_cluster_config(call: Call) -> None:
+    await _of_all_brokers(call).alter([Change(call.path["name"], operation="DELETE")])
+
+
+async def alter_cluster_configs(call: Call) -> None:
+    await _of_all_brokers(call).alter(call.body.data, validate_only=call.body.validate_only)
+
+
+CLUSTER: Final = "/v3/clusters/{cluster_id}"
+TOPICS: Final = f"{CLUSTER}/topics/{{topic_name}}/configs"
+BROKERS: Final = f"{CLUSTER}/brokers/{{broker_id:int}}/configs"
+DEFAULTS: Final = f"{CLUSTER}/broker-configs"
+ROUTES: Final = (
+    Route(
+        "GET",
+        f"{CLUSTER}/topics/-/configs",
+        list_all_topic_configs,
+        "List what topics set",
+        ConfigList,
+        query=Page,
+    ),
+    Route("GET", TOPICS, list_topic_configs, "List a topic's configs", ConfigList, query=Page),
+    Route("GET", f"{TOPICS}/{{name}}", get_topic_config, "Describe one of a topic's configs", Config),
+    Route("PUT", f"{TOPICS}/{{name}}", put_topic_config, "Set a topic's config", body=NewValue, status=204),
+    Route("DELETE", f"{TOPICS}/{{name}}", reset_topic_config, "Reset a topic's config", status=204),
+    Route(
+        "POST",
+        f"{TOPICS}:alter",
+        alter_topic_configs,
+        "Alter several configs of a topic",
+        body=Changes,
+        status=204,
+    ),
+    Route("GET", BROKERS, list_broker_configs, "List a broker's configs", ConfigList, query=Page),
+    Route("GET", f"{BROKERS}/{{name}}", get_broker_config, "Describe one of a broker's configs", Config),
+    Route(
+        "PUT", f"{BROKERS}/{{name}}", put_broker_config, "Set a broker's config", body=NewValue, status=204
+    ),
+    Route("DELETE", f"{BROKERS}/{{name}}", reset_broker_config, "Reset a broker's config", status=204),
+    Route(
+        "POST",
+        f"{BROKERS}:alter",
+        alter_broker_configs,
+        "Alter configs of a broker",
+        body=Changes,
+        status=204,
+    ),
+    Route(
+        "GET",
+        DEFAULTS,
+        list_cluster_configs,
+        "List the dynamic defaults of all brokers",
+        ConfigList,
+        query=Page,
+    ),
+    Route("GET", f"{DEFAULTS}/{{name}}", get_cluster_config, "Describe one default of all brokers", Config),
+    Route(
+        "PUT",
+        f"{DEFAULTS}/{{name}}",
+        put_cluster_config,
+        "Set a default of all brokers",
+        body=NewValue,
+        status=204,
+    ),
+    Route(
+        "DELETE", f"{DEFAULTS}/{{name}}", reset_cluster_config, "Reset a default of all brokers", status=204
+    ),
+    Route(
+        "POST",
+        f"{DEFAULTS}:alter",
+        alter_cluster_configs,
+        "Alter defaults of all brokers",
+        body=Changes,
+        status=204,
+    ),
+)

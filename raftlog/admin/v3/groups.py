@@ -1,0 +1,397 @@
+"""Consumer groups: members, what they are assigned, and how far they are behind."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final
+
+import msgspec
+
+from raftlog.admin.ask import shapes
+from raftlog.admin.errors import check, not_found
+from raftlog.admin.route import Call, Route
+from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, Related, image_of, item, page_of
+from raftlog.admin.wire import Where, coordinator_of, list_offsets, of_all_brokers
+from raftlog.metadata.image import MetadataImage
+from raftlog.protocol.apis import ApiKey
+
+LATEST: Final = -1
+DEAD: Final = "Dead"
+STATES: Final = {
+    "PreparingRebalance": "PREPARING_REBALANCE",
+    "CompletingRebalance": "COMPLETING_REBALANCE",
+    "Stable": "STABLE",
+    "Empty": "EMPTY",
+    DEAD: "DEAD",
+}
+_SHORT = Struct(">h")
+_INT = Struct(">i")
+
+
+class Group(msgspec.Struct, kw_only=True):
+    """A group. `is_simple`: nobody is a member, it only stores offsets."""
+
+    kind: str = "KafkaConsumerGroup"
+    metadata: ItemMetadata
+    cluster_id: str
+    consumer_group_id: str
+    is_simple: bool
+    partition_assignor: str
+    state: str
+    coordinator: Related
+    consumers: Related
+    lag_summary: Related
+
+
+class GroupList(msgspec.Struct, kw_only=True):
+    kind: str = "KafkaConsumerGroupList"
+    metadata: ListMetadata
+    data: list[Group]
+
+
+class Consumer(msgspec.Struct, kw_only=True):
+    """A member of a group."""
+
+    kind: str = "KafkaConsumer"
+    metadata: ItemMetadata
+    cluster_id: str
+    consumer_group_id: str
+    consumer_id: str
+    instance_id: str | None
+    client_id: str
+    assignments: Related
+
+
+class ConsumerList(msgspec.Struct, kw_only=True):
+    kind: str = "KafkaConsumerList"
+    metadata: ListMetadata
+    data: list[Consumer]
+
+
+class Assignment(msgspec.Struct, kw_only=True):
+    """A partition that a member reads."""
+
+    kind: str = "KafkaConsumerAssignment"
+    metadata: ItemMetadata
+    cluster_id: str
+    consumer_group_id: str
+    consumer_id: str
+    topic_name: str
+    partition_id: int
+    partition: Related
+
+
+class AssignmentList(msgspec.Struct, kw_only=True):
+    kind: str = "KafkaConsumerAssignmentList"
+    metadata: ListMetadata
+    data: list[Assignment]
+
+
+class Lag(msgspec.Struct, kw_only=True):
+    """How far a group is behind in one partition. The member is that which reads it, if any."""
+
+    kind: str = "KafkaConsumerLag"
+    metadata: ItemMetadata
+    cluster_id: str
+    consumer_group_id: str
+    topic_name: str
+    partition_id: int
+    current_offset: int
+    log_end_offset: int
+    lag: int
+    consumer_id: str
+    instance_id: str | None
+    client_id: str
+
+
+class LagList(msgspec.Struct, kw_only=True):
+    kind: str = "KafkaConsumerLagList"
+    metadata: ListMetadata
+    data: list[Lag]
+
+
+class LagSummary(msgspec.Struct, kw_only=True):
+    """The largest lag of a group and where it is, and the sum of all."""
+
+    kind: str = "KafkaConsumerGroupLagSummary"
+    metadata: ItemMetadata
+    cluster_id: str
+    consumer_group_id: str
+    max_lag_consumer_id: str
+    max_lag_instance_id: str | None
+    max_lag_client_id: str
+    max_lag_topic_name: str
+    max_lag_partition_id: int
+    max_lag: int
+    total_lag: int
+    max_lag_partition: Related | None
+
+
+async def list_groups(call: Call) -> GroupList:
+    """The groups of all coordinators that answer."""
+    image = image_of(call)
+    request = shapes(ApiKey.LIST_GROUPS).ListGroupsRequest(states_filter=())
+    found: dict[str, int] = {}
+    for broker_id, response in await of_all_brokers(call, ApiKey.LIST_GROUPS, request):
+        found.update(dict.fromkeys((each.group_id for each in response.groups), broker_id))
+    shown, metadata = page_of(call, sorted(found), "clusters", image.cluster_id, "consumer-groups")
+    by_coordinator: defaultdict[int, list[str]] = defaultdict(list)
+    for group_id in shown:
+        by_coordinator[found[group_id]].append(group_id)
+    data = []
+    for broker_id, group_ids in by_coordinator.items():
+        for described in await _describe(call, broker_id, group_ids):
+            data.append(_group(call, image, described, broker_id))
+    return GroupList(metadata=metadata, data=sorted(data, key=lambda each: each.consumer_group_id))
+
+
+async def get_group(call: Call) -> Group:
+    image = image_of(call)
+    described, broker_id = await _described(call)
+    return _group(call, image, described, broker_id)
+
+
+async def _describe(call: Call, broker_id: int, group_ids: list[str]) -> tuple[Any, ...]:
+    make = shapes(ApiKey.DESCRIBE_GROUPS)
+    request = make.DescribeGroupsRequest(groups=tuple(group_ids), include_authorized_operations=False)
+    response = await call.asker.ask(ApiKey.DESCRIBE_GROUPS, request, broker_id=broker_id)
+    return tuple(response.groups)
+
+
+async def _described(call: Call) -> tuple[Any, int]:
+    """Return the path's group as its coordinator tells it, and the coordinator. Raises ApiError 404."""
+    group_id = call.path["consumer_group_id"]
+    broker_id = await coordinator_of(call, group_id)
+    (found,) = await _describe(call, broker_id, [group_id])
+    check(found.error_code, about=f"group {group_id[:249]}")
+    if found.group_state == DEAD:
+        raise not_found(f"group {group_id[:249]}")
+    return found, broker_id
+
+
+def _group(call: Call, image: MetadataImage, found: Any, broker_id: int) -> Group:
+    own = ("consumer-groups", found.group_id)
+    base = ("clusters", image.cluster_id, *own)
+    return Group(
+        metadata=item(call, image, *own, consumer_group=found.group_id),
+        cluster_id=image.cluster_id,
+        consumer_group_id=found.group_id,
+        is_simple=not found.protocol_type,
+        partition_assignor=found.protocol_data,
+        state=STATES.get(found.group_state, "UNKNOWN"),
+        coordinator=Related(call.link("clusters", image.cluster_id, "brokers", broker_id)),
+        consumers=Related(call.link(*base, "consumers")),
+        lag_summary=Related(call.link(*base, "lag-summary")),
+    )
+
+
+async def list_consumers(call: Call) -> ConsumerList:
+    """The members that the coordinator knows."""
+    image = image_of(call)
+    found, _ = await _described(call)
+    members = sorted(found.members, key=lambda each: each.member_id)
+    parts = ("clusters", image.cluster_id, "consumer-groups", found.group_id, "consumers")
+    shown, metadata = page_of(call, members, *parts)
+    return ConsumerList(
+        metadata=metadata, data=[_consumer(call, image, found.group_id, each) for each in shown]
+    )
+
+
+async def get_consumer(call: Call) -> Consumer:
+    image = image_of(call)
+    found, _ = await _described(call)
+    return _consumer(call, image, found.group_id, _member(call, found))
+
+
+def _member(call: Call, group: Any) -> Any:
+    wanted = call.path["consumer_id"]
+    for each in group.members:
+        if each.member_id == wanted:
+            return each
+    raise not_found(f"consumer {wanted[:249]} of group {group.group_id}")
+
+
+def _consumer(call: Call, image: MetadataImage, group_id: str, member: Any) -> Consumer:
+    own = ("consumer-groups", group_id, "consumers", member.member_id)
+    return Consumer(
+        metadata=item(call, image, *own, consumer_group=group_id, consumer=member.member_id),
+        cluster_id=image.cluster_id,
+        consumer_group_id=group_id,
+        consumer_id=member.member_id,
+        instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        assignments=Related(call.link("clusters", image.cluster_id, *own, "assignments")),
+    )
+
+
+async def list_assignments(call: Call) -> AssignmentList:
+    """What the member's own assignment says."""
+    image = image_of(call)
+    group, _ = await _described(call)
+    member = _member(call, group)
+    own = ("consumer-groups", group.group_id, "consumers", member.member_id, "assignments")
+    shown, metadata = page_of(call, sorted(_assigned(member)), "clusters", image.cluster_id, *own)
+    return AssignmentList(
+        metadata=metadata,
+        data=[
+            Assignment(
+                metadata=item(call, image, *own, topic, index, topic=topic, partition=index),
+                cluster_id=image.cluster_id,
+                consumer_group_id=group.group_id,
+                consumer_id=member.member_id,
+                topic_name=topic,
+                partition_id=index,
+                partition=Related(
+                    call.link("clusters", image.cluster_id, "topics", topic, "partitions", index)
+                ),
+            )
+            for topic, index in shown
+        ],
+    )
+
+
+def _assigned(member: Any) -> list[Where]:
+    """Return what a member's assignment says; nothing for one of another protocol, or of nobody's format."""
+    try:
+        return read_assignment(bytes(member.member_assignment))
+    except (ValueError, struct_error):
+        return []
+
+
+def read_assignment(content: bytes) -> list[Where]:
+    """Read ConsumerProtocolAssignment: version, topics with partitions. Raises ValueError, struct.error."""
+    if not content:
+        return []
+    position = _SHORT.size  # the version; later ones only append
+    (topics,) = _INT.unpack_from(content, position)
+    position += _INT.size
+    found: list[Where] = []
+    for _ in range(_bounded(topics, content, position)):
+        (size,) = _SHORT.unpack_from(content, position)
+        position += _SHORT.size
+        end = position + _bounded(size, content, position)
+        topic = content[position:end].decode()
+        (partitions,) = _INT.unpack_from(content, end)
+        position = end + _INT.size
+        count = _bounded(partitions, content, position)
+        found += [(topic, _INT.unpack_from(content, position + _INT.size * n)[0]) for n in range(count)]
+        position += _INT.size * count
+    return found
+
+
+def _bounded(count: int, content: bytes, position: int) -> int:
+    """Return a declared count that what is left can hold."""
+    if not 0 <= count <= len(content) - position:
+        raise ValueError(f"{count} items are declared, but {len(content) - position} bytes are left")
+    return count
+
+
+async def list_lags(call: Call) -> LagList:
+    """One for each partition that the group has committed an offset of."""
+    image = image_of(call)
+    group_id = call.path["consumer_group_id"]
+    lags = await _lags(call, image)
+    shown, metadata = page_of(call, lags, "clusters", image.cluster_id, "consumer-groups", group_id, "lags")
+    return LagList(metadata=metadata, data=list(shown))
+
+
+async def get_lag(call: Call) -> Lag:
+    """One partition's lag."""
+    wanted = (call.path["topic_name"], call.path["partition_id"])
+    for each in await _lags(call, image_of(call)):
+        if (each.topic_name, each.partition_id) == wanted:
+            return each
+    raise not_found(f"an offset of this group for {wanted[0][:249]}-{wanted[1]}")
+
+
+async def get_lag_summary(call: Call) -> LagSummary:
+    """The worst partition, and the sum."""
+    image = image_of(call)
+    group_id = call.path["consumer_group_id"]
+    lags = await _lags(call, image)
+    if not lags:
+        raise not_found(f"an offset of group {group_id[:249]}")
+    worst = max(lags, key=lambda each: each.lag)
+    where = ("clusters", image.cluster_id, "topics", worst.topic_name, "partitions", worst.partition_id)
+    return LagSummary(
+        metadata=item(call, image, "consumer-groups", group_id, "lag-summary", consumer_group=group_id),
+        cluster_id=image.cluster_id,
+        consumer_group_id=group_id,
+        max_lag_consumer_id=worst.consumer_id,
+        max_lag_instance_id=worst.instance_id,
+        max_lag_client_id=worst.client_id,
+        max_lag_topic_name=worst.topic_name,
+        max_lag_partition_id=worst.partition_id,
+        max_lag=worst.lag,
+        total_lag=sum(each.lag for each in lags),
+        max_lag_partition=Related(call.link(*where)),
+    )
+
+
+async def _lags(call: Call, image: MetadataImage) -> list[Lag]:
+    """Return the lag of every partition that the group has an offset of and whose leader answers, sorted."""
+    group, broker_id = await _described(call)
+    committed = await _committed(call, group.group_id, broker_id)
+    ends = await list_offsets(call, dict.fromkeys(committed, LATEST))
+    readers = {where: member for member in group.members for where in _assigned(member)}
+    found = []
+    for (topic, index), offset in sorted(committed.items()):
+        error_code, end = ends[topic, index]
+        if error_code:
+            continue
+        reader = readers.get((topic, index))
+        own = ("consumer-groups", group.group_id, "lags", topic, "partitions", index)
+        found.append(
+            Lag(
+                metadata=item(call, image, *own, consumer_group=group.group_id, topic=topic, partition=index),
+                cluster_id=image.cluster_id,
+                consumer_group_id=group.group_id,
+                topic_name=topic,
+                partition_id=index,
+                current_offset=offset,
+                log_end_offset=end,
+                lag=max(0, end - offset),
+                consumer_id="" if reader is None else reader.member_id,
+                instance_id=None if reader is None else reader.group_instance_id,
+                client_id="" if reader is None else reader.client_id,
+            )
+        )
+    return found
+
+
+async def _committed(call: Call, group_id: str, broker_id: int) -> dict[Where, int]:
+    make = shapes(ApiKey.OFFSET_FETCH)
+    request = make.OffsetFetchRequest(group_id=group_id, topics=None, require_stable=False)
+    response = await call.asker.ask(ApiKey.OFFSET_FETCH, request, broker_id=broker_id)
+    check(response.error_code, about=f"group {group_id[:249]}")
+    return {
+        (topic.name, each.partition_index): each.committed_offset
+        for topic in response.topics
+        for each in topic.partitions
+        if not each.error_code and each.committed_offset >= 0
+    }
+
+
+BASE: Final = "/v3/clusters/{cluster_id}/consumer-groups"
+ONE: Final = f"{BASE}/{{consumer_group_id}}"
+MEMBER: Final = f"{ONE}/consumers/{{consumer_id}}"
+LAG: Final = f"{ONE}/lags/{{topic_name}}/partitions/{{partition_id:int}}"
+ROUTES: Final = (
+    Route("GET", BASE, list_groups, "List the consumer groups", GroupList, query=Page),
+    Route("GET", ONE, get_group, "Describe a consumer group", Group),
+    Route("GET", f"{ONE}/consumers", list_consumers, "List a group's members", ConsumerList, query=Page),
+    Route("GET", MEMBER, get_consumer, "Describe a group's member", Consumer),
+    Route(
+        "GET",
+        f"{MEMBER}/assignments",
+        list_assignments,
+        "List what a member reads",
+        AssignmentList,
+        query=Page,
+    ),
+    Route("GET", f"{ONE}/lag-summary", get_lag_summary, "Tell how far a group is behind", LagSummary),
+    Route("GET", f"{ONE}/lags", list_lags, "List how far a group is behind where", LagList, query=Page),
+    Route("GET", LAG, get_lag, "Tell how far a group is behind in a partition", Lag),
+)

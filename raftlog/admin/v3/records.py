@@ -1,0 +1,359 @@
+"""Producing records over HTTP: a stream of JSON in, a delivery report for each out, in the same order.
+
+A record is reported as delivered once it is on disk on every in-sync replica (acks=all). What failed while it was under
+way is not sent again, since it may have been written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import itertools
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from aiohttp import web
+
+from raftlog.admin.ask import BrokerUnreachable, shapes
+from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, of_kafka
+from raftlog.admin.partitioner import partition_of_key
+from raftlog.admin.route import Call, Route
+from raftlog.admin.v3.shared import image_of, topic_of
+from raftlog.admin.wire import REQUEST_TIMEOUT_MS
+from raftlog.base.errors import LeaderNotAvailable, from_code
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.image import TopicState
+from raftlog.protocol.apis import ApiKey
+from raftlog.records.batch import Record, build_batch, new_record
+
+ALL: Final = -1
+MOST_RECORD_BYTES: Final = 2 << 20
+"""JSON of one record; base64 makes a megabyte into 1.4 of them."""
+CHUNK_S: Final = 15.0
+AT_ONCE: Final = 256
+"""Records that are sent in one round, if so many have arrived."""
+MOST_ENTRIES: Final = 1000
+_turns = itertools.count()
+
+Int32 = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class Datum(msgspec.Struct, forbid_unknown_fields=True):
+    """A key or a value: BINARY is base64, STRING is UTF-8 text, JSON is anything, stored as compact text."""
+
+    data: Any
+    type: Literal["BINARY", "JSON", "STRING"] = "JSON"
+
+
+class HeaderDatum(msgspec.Struct, forbid_unknown_fields=True):
+    """A header; its value is base64, or null."""
+
+    name: Annotated[str, msgspec.Meta(max_length=10_000)]
+    value: str | None = None
+
+
+class NewRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """A record to be written. Without `partition_id` the key's hash decides, without a key anyone's turn."""
+
+    partition_id: Int32 | None = None
+    key: Datum | None = None
+    value: Datum | None = None
+    headers: Annotated[list[HeaderDatum], msgspec.Meta(max_length=1000)] = []
+    timestamp: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
+
+
+class Size(msgspec.Struct):
+    """How a key or a value was given, and how many bytes it has."""
+
+    type: str
+    size: int
+
+
+class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What became of one record. `error_code` 200: it is written, at `offset`."""
+
+    error_code: int
+    message: str = ""
+    cluster_id: str = ""
+    topic_name: str = ""
+    partition_id: int = -1
+    offset: int = -1
+    key: Size | None = None
+    value: Size | None = None
+
+
+class Entry(NewRecord, kw_only=True):
+    """A record of a batch, with a name by which its report is found."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
+
+
+class Entries(msgspec.Struct, forbid_unknown_fields=True):
+    """Records written together; each succeeds or fails by itself."""
+
+    entries: Annotated[list[Entry], msgspec.Meta(min_length=1, max_length=MOST_ENTRIES)]
+
+
+class Success(msgspec.Struct, kw_only=True):
+    id: str
+    cluster_id: str
+    topic_name: str
+    partition_id: int
+    offset: int
+
+
+class Failure(msgspec.Struct):
+    id: str
+    error_code: int
+    message: str
+
+
+class BatchReport(msgspec.Struct):
+    """What became of each entry."""
+
+    successes: list[Success]
+    failures: list[Failure]
+
+
+async def produce_batch(call: Call) -> BatchReport:
+    """207, whatever became of the entries."""
+    image = image_of(call)
+    topic = topic_of(call, image)
+    entries: list[Entry] = call.body.entries
+    if len({each.id for each in entries}) < len(entries):
+        raise ApiError(422, "body: two entries have the same id - at `$.entries`")
+    report = BatchReport([], [])
+    for entry, each in zip(entries, await _write(call, topic, entries), strict=True):
+        if each.error_code == web.HTTPOk.status_code:
+            report.successes.append(
+                Success(
+                    id=entry.id,
+                    cluster_id=image.cluster_id,
+                    topic_name=topic.name,
+                    partition_id=each.partition_id,
+                    offset=each.offset,
+                )
+            )
+        else:
+            report.failures.append(Failure(entry.id, each.error_code, each.message))
+    return report
+
+
+async def produce_records(call: Call) -> web.StreamResponse:
+    """Read records as they come; the answer begins with the first report."""
+    topic = topic_of(call, image_of(call))
+    if call.raw.content_type != "application/json":
+        raise ApiError(415, f"the body must be application/json, but is {call.raw.content_type}")
+    answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.raw["id"]})
+    written = 0
+    async for round_ in _rounds(call.raw.content):
+        reports = await _reports(call, topic, round_)
+        if not answer.prepared:
+            await answer.prepare(call.raw)
+        await answer.write(b"".join(msgspec.json.encode(each) + b"\n" for each in reports))
+        written += sum(each.error_code == web.HTTPOk.status_code for each in reports)
+    if not answer.prepared:
+        raise ApiError(400, "the body has no record")
+    call.audit["records"] = written
+    await answer.write_eof()
+    return answer
+
+
+async def _reports(call: Call, topic: TopicState, given: Sequence[NewRecord | ApiError]) -> list[Report]:
+    """Write what could be read; keep the order."""
+    records = [each for each in given if isinstance(each, NewRecord)]
+    reports = iter(await _write(call, topic, records))
+    return [
+        next(reports)
+        if isinstance(each, NewRecord)
+        else Report(error_code=each.body.error_code, message=str(each))
+        for each in given
+    ]
+
+
+# --- reading
+
+
+async def _rounds(content: Any) -> AsyncIterator[list[NewRecord | ApiError]]:
+    """Yield what has arrived: records, and an ApiError in place of each that is no record. What is no JSON ends it."""
+    decoder = json.JSONDecoder()
+    pending = ""
+    undecoded = b""
+    ended = False
+    while not ended:
+        try:
+            async with asyncio.timeout(CHUNK_S):
+                chunk = await content.readany()
+        except TimeoutError:
+            yield [ApiError(408, f"nothing arrived for {CHUNK_S:.0f} s")]
+            return
+        ended = not chunk
+        undecoded += chunk
+        try:
+            pending += undecoded.decode()
+            undecoded = b""
+        except UnicodeDecodeError as error:
+            if ended or error.end - error.start > 3 or len(undecoded) - error.start > 3:
+                yield [ApiError(400, "the body is not UTF-8")]
+                return
+            pending += undecoded[: error.start].decode()
+            undecoded = undecoded[error.start :]
+        found, pending, broken = _cut(decoder, pending, ended=ended)
+        for start in range(0, len(found), AT_ONCE):
+            yield found[start : start + AT_ONCE]
+        if broken is not None:
+            yield [broken]
+            return
+
+
+def _cut(
+    decoder: json.JSONDecoder, text: str, *, ended: bool
+) -> tuple[list[NewRecord | ApiError], str, ApiError | None]:
+    """Return the records at the beginning of a text, what is left of it, and why nothing can follow."""
+    found: list[NewRecord | ApiError] = []
+    text = text.lstrip()
+    while text:
+        if text[0] != "{":
+            return found, "", ApiError(400, f"a record must be a JSON object, but begins with {text[0]!r}")
+        try:
+            value, end = decoder.raw_decode(text)
+        except (ValueError, RecursionError) as error:
+            if len(text) > MOST_RECORD_BYTES:
+                return (
+                    found,
+                    "",
+                    ApiError(413, f"a record may have {MOST_RECORD_BYTES} bytes of JSON at most"),
+                )
+            return found, text, ApiError(400, f"a record is not JSON: {error}") if ended else None
+        try:
+            found.append(msgspec.convert(value, NewRecord))
+        except msgspec.ValidationError as error:
+            found.append(ApiError(422, f"record: {error}"))
+        text = text[end:].lstrip()
+    return found, "", None
+
+
+# --- writing
+
+
+async def _write(call: Call, topic: TopicState, records: Sequence[NewRecord]) -> list[Report]:
+    """Write records to their partitions, a request for each, and report in the same order."""
+    reports: list[Report | None] = [None] * len(records)
+    batches: defaultdict[int, list[tuple[int, Record]]] = defaultdict(list)
+    for number, each in enumerate(records):
+        try:
+            record = _record(each)
+            batches[_partition(topic, each, record)].append((number, record))
+        except ApiError as error:
+            reports[number] = Report(error_code=error.body.error_code, message=str(error))
+
+    async def write(partition: int, batch: list[tuple[int, Record]]) -> None:
+        try:
+            base = await _produce(call, topic.name, partition, [record for _, record in batch])
+        except (ApiError, BrokerUnreachable) as error:
+            code = error.body.error_code if isinstance(error, ApiError) else 503
+            for number, _ in batch:
+                reports[number] = Report(error_code=code, message=str(error), partition_id=partition)
+            return
+        for place, (number, record) in enumerate(batch):
+            reports[number] = Report(
+                error_code=web.HTTPOk.status_code,
+                cluster_id=call.node.image().cluster_id,
+                topic_name=topic.name,
+                partition_id=partition,
+                offset=base + place,
+                key=_size(records[number].key, record.key),
+                value=_size(records[number].value, record.value),
+            )
+
+    await asyncio.gather(*(write(partition, batch) for partition, batch in batches.items()))
+    return [each for each in reports if each is not None]
+
+
+def _record(given: NewRecord) -> Record:
+    return new_record(
+        _bytes(given.key, "key"),
+        _bytes(given.value, "value"),
+        timestamp=-1 if given.timestamp is None else given.timestamp,
+        headers=tuple((each.name, _unbase64(each.value, f"header {each.name}")) for each in given.headers),
+    )
+
+
+def _bytes(datum: Datum | None, name: str) -> bytes | None:
+    if datum is None or datum.data is None:
+        return None
+    if datum.type == "JSON":
+        return json.dumps(datum.data, separators=(",", ":"), ensure_ascii=False).encode(
+            errors="surrogatepass"
+        )
+    if not isinstance(datum.data, str):
+        raise ApiError(422, f"{name}: the data of {datum.type} must be a string")
+    if datum.type == "STRING":
+        return datum.data.encode(errors="surrogatepass")
+    return _unbase64(datum.data, name)
+
+
+def _unbase64(text: str | None, name: str) -> bytes | None:
+    try:
+        return None if text is None else base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ApiError(422, f"{name}: the data of BINARY must be base64") from None
+
+
+def _partition(topic: TopicState, given: NewRecord, record: Record) -> int:
+    count = len(topic.partitions)
+    if given.partition_id is not None:
+        if given.partition_id >= count:
+            raise ApiError(
+                404, f"topic {topic.name} has no partition {given.partition_id}", code=UNKNOWN_PARTITION
+            )
+        return given.partition_id
+    return next(_turns) % count if record.key is None else partition_of_key(record.key, count)
+
+
+async def _produce(call: Call, topic: str, partition: int, records: Sequence[Record]) -> int:
+    """Return the offset of the first record. Raises ApiError, BrokerUnreachable."""
+    state = call.node.image().partition(topic, partition)
+    where = f"{topic}-{partition}"
+    if state is None or state.leader == NO_BROKER:
+        raise of_kafka(LeaderNotAvailable(), where)
+    make = shapes(ApiKey.PRODUCE)
+    now = int(call.node.wall_clock_ms())
+    stamped = [each._replace(timestamp=now) if each.timestamp < 0 else each for each in records]
+    data = make.PartitionProduceData(index=partition, records=build_batch(stamped))
+    request = make.ProduceRequest(
+        transactional_id=None,
+        acks=ALL,
+        timeout=REQUEST_TIMEOUT_MS,
+        topic_data=(make.TopicProduceData(name=topic, partition_data=(data,)),),
+    )
+    response = await call.asker.ask(ApiKey.PRODUCE, request, broker_id=state.leader)
+    (answer,) = response.responses[0].partition_responses
+    if answer.error_code:
+        raise of_kafka(from_code(answer.error_code, answer.error_message), where)
+    return int(answer.base_offset)
+
+
+def _size(datum: Datum | None, content: bytes | None) -> Size | None:
+    return None if datum is None or content is None else Size(datum.type, len(content))
+
+
+BASE: Final = "/v3/clusters/{cluster_id}/topics/{topic_name}/records"
+ROUTES: Final = (
+    Route(
+        "POST",
+        BASE,
+        produce_records,
+        "Write records, as many as follow each other",
+        Report,
+        body=NewRecord,
+        streams=True,
+    ),
+    Route(
+        "POST", f"{BASE}:batch", produce_batch, "Write several records", BatchReport, body=Entries, status=207
+    ),
+)

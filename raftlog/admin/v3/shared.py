@@ -1,0 +1,101 @@
+"""What the resources of v3 have in common: metadata of items and lists, pages, links."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, not_found
+from raftlog.admin.route import Call
+from raftlog.metadata.image import MetadataImage, TopicState
+
+DEFAULT_PAGE: Final = 1000
+LARGEST_PAGE: Final = 10_000
+
+
+class ItemMetadata(msgspec.Struct):
+    """`self`: the URL of the item. `resource_name`: its name in the world."""
+
+    self: str
+    resource_name: str
+
+
+class ListMetadata(msgspec.Struct):
+    """`next`: the URL of the next page, null on the last."""
+
+    self: str
+    next: str | None = None
+
+
+class Related(msgspec.Struct):
+    """A link to other resources."""
+
+    related: str
+
+
+class Page(msgspec.Struct, forbid_unknown_fields=True):
+    """Which part of a list is wanted. `page_token` comes from the `next` of the page before."""
+
+    page_size: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_PAGE)] = DEFAULT_PAGE
+    page_token: Annotated[str, msgspec.Meta(max_length=512)] = ""
+
+
+def image_of(call: Call) -> MetadataImage:
+    """Return the metadata. Raises ApiError 404 unless the path's cluster is this one."""
+    image = call.node.image()
+    if not image.cluster_id:
+        raise ApiError(503, "this node has not heard from a controller yet")
+    if call.path["cluster_id"] != image.cluster_id:
+        raise not_found(f"cluster {call.path['cluster_id'][:100]}")
+    return image
+
+
+def topic_of(call: Call, image: MetadataImage) -> TopicState:
+    """Return the path's topic. Raises ApiError 40403."""
+    name = call.path["topic_name"]
+    topic = image.topics.get(name)
+    if topic is None:
+        raise ApiError(404, f"topic {name[:249]} does not exist", code=UNKNOWN_PARTITION)
+    return topic
+
+
+def item(call: Call, image: MetadataImage, *parts: object, **names: object) -> ItemMetadata:
+    """Return an item's metadata: `parts` is its path below its cluster, `names` what its resource name consists of."""
+    own = "".join(f"/{name.replace('_', '-')}={value}" for name, value in names.items())
+    return ItemMetadata(
+        call.link("clusters", image.cluster_id, *parts), f"crn:///kafka={image.cluster_id}{own}"
+    )
+
+
+def page_of(call: Call, items: Sequence[Any], *parts: object) -> tuple[Sequence[Any], ListMetadata]:
+    """Return one page of sorted items and its metadata. Raises ApiError 400 for a token that is none of ours."""
+    url = "/".join([call.link(), *map(str, parts)]) if parts else call.link()
+    query: Page = call.query
+    start = _read_token(query.page_token)
+    end = start + query.page_size
+    following = None
+    if end < len(items):
+        following = f"{url}?page_size={query.page_size}&page_token={_token(end)}"
+    return items[start:end], ListMetadata(url, following)
+
+
+def _token(position: int) -> str:
+    return base64.urlsafe_b64encode(f"p{position}".encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> int:
+    if not token:
+        return 0
+    try:
+        text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True).decode(
+            "ascii"
+        )
+        if text.startswith("p") and text[1:].isdecimal():
+            return int(text[1:12])
+    except (binascii.Error, ValueError):
+        pass
+    raise ApiError(400, "page_token must be one that a page of this list gave")

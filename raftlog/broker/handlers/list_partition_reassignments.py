@@ -1,0 +1,53 @@
+"""ListPartitionReassignments 0: which partitions are being moved, as the active controller knows it (KIP-455)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import KafkaError
+from raftlog.broker.asking import ask, shown
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.metadata.requests import ListReassignments, OngoingReassignments
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Ask the controller; a partition that is not there or does not move is passed over, as in Apache Kafka."""
+    partitions = None
+    if message.topics is not None:
+        partitions = tuple(
+            (topic.name, index) for topic in message.topics for index in topic.partition_indexes
+        )
+    asked_for = ListReassignments(partitions)
+    reply = await ask(broker, asked_for, OngoingReassignments, timeout_ms=message.timeout)
+    make = response_shapes(API_KEY, request.api_version)
+    by_topic: dict[str, list[Any]] = {}
+    for each in reply.reassignments:
+        by_topic.setdefault(each.topic, []).append(
+            make.OngoingPartitionReassignment(
+                partition_index=each.partition,
+                replicas=each.replicas,
+                adding_replicas=each.adding,
+                removing_replicas=each.removing,
+            )
+        )
+    return make.ListPartitionReassignmentsResponse(
+        throttle_time=0,
+        error_code=0,
+        error_message=None,
+        topics=tuple(
+            make.OngoingTopicReassignment(name=name, partitions=tuple(found))
+            for name, found in by_topic.items()
+        ),
+    )
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """The request failed as a whole."""
+    make = response_shapes(API_KEY, request.api_version)
+    return make.ListPartitionReassignmentsResponse(
+        throttle_time=0, error_code=error.code, error_message=shown(error.message), topics=()
+    )

@@ -1,0 +1,63 @@
+"""Replication that is held back so that clients keep their share: KIP-73, the quotas of leaders and followers.
+
+Only a replica that its topic lists is throttled, and only while it is not in sync: a throttle that held up the ISR
+would hold up producers. What listed replicas fetch counts, in sync or not, as in Apache Kafka. Knows neither configs
+nor connections: it is asked before a read and told afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+BURST_S: Final = 1.0
+"""So much of its rate a quota saves up while nothing is fetched, seconds."""
+
+EVERYONE: Final = ("*",)
+
+
+class Quota:
+    """A token bucket of bytes. It may be overdrawn by one answer; then nothing more goes until that is made good."""
+
+    __slots__ = ("_left", "_now", "_rate", "_seen_at")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        """`now`: loop seconds."""
+        self._now = now
+        self._rate: float | None = None
+        self._left = 0.0
+        self._seen_at = 0.0
+
+    @property
+    def is_limited(self) -> bool:
+        return self._rate is not None
+
+    def limit(self, rate: int | None) -> None:
+        """Allow so many bytes a second from now on; None: any number."""
+        if rate != self._rate:
+            self._rate = rate
+            self._left = 0.0 if rate is None else rate * BURST_S
+            self._seen_at = self._now()
+
+    def record(self, count: int) -> None:
+        """So many bytes went."""
+        if self._rate is not None:
+            self._refill(self._rate)
+            self._left -= count
+
+    def wait_s(self) -> float:
+        """Return after how many seconds something may go; 0: now."""
+        if self._rate is None:
+            return 0.0
+        self._refill(self._rate)
+        return max(0.0, (1.0 - self._left) / self._rate)
+
+    def _refill(self, rate: float) -> None:
+        now = self._now()
+        self._left = min(rate * BURST_S, self._left + rate * (now - self._seen_at))
+        self._seen_at = now
+
+
+def is_listed(listed: tuple[str, ...], index: int, broker_id: int) -> bool:
+    """Say whether a topic's config throttles a partition's replica at a broker."""
+    return bool(listed) and (listed == EVERYONE or f"{index}:{broker_id}" in listed)

@@ -1,0 +1,137 @@
+"""`raftlog broker …`: the brokers, their settings and their disks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from raftlog.cli import exits
+from raftlog.cli.cluster import partitions_in
+from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import LOCAL, HttpApi
+from raftlog.cli.rows import Form, in_bytes, print_object, print_rows
+from raftlog.cli.settings_in_force import settings_of
+from raftlog.cli.target import TIMEOUT_S, Target
+from raftlog.cli.verb import noun, verb
+
+broker = noun("List and describe brokers, their settings and disks.")
+
+Id = Annotated[int, typer.Argument(metavar="ID")]
+
+
+@verb(broker, "list", prints_rows=True)
+def list_brokers(target: Target, *, form: Form) -> None:
+    """List the brokers that are there, and what each of them leads and holds."""
+    print_rows(_brokers(target), form)
+
+
+@verb(broker, "describe", prints_rows=True)
+def describe(target: Target, number: Id, *, form: Form) -> None:
+    """Show a broker: where it is, what it leads, what its folders hold."""
+    row = _broker(target, number)
+    folders = _folders(target, number)
+    total = sum(each["bytes"] for each in folders)
+    row["bytes"] = in_bytes(total) if form is Form.TABLE else total
+    row["folders"] = [each["folder"] for each in folders]
+    print_object(row, form)
+
+
+@verb(broker, "configs", prints_rows=True)
+def configs(
+    target: Target,
+    number: Id,
+    *,
+    changed: Annotated[bool, typer.Option("--changed", help="only those that are not the default")] = False,
+    form: Form,
+) -> None:
+    """Show a broker's settings that are in force, and where each comes from."""
+    _broker(target, number)
+    rows = settings_of(target.admin, "broker", str(number))
+    print_rows(
+        [row for row in rows if not (changed and row["source"] == "default")],
+        form,
+        ("name", "value", "source"),
+    )
+
+
+@verb(broker, "log-dirs", prints_rows=True)
+def log_dirs(
+    target: Target,
+    number: Annotated[int | None, typer.Argument(metavar="ID", help="default: all brokers")] = None,
+    *,
+    form: Form,
+) -> None:
+    """Show what is in the brokers' folders, and what is free there."""
+    if number is not None:
+        _broker(target, number)
+    rows = _folders(target, number)
+    if form is Form.TABLE:
+        rows = [{**row, **{name: in_bytes(row[name]) for name in ("bytes", "free")}} for row in rows]
+    print_rows(rows, form, ("broker", "replicas", "bytes", "free", "error", "folder"))
+
+
+@broker.command("drain")
+def drain(
+    number: Id,
+    *,
+    undo: Annotated[bool, typer.Option("--undo", help="let it lead again")] = False,
+    url: Annotated[
+        str, typer.Option("--http", metavar="URL", envvar="RAFTLOG_HTTP", help="any node's HTTP API")
+    ] = LOCAL,
+    token: Annotated[
+        str, typer.Option("--token", envvar="RAFTLOG_TOKEN", help="an operator's, where tokens are asked for")
+    ] = "",
+    timeout: Annotated[float, typer.Option("--timeout", "-m", metavar="S", min=0.1, max=3600)] = TIMEOUT_S,
+) -> None:
+    """Hand a broker's leaderships to others, and give it none until --undo: before its host is worked on."""
+    HttpApi(url, token, timeout).ask("DELETE" if undo else "POST", f"/v1/brokers/{number}/drain")
+    print(
+        f"broker {number} may lead again" if undo else f"broker {number} leads nothing that others can lead"
+    )
+
+
+def _brokers(target: Target) -> list[dict[str, Any]]:
+    metadata = target.admin.metadata()
+    partitions = partitions_in(metadata)
+    return [
+        {
+            "broker": each.id,
+            "host": each.host,
+            "port": each.port,
+            "controller": each.id == metadata.controller_id,
+            "leads": sum(partition.leader == each.id for partition in partitions),
+            "replicas": sum(each.id in partition.replicas for partition in partitions),
+            "in_sync": sum(each.id in partition.isr for partition in partitions),
+        }
+        for each in sorted(metadata.brokers.values(), key=lambda each: int(each.id))
+    ]
+
+
+def _broker(target: Target, number: int) -> dict[str, Any]:
+    rows = _brokers(target)
+    for row in rows:
+        if row["broker"] == number:
+            return row
+    there = ", ".join(str(row["broker"]) for row in rows)
+    raise Failure(f"there is no broker {number}, but {there}", exits.NOT_FOUND)
+
+
+def _folders(target: Target, number: int | None) -> list[dict[str, Any]]:
+    brokers = None if number is None else [number]
+    found = target.ask_kafka_python(lambda client: client.describe_log_dirs(brokers=brokers))
+    return [
+        {
+            "broker": each["broker"],
+            "folder": folder["log_dir"],
+            "replicas": sum(len(topic["partitions"]) for topic in folder["topics"]),
+            "bytes": sum(
+                part["partition_size"] for topic in folder["topics"] for part in topic["partitions"]
+            ),
+            "free": folder.get("usable_bytes"),
+            "total": folder.get("total_bytes"),
+            "error": "offline" if folder["error_code"] else None,
+        }
+        for each in found
+        for folder in each["log_dirs"]
+    ]

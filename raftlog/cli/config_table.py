@@ -1,0 +1,64 @@
+"""`raftlog config` alone: the table of settings, for people, machines and the README."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from raftlog.base.config import NodeConfig, Setting, TopicConfig, settings_of
+from raftlog.base.config_setting import INT_MAX, LONG_MAX
+
+Form = Literal["text", "json", "markdown"]
+
+
+def print_table(*, topics: bool, form: Form) -> None:
+    """Print all settings of a node, or of topics, to standard output."""
+    rows = [row for _, row in settings_of(TopicConfig if topics else NodeConfig).values()]
+    sys.stdout.writelines(line + "\n" for line in _FORMS[form](rows))
+
+
+def _default(row: Setting) -> str:
+    if row.default in (INT_MAX, LONG_MAX):
+        return "unlimited"
+    return row.format(row.default) or ""
+
+
+def _meaning(row: Setting) -> str:
+    return row.doc + ("" if row.applied else " (kept and shown, not acted on yet)")
+
+
+def _text(rows: list[Setting]) -> Iterator[str]:
+    width = max(len(row.name) for row in rows)
+    for row in rows:
+        yield f"{row.name:<{width}}  {row.kind:<8}  {_default(row)}"
+        yield f"{'':<{width}}  {_meaning(row)}"
+
+
+def _json(rows: list[Setting]) -> Iterator[str]:
+    import json
+
+    yield json.dumps([_as_object(row) for row in rows], indent=2)
+
+
+def _as_object(row: Setting) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "type": row.kind,
+        "default": row.format(row.default),
+        "unit": row.unit,
+        "scope": row.scope,
+        "update": row.update,
+        "applied": row.applied,
+        "doc": row.doc,
+    }
+
+
+def _markdown(rows: list[Setting]) -> Iterator[str]:
+    yield "| setting | type | default | meaning |"
+    yield "|---|---|---|---|"
+    for row in rows:
+        yield f"| `{row.name}` | {row.kind} | {_default(row)} | {_meaning(row)} |"
+
+
+_FORMS = {"text": _text, "json": _json, "markdown": _markdown}

@@ -1,0 +1,383 @@
+"""`raftlog consume`, with the flags of kcat -C and, with a group, of kcat -G; on librdkafka."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import typer
+
+from raftlog.cli import exits
+from raftlog.cli import kcat_options as options
+from raftlog.cli.exits import Failure
+from raftlog.cli.kcat_out import Print, Record, envelope, formatter, read_delimiter, read_unpack
+from raftlog.cli.librdkafka import client_settings, confluent_kafka, exit_of
+from raftlog.cli.target import Target
+from raftlog.cli.verb import verb
+
+POLL_S: Final = 0.2
+BATCH: Final = 1000
+
+consume = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Where to begin and to end (-o): a place, or times in ms. `place` "" is the mode's default."""
+
+    place: str = ""
+    start_ms: int | None = None
+    stop_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What to read: topics in a group, or one without; `partition` -1 is all. `settings` are the consumer's."""
+
+    topics: Sequence[str]
+    group: str
+    partition: int
+    places: Range
+    settings: Mapping[str, object]
+
+
+@verb(consume, "consume")
+def read(
+    target: Target,
+    topics: options.Subscribed = None,
+    *,
+    topic: options.TopicName = "",
+    group: options.Group = "",
+    partition: options.FromPartition = -1,
+    offset: options.Offsets = None,
+    from_beginning: options.FromBeginning = False,
+    count: options.ReadCount = 0,
+    exit_at_end: options.ExitAtEnd = False,
+    idle: options.IdleMs = 0,
+    format: options.Format = "",
+    json: options.Json = False,
+    key_delimiter: options.PrintKeys = None,
+    delimiter: options.Delimiter = "\\n",
+    unpack: options.Unpack = None,
+    nulls: options.PrintNulls = False,
+    unbuffered: options.Unbuffered = False,
+    carry_on: options.CarryOn = False,
+    isolation: options.Isolation = "",
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> int:
+    """Print records, one per line.
+
+    \b
+    raftlog consume -t orders -e                  all there are, and stop
+    raftlog consume -t orders -o -10 -c 10 -J     the last ten, as JSON
+    raftlog consume -t orders -o s@1767225600000  from a time on, and follow
+    raftlog consume -G billing orders payments    in a group
+    """
+    names = [each for each in (topic, *(topics or [])) if each]
+    _check(names, group, partition)
+    places = _read_offsets((["beginning"] if from_beginning else []) + (offset or []))
+    show = _printer(format, key_delimiter, delimiter=delimiter, json=json, nulls=nulls, unpacked=unpack or [])
+    wanted = Wanted(
+        show=show,
+        count=count,
+        exit_at_end=exit_at_end,
+        stop_ms=places.stop_ms,
+        idle_s=idle / 1000,
+        unbuffered=unbuffered,
+        carry_on=carry_on,
+        verbose=verbose and not quiet,
+        commits=bool(group) or places.place == "stored",
+    )
+    source = Source(names, group, partition, places, {"isolation.level": isolation} if isolation else {})
+    return _run(target, source, wanted, quiet=quiet)
+
+
+def _run(target: Target, source: Source, wanted: Wanted, *, quiet: bool) -> int:
+    """Read and print until nothing more is wanted; returns the exit code."""
+    given = client_settings(target.settings)
+    consumer, troubles = target.client("Consumer", _settings(source, given))
+    troubles.quiet = quiet
+    reader = Reader(target, consumer, wanted)
+    try:
+        if source.group:
+            reader.subscribe(source.topics, source.places)
+        else:
+            reader.assign(source.topics[0], source.partition, source.places)
+        return reader.run()
+    except confluent_kafka().KafkaException as error:
+        raise Failure(troubles.explain(error.args[0], consumer), exit_of(error.args[0])) from None
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    finally:
+        try:
+            sys.stdout.flush()
+        finally:
+            consumer.close()
+
+
+def _printer(
+    format: str,
+    key_delimiter: str | None,
+    *,
+    delimiter: str,
+    json: bool,
+    nulls: bool,
+    unpacked: Sequence[str],
+) -> Print:
+    if json:
+        return envelope(read_delimiter(delimiter))
+    keys = "" if key_delimiter is None else "%k" + _literal(key_delimiter)
+    return formatter(format or f"{keys}%s{_literal(delimiter)}", nulls=nulls, unpacked=read_unpack(unpacked))
+
+
+def _check(names: Sequence[str], group: str, partition: int) -> None:
+    if not names:
+        raise Failure("say which topic: -t TOPIC (see raftlog consume --help)", exits.USAGE)
+    if group and partition >= 0:
+        raise Failure("-G and -p do not go together: a group shares all partitions", exits.USAGE)
+    if not group and len(names) > 1:
+        raise Failure("several topics need a group: -G GROUP TOPIC...", exits.USAGE)
+
+
+def _literal(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _read_offsets(given: Sequence[str]) -> Range:
+    """Read the -o options; those of one kind, the last counts. Raises Failure."""
+    place, times = "", {"s@": None, "e@": None}
+    for each in given:
+        try:
+            if each[:2] in times:
+                times[each[:2]] = int(each[2:])  # type: ignore[assignment]
+            elif each in ("beginning", "end", "stored"):
+                place = each
+            else:
+                place = str(int(each))
+        except ValueError:
+            raise Failure(
+                f"-o {each}: beginning, end, stored, a whole number, s@MS or e@MS", exits.USAGE
+            ) from None
+    return Range(place, times["s@"], times["e@"])
+
+
+def _settings(source: Source, given: Mapping[str, str]) -> dict[str, object]:
+    shared = {
+        "enable.partition.eof": True,
+        "enable.auto.offset.store": False,  # what was printed is committed, not what was fetched
+        **source.settings,
+    }
+    if source.group:
+        return {**shared, "group.id": source.group}
+    is_stored = source.places.place == "stored"
+    if is_stored and "group.id" not in given:
+        raise Failure("-o stored: whose? Say -X group.id=GROUP", exits.USAGE)
+    return {
+        **shared,
+        "group.id": "raftlog-consume",
+        "enable.auto.commit": is_stored,
+        "auto.offset.reset": "earliest",  # what was deleted meanwhile is left out, and nothing else
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How to print, and when to stop: `count` 0 and `idle_s` 0 are without end."""
+
+    show: Print
+    count: int
+    exit_at_end: bool
+    stop_ms: int | None
+    idle_s: float
+    unbuffered: bool
+    carry_on: bool
+    verbose: bool
+    commits: bool
+
+
+@dataclass(slots=True)
+class Reader:
+    """Prints what a consumer gets until nothing more is wanted."""
+
+    target: Target
+    consumer: Any
+    wanted: Wanted
+    _going: set[tuple[str, int]] | None = None
+    """Partitions that are not at their end; None until a group has shared them out."""
+    _leaders: dict[str, dict[int, int]] = field(default_factory=dict)
+    _printed: int = 0
+    _last: dict[tuple[str, int], Any] = field(default_factory=dict)
+    """The last message of each partition that was printed and is not to be committed yet."""
+    _code: int = 0
+
+    def assign(self, topic: str, partition: int, places: Range) -> None:
+        """Read these partitions, without a group. Raises Failure when they are not there."""
+        there = self._leaders_of(topic)
+        if not there:
+            raise Failure(f"there is no topic {topic}", exits.NOT_FOUND)
+        if partition >= len(there):
+            known = f"0 to {len(there) - 1}" if len(there) > 1 else "0 alone"
+            raise Failure(f"topic {topic} has no partition {partition}, but {known}", exits.NOT_FOUND)
+        chosen = sorted(there) if partition < 0 else [partition]
+        self._going = {(topic, each) for each in chosen}
+        self.consumer.assign(self._begin(topic, chosen, places))
+
+    def _begin(self, topic: str, partitions: Sequence[int], places: Range) -> list[Any]:
+        library = confluent_kafka()
+        if places.start_ms is not None:
+            wanted = [library.TopicPartition(topic, each, places.start_ms) for each in partitions]
+            return list(self.consumer.offsets_for_times(wanted, timeout=self.target.timeout_s))
+        return [
+            library.TopicPartition(topic, each, self._offset(topic, each, places.place))
+            for each in partitions
+        ]
+
+    def _offset(self, topic: str, partition: int, place: str) -> int:
+        """Return where to begin: never outside what the partition holds, where a consumer would be sent elsewhere."""
+        library = confluent_kafka()
+        named: dict[str, int] = {
+            "": library.OFFSET_BEGINNING,
+            "beginning": library.OFFSET_BEGINNING,
+            "end": library.OFFSET_END,
+            "stored": library.OFFSET_STORED,
+        }
+        if place in named:
+            return named[place]
+        low, high = self.consumer.get_watermark_offsets(
+            library.TopicPartition(topic, partition), timeout=self.target.timeout_s
+        )
+        offset = int(place)
+        return int(max(low, min(high, offset if offset >= 0 else high + offset)))
+
+    def subscribe(self, topics: Sequence[str], places: Range) -> None:
+        """Read as a member of a group; what it has committed goes before `places`' default, not before a place."""
+        self._going = None
+        self.consumer.list_topics(timeout=self.target.timeout_s)  # or fails while nobody answers
+
+        def revoked(_consumer: Any, _partitions: list[Any]) -> None:
+            self._going = None
+
+        def assigned(consumer: Any, partitions: list[Any]) -> None:
+            self._going = {(each.topic, each.partition) for each in partitions}
+            if places.place or places.start_ms is not None:
+                consumer.assign([self._begin(each.topic, [each.partition], places)[0] for each in partitions])
+
+        self.consumer.subscribe(list(topics), on_assign=assigned, on_revoke=revoked)
+
+    def run(self) -> int:
+        """Print records; returns the exit code."""
+        got_at = time.monotonic()
+        while not self._at_its_end():
+            first = self.consumer.poll(POLL_S)
+            if first is None:
+                sys.stdout.buffer.flush()
+                if self.wanted.idle_s and time.monotonic() - got_at > self.wanted.idle_s:
+                    break
+                continue
+            got_at = time.monotonic()
+            try:
+                code = self._take([first, *self._more()])
+            finally:
+                self._settle()
+            if code is not None:
+                return code
+        return self._code
+
+    def _take(self, messages: Sequence[Any]) -> int | None:
+        """Print messages; returns the exit code when nothing more is wanted."""
+        for message in messages:
+            if (error := message.error()) is None:
+                self._print(message)
+            elif self._is_fatal(message, error):
+                self._code = exit_of(error)
+                print(f"raftlog: {error.str()}", file=sys.stderr)
+                if not self.wanted.carry_on:
+                    return self._code
+            if self.wanted.count and self._printed >= self.wanted.count:
+                return self._code
+        return None
+
+    def _settle(self) -> None:
+        """Let be committed what was printed, once whoever reads it has it."""
+        if not self._last:
+            return
+        sys.stdout.buffer.flush()
+        last, self._last = list(self._last.values()), {}
+        for message in last:
+            try:
+                self.consumer.store_offsets(message)
+            except confluent_kafka().KafkaException:
+                continue  # the partition is another member's by now
+
+    def _at_its_end(self) -> bool:
+        """Whether every partition is read; a group may have none for this member, and give it some later."""
+        return (
+            self._going is not None
+            and not self._going
+            and (self.wanted.exit_at_end or self.wanted.stop_ms is not None)
+        )
+
+    def _more(self) -> list[Any]:
+        """Take what is there already, but nothing that would be taken in vain."""
+        left = self.wanted.count - self._printed - 1 if self.wanted.count else BATCH
+        return list(self.consumer.consume(min(BATCH, left), 0)) if left > 0 else []
+
+    def _print(self, message: Any) -> None:
+        place = (message.topic(), message.partition())
+        kind, timestamp_ms = message.timestamp()
+        if self.wanted.stop_ms is not None and timestamp_ms >= self.wanted.stop_ms:
+            if self._going is not None:
+                self._going.discard(place)
+            self.consumer.pause([confluent_kafka().TopicPartition(*place)])
+            return
+        if self._going is not None:  # else the group is sharing anew just now
+            self._going.add(place)
+        record = Record(
+            place[0].encode(),
+            place[1],
+            message.offset(),
+            message.key(),
+            message.value(),
+            message.headers() or (),
+            kind,
+            timestamp_ms,
+            self._leaders_of(place[0]).get(place[1], -1),
+        )
+        try:
+            sys.stdout.buffer.write(self.wanted.show(record))
+        except Failure as failure:
+            raise Failure(f"{place[0]} {place[1]} at offset {record.offset}: {failure}") from None
+        if self.wanted.unbuffered:
+            sys.stdout.buffer.flush()
+        if self.wanted.commits:
+            self._last[place] = message
+        self._printed += 1
+
+    def _is_fatal(self, message: Any, error: Any) -> bool:
+        """Whether it is an error and not only a partition's end."""
+        if error.code() != confluent_kafka().KafkaError._PARTITION_EOF:
+            return True
+        sys.stdout.buffer.flush()
+        place = (message.topic(), message.partition())
+        if self.wanted.exit_at_end and self._going is not None:
+            self._going.discard(place)
+        if self.wanted.verbose:
+            end = ": exiting" if not self._going else ""
+            print(
+                f"% Reached end of topic {place[0]} [{place[1]}] at offset {message.offset()}{end}",
+                file=sys.stderr,
+            )
+        return False
+
+    def _leaders_of(self, topic: str) -> dict[int, int]:
+        """Return who led each partition of a topic when it was first looked at; empty when there is no such topic."""
+        if topic not in self._leaders:
+            found = self.consumer.list_topics(topic, timeout=self.target.timeout_s).topics[topic]
+            if found.error is not None and exit_of(found.error) != exits.NOT_FOUND:
+                raise confluent_kafka().KafkaException(found.error)
+            self._leaders[topic] = {each.id: each.leader for each in found.partitions.values()}
+        return self._leaders[topic]

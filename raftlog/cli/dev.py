@@ -1,0 +1,272 @@
+"""`raftlog dev`: three nodes on this machine at the usual ports, until Ctrl-C; nothing is left behind but --data.
+
+A folder that is kept also keeps the cluster's addresses and secret (dev.json): to other voters its data would be
+somebody else's.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from raftlog.cli.exits import FAILED, USAGE, Failure
+
+NODES: Final = 3
+FIRST_KAFKA_PORT: Final = 9092
+FIRST_CONTROLLER_PORT: Final = 9192
+FIRST_HTTP_PORT: Final = 9644
+LAYOUT: Final = "dev.json"
+LOOK_EVERY_S: Final = 0.5
+STOP_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the nodes of a cluster listen (by node id), and what they know each other by."""
+
+    secret: str
+    kafka: dict[int, int]
+    controller: dict[int, int]
+    http: dict[int, int]
+
+    @property
+    def ports(self) -> list[int]:
+        """All of them."""
+        return [*self.kafka.values(), *self.controller.values(), *self.http.values()]
+
+
+def dev(
+    *,
+    nodes: Annotated[
+        int,
+        typer.Option(min=0, max=9, help="how many; 0: three, or as many as the folder's", show_default=False),
+    ] = 0,
+    data: Annotated[
+        Path | None, typer.Option(help="a folder to keep the data in, to go on with later (default: none)")
+    ] = None,
+    port: Annotated[
+        int,
+        typer.Option("--port", "-p", min=1024, max=64_000, help="Kafka's port of node 1, then counting up"),
+    ] = FIRST_KAFKA_PORT,
+    setting: Annotated[
+        list[str] | None, typer.Option("--override", metavar="NAME=VALUE", help="a setting of every node")
+    ] = None,
+) -> None:
+    """Run a cluster on this machine until Ctrl-C: to write a program against, or to look around in.
+
+    Ports that are taken are replaced by free ones, and told.
+    """
+    from raftlog.cli.librdkafka import client_settings
+
+    settings = client_settings(setting or [])
+    _check(settings)
+    try:
+        with _folder(data) as (folder, kept), _ended_by_signals():
+            raise typer.Exit(_run(folder, kept, nodes=nodes, port=port, settings=settings))
+    except KeyboardInterrupt:
+        return
+    except OSError as error:
+        raise Failure(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+
+
+def _check(settings: Mapping[str, str]) -> None:
+    """Find faults before any node is started. Raises Failure."""
+    from raftlog.base.config import ConfigFaults, load_config
+
+    try:
+        load_config({}, environment={}, flags=settings, hostname="localhost", working_dir=".")
+    except ConfigFaults as error:
+        raise Failure("; ".join(f"--override {fault}" for fault in error.faults), USAGE) from None
+
+
+@contextmanager
+def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
+    """Give a folder, and whether it stays."""
+    if data is not None:
+        data.mkdir(parents=True, exist_ok=True)
+        yield data.resolve(), True
+        return
+    with tempfile.TemporaryDirectory(prefix="raftlog-dev-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder), False
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP (the terminal is gone), too, unwind through what takes the nodes down."""
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _run(folder: Path, kept: bool, *, nodes: int, port: int, settings: Mapping[str, str]) -> int:
+    from raftlog.testing.cluster import AdminCluster, ClusterError
+
+    layout = _layout(folder, nodes=nodes, port=port)
+
+    class Here(AdminCluster):
+        """A cluster at the ports of the layout."""
+
+        def open_hosts(self, nodes: int) -> Any:
+            return _Ports(layout)
+
+    own = {"raftlog.cluster.secret": layout.secret, "num.partitions": "3", **settings}
+    with closing(Here(len(layout.kafka), directory=folder, settings=own)) as cluster:
+        try:
+            took_s = cluster.start()
+        except ClusterError as error:
+            raise Failure(str(error)) from None
+        _tell(cluster, kept=kept, took_s=took_s, asked_port=port)
+        try:
+            return _watch(cluster)
+        finally:
+            _stop(cluster)
+
+
+def _layout(folder: Path, *, nodes: int, port: int) -> Layout:
+    """Return the layout that a folder was used with, or a new one, kept there. Raises Failure."""
+    path = folder / LAYOUT
+    if path.exists():
+        return _read_layout(path, nodes)
+    nodes = nodes or NODES
+    import secrets
+
+    from raftlog.testing.ports import HeldPorts
+
+    firsts = (
+        port,
+        FIRST_CONTROLLER_PORT + port - FIRST_KAFKA_PORT,
+        FIRST_HTTP_PORT + port - FIRST_KAFKA_PORT,
+    )
+    ports = [first + number for first in firsts for number in range(nodes)]
+    if not all(map(_is_free, ports)):
+        spare = HeldPorts(len(ports))
+        ports = spare.ports
+        spare.release()
+    kafka, controller, http = (
+        dict(enumerate(ports[kind * nodes : (kind + 1) * nodes], 1)) for kind in range(3)
+    )
+    layout = Layout(secrets.token_hex(16), kafka, controller, http)
+    path.touch(mode=0o600)  # the secret is in it
+    path.write_text(json.dumps(asdict(layout)))
+    return layout
+
+
+def _read_layout(path: Path, nodes: int) -> Layout:
+    try:
+        found = json.loads(path.read_text())
+        kafka, controller, http = (
+            {int(node): int(port) for node, port in found[kind].items()}
+            for kind in ("kafka", "controller", "http")
+        )
+        layout = Layout(str(found["secret"]), kafka, controller, http)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise Failure(f"{path} is not what raftlog dev wrote: {error}", USAGE) from None
+    if nodes and len(layout.kafka) != nodes:
+        raise Failure(
+            f"{path.parent} is of {len(layout.kafka)} nodes: say --nodes {len(layout.kafka)}", USAGE
+        )
+    taken = [each for each in layout.ports if not _is_free(each)]
+    if taken:
+        raise Failure(f"{path.parent} is of a cluster at ports that are taken: {', '.join(map(str, taken))}")
+    return layout
+
+
+def _is_free(port: int) -> bool:
+    import socket
+
+    from raftlog.testing.ports import LOOPBACK
+
+    with socket.socket() as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            attempt.bind((LOOPBACK, port))
+            attempt.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+class _Ports:
+    """Nodes on loopback at the ports of a layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        from raftlog.testing.hosts import Addresses
+        from raftlog.testing.ports import LOOPBACK
+
+        self.addresses = {
+            node: Addresses(LOOPBACK, port, layout.controller[node], layout.http[node])
+            for node, port in layout.kafka.items()
+        }
+
+    def inside(self, node_id: int) -> AbstractContextManager[object]:
+        """Every process is there already."""
+        assert node_id in self.addresses
+        return nullcontext()
+
+    def release(self) -> None:
+        """Nothing is held: the nodes themselves do."""
+
+
+def _tell(cluster: Any, *, kept: bool, took_s: float, asked_port: int) -> None:
+    """Say where the cluster is, and three things to try."""
+    many = "1 node" if len(cluster.nodes) == 1 else f"{len(cluster.nodes)} nodes"
+    first = cluster.nodes[1].port
+    moved = "" if first == asked_port else f"  (other ports: those from {asked_port} on are taken)"
+    at = "" if first == FIRST_KAFKA_PORT else f" -b localhost:{first}"
+    lines = [
+        f"{many} ready in {took_s:.1f} s{moved}",
+        f"  Kafka  {cluster.bootstrap_servers}",
+        f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
+        f"  data   {cluster.directory}  ({'kept' if kept else 'deleted at the end'})",
+        "Try, in another terminal:",
+        f"  raftlog topic create orders{at} --partitions 3",
+        f"  seq 1000 | raftlog produce{at} -t orders",
+        f"  raftlog consume{at} -t orders -e -c 3 -f '%t %p %o %s\\n'",
+        "Ctrl-C ends it.",
+    ]
+    print(*lines, sep="\n", flush=True)
+
+
+def _watch(cluster: Any) -> int:
+    """Wait until there is no node any more, and say when one ends; that is the end of this command only when all do."""
+    running = set(cluster.nodes)
+    pause = threading.Event()
+    while running:
+        pause.wait(LOOK_EVERY_S)
+        for node_id in sorted(running - cluster.running_ids()):
+            running.discard(node_id)
+            print(
+                f"node {node_id} ended; its log is {cluster.nodes[node_id].log_path}",
+                file=sys.stderr,
+                flush=True,
+            )
+    return FAILED
+
+
+def _stop(cluster: Any) -> None:
+    """Let all nodes end in order, at the same time; whoever does not is killed by the cluster."""
+    for node in cluster.nodes.values():
+        node.signal(signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    pause = threading.Event()
+    while cluster.running_ids() and time.monotonic() < deadline:
+        pause.wait(0.02)

@@ -1,0 +1,75 @@
+"""Asking a node's HTTP API, for what Kafka's wire has no request for. Every failure is one line and an exit code."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from raftlog.cli import exits
+from raftlog.cli.exits import Failure
+
+LOCAL: Final = "http://localhost:9644"
+MOST_BYTES: Final = 16 << 20
+_CODES: Final = {
+    401: exits.DENIED,
+    403: exits.DENIED,
+    404: exits.NOT_FOUND,
+    409: exits.EXISTS,
+    503: exits.UNREACHABLE,
+    504: exits.UNREACHABLE,
+}
+"""Exit codes for statuses; of others it is 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpApi:
+    """A node's HTTP API; `token` "" where none is asked for."""
+
+    url: str = LOCAL
+    token: str = ""
+    timeout_s: float = 10.0
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Return what a request is answered with, None when that is nothing. Raises Failure."""
+        address = urlsplit(self.url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise Failure(f"--http {self.url}: expected http://HOST:PORT", exits.USAGE)
+        secure = address.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        connection = kind(address.hostname, address.port, timeout=self.timeout_s)
+        headers = {"Accept": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
+            answer = connection.getresponse()
+            content = answer.read(MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise Failure(f"nobody answers at {self.url} ({reason})", exits.UNREACHABLE) from None
+        finally:
+            connection.close()
+        if answer.status >= 400:
+            raise Failure(_said(content) or answer.reason, _CODES.get(answer.status, exits.FAILED))
+        return _read(content)
+
+
+def _said(content: bytes) -> str:
+    try:
+        return str(json.loads(content)["message"]).rstrip(".")
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _read(content: bytes) -> Any:
+    if not content:
+        return None
+    try:
+        return json.loads(content)
+    except ValueError:
+        raise Failure("the answer is not JSON: is this raftlog's HTTP API?") from None

@@ -1,0 +1,200 @@
+"""Which cluster a command talks to, and asking it: every failure of a client library becomes one line and a code."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from raftlog.cli import exits
+from raftlog.cli.exits import Failure
+from raftlog.cli.librdkafka import Troubles, confluent_kafka, exit_of, open_client
+
+LOCAL: Final = "localhost:9092"
+TIMEOUT_S: Final = 10.0
+AGAIN_AFTER_S: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Target:
+    """A cluster and how to reach it: what -b, -X, -F and --timeout said. `bootstrap` "" is the file's, or localhost."""
+
+    bootstrap: str = ""
+    settings: tuple[str, ...] = ()
+    file: Path | None = None
+    timeout_s: float = TIMEOUT_S
+    _open: list[Any] = field(default_factory=list)
+
+    def client(
+        self, kind: Literal["Producer", "Consumer", "AdminClient"], defaults: Mapping[str, object]
+    ) -> tuple[Any, Troubles]:
+        """Return a client of librdkafka and its troubles. Raises Failure when a setting is refused."""
+        file = {name: value for name, value in self._from_file.items() if name != "bootstrap.servers"}
+        return open_client(kind, self.servers, defaults={**defaults, **file}, settings=self.settings)
+
+    @cached_property
+    def servers(self) -> str:
+        """The bootstrap servers."""
+        return self.bootstrap or self._from_file.get("bootstrap.servers", LOCAL)
+
+    @cached_property
+    def _from_file(self) -> dict[str, str]:
+        if self.file is None:
+            return {}
+        from raftlog.base.config_files import parse_properties
+
+        try:
+            return dict(parse_properties(self.file.read_text()))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise Failure(f"{self.file}: {reason}", exits.USAGE) from None
+
+    @cached_property
+    def admin(self) -> Admin:
+        """The cluster's admin client."""
+        return Admin(self)
+
+    def ask_kafka_python(self, call: Callable[[Any], Any]) -> Any:
+        """Return what a call of a KafkaAdminClient comes to, for what librdkafka has none for. Raises Failure.
+
+        That client may turn to a broker that has just died, and does not try another: here it is tried again.
+        """
+        if self.settings:
+            raise Failure(
+                "kafka-python does this, which has no settings of librdkafka: leave out -X", exits.USAGE
+            )
+        kafka = _kafka_python()
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)
+        deadline = time.monotonic() + self.timeout_s
+        while True:
+            left_ms = int(max(0.1, deadline - time.monotonic()) * 1000)
+            try:
+                with _closing(kafka, self.servers, left_ms) as client:
+                    return call(client)
+            except kafka.errors.KafkaError as error:
+                failure = self._failure(error)
+                if failure.code != exits.UNREACHABLE or time.monotonic() + AGAIN_AFTER_S > deadline:
+                    raise failure from None
+            time.sleep(AGAIN_AFTER_S)
+
+    def _failure(self, error: Any) -> Failure:
+        name = type(error).__name__
+        if name in _UNREACHABLE:
+            return Failure(f"no broker answers at {self.servers}", exits.UNREACHABLE)
+        if name in ("UnsupportedVersionError", "IncompatibleBrokerVersion"):
+            return Failure("the cluster does not serve this request")
+        said = str(error).removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
+        return Failure(f"{said or name}", CODES.get(name, exits.FAILED))
+
+
+_UNREACHABLE: Final = frozenset(
+    {
+        "NoBrokersAvailable",
+        "KafkaConnectionError",
+        "KafkaTimeoutError",
+        "NodeNotReadyError",
+        "RequestTimedOutError",
+    }
+)
+CODES: Final = {
+    "UnknownTopicOrPartitionError": exits.NOT_FOUND,
+    "GroupIdNotFoundError": exits.NOT_FOUND,
+    "ClusterAuthorizationFailedError": exits.DENIED,
+    "TopicAuthorizationFailedError": exits.DENIED,
+}
+
+
+def kafka_place(topic: str, partition: int) -> Any:
+    """Return kafka-python's TopicPartition."""
+    return _kafka_python().TopicPartition(topic, partition)
+
+
+@contextmanager
+def _closing(kafka: Any, servers: str, timeout_ms: int) -> Iterator[Any]:
+    """Give a KafkaAdminClient for one call, which may try two brokers in its time."""
+    client = kafka.KafkaAdminClient(
+        bootstrap_servers=servers.split(","),
+        bootstrap_timeout_ms=timeout_ms,
+        request_timeout_ms=max(100, timeout_ms // 2),
+    )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _kafka_python() -> Any:
+    try:
+        import kafka
+        import kafka.errors
+    except ImportError:
+        raise Failure("this needs another Kafka client: pip install kafka-python") from None
+    return kafka
+
+
+class Admin:
+    """librdkafka's admin client. Its calls answer with futures; these wait for them."""
+
+    def __init__(self, target: Target) -> None:
+        self._timeout_s = target.timeout_s
+        self.client, self._troubles = target.client("AdminClient", {})
+        self._kafka_exception = confluent_kafka().KafkaException
+
+    def failure(self, error: Any, about: str = "") -> Failure:
+        """Return what a KafkaException means for a person."""
+        kafka_error = error.args[0]
+        message = self._troubles.explain(kafka_error, self.client)
+        return Failure(f"{about}{message}", exit_of(kafka_error))
+
+    def ask(self, call: Callable[..., Any], *arguments: Any, about: str = "", **options: Any) -> Any:
+        """Return what a call, or the future it returns, comes to. Raises Failure."""
+        try:
+            found = call(*arguments, request_timeout=self._timeout_s, **options)
+            return self.wait(found, about) if hasattr(found, "result") else found
+        except self._kafka_exception as error:
+            raise self.failure(error, about) from None
+        except (ValueError, TypeError) as error:
+            raise Failure(f"{about}{error}", exits.USAGE) from None
+
+    def wait(self, future: Any, about: str = "") -> Any:
+        """Return what a future comes to. Raises Failure."""
+        try:
+            return future.result(self._timeout_s + 5)
+        except self._kafka_exception as error:
+            raise self.failure(error, about) from None
+
+    def topics(self) -> dict[str, Any]:
+        """Return the metadata of all topics by name. Raises Failure."""
+        return dict(self.metadata().topics)
+
+    def topic(self, name: str) -> Any:
+        """Return the metadata of one topic. Raises Failure."""
+        found = self.topics().get(name)  # asking for it by its name would create it
+        if found is None:
+            raise Failure(f"there is no topic {name}", exits.NOT_FOUND)
+        return found
+
+    def metadata(self) -> Any:
+        """Return the cluster's metadata. Raises Failure."""
+        try:
+            return self.client.list_topics(timeout=self._timeout_s)
+        except self._kafka_exception as error:
+            raise self.failure(error) from None
+
+
+def settle(admin: Admin, futures: Mapping[Any, Any], tell: Callable[[Any, Any], None]) -> int:
+    """Tell each result, and each failure on standard error; returns the first failure's exit code."""
+    code = 0
+    for key, future in futures.items():
+        try:
+            tell(key, admin.wait(future, f"{key}: "))
+        except Failure as failure:
+            print(f"raftlog: {failure}", file=sys.stderr)
+            code = code or failure.code
+    return code

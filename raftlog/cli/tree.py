@@ -1,0 +1,128 @@
+"""The root of the command tree: it knows names and one line of help; a command's module is imported when it runs.
+
+Whatever goes wrong ends here as one line on standard error and an exit code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from raftlog.cli import exits
+
+_USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+"""It is of the click that typer brings along, under a private name."""
+
+
+class Entry(NamedTuple):
+    """A command at the root. `target` is "module:name" of a function with typer's annotations, or of a typer app."""
+
+    section: str
+    target: str
+    help: str
+
+    def load(self, name: str) -> Any:
+        """Import the command."""
+        module, _, attribute = self.target.partition(":")
+        found = getattr(importlib.import_module(module), attribute)
+        if not isinstance(found, typer.Typer):
+            found = _as_app(found, name)
+        found.rich_markup_mode = (
+            None  # help is plain text everywhere: the same in a pipe, and rich is not loaded
+        )
+        is_group = len(found.registered_commands) > 1 or found.registered_callback is not None
+        command = typer.main.get_group(found) if is_group else typer.main.get_command(found)
+        command.name = name
+        return command
+
+
+def _as_app(function: Any, name: str) -> typer.Typer:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name)(function)
+    return app
+
+
+class Tree(TyperGroup):
+    """A group whose commands are stand-ins, only good for listing, until one of them is called."""
+
+    entries: Mapping[str, Entry] = {}
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, entry in self.entries.items():
+            self.commands[name] = TyperCommand(name, help=entry.help, rich_markup_mode=None)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of the help page."""
+        return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Put the real command in the place of its stand-in."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and name in self.entries:
+            command = self.entries[name].load(name)
+        return name, command, rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by section."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, entry in self.entries.items():
+            sections.setdefault(entry.section, []).append((name, entry.help))
+        for section, rows in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in exits.TABLE])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; a failure becomes a line and a code."""
+        try:
+            return super().invoke(ctx)
+        except exits.Failure as failure:
+            print(f"raftlog: {failure}", file=sys.stderr)
+            raise typer.Exit(failure.code) from None
+        except BrokenPipeError:
+            # whoever read our output has enough; nothing may be written when the interpreter ends, either
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(exits.FAILED) from None
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run, and exit with a code; wrong usage is one line that says where to read more."""
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        except _USAGE_ERROR as error:
+            code = _refuse(error)
+        except SystemError as error:  # a C library returned although Ctrl-C had been noticed in it
+            if not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            code = exits.INTERRUPTED
+        if standalone_mode:
+            sys.exit(code if isinstance(code, int) else 0)
+        return code
+
+
+def _refuse(error: Any) -> int:
+    message = error.format_message()
+    if message.startswith("Usage:"):  # a group without a command: the message is its help
+        print(message, file=sys.stderr)
+        return exits.USAGE
+    command = error.ctx.command_path if error.ctx else "raftlog"
+    print(f"raftlog: {message.rstrip('.').replace(chr(10), ' ')} (see {command} --help)", file=sys.stderr)
+    return exits.USAGE

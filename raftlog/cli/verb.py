@@ -1,0 +1,122 @@
+"""How commands that talk to a cluster are written: a function of a `Target` and its own options.
+
+The options that all of them share are added here, once, and so is the way in which topic names are completed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from raftlog.cli.rows import Form
+from raftlog.cli.target import LOCAL, TIMEOUT_S, Target
+
+COMPLETION_S: Final = 0.6
+"""How long a shell's completion may wait for the cluster."""
+
+_SHARED: Final[dict[str, tuple[Any, Any]]] = {
+    "bootstrap": (
+        Annotated[
+            str,
+            typer.Option(
+                "--bootstrap",
+                "-b",
+                "--bootstrap-server",
+                metavar="HOST:PORT",
+                envvar="RAFTLOG_BOOTSTRAP",
+                show_default=LOCAL,
+                help="any node, or several with commas between",
+            ),
+        ],
+        "",
+    ),
+    "setting": (
+        Annotated[
+            list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="any setting of librdkafka")
+        ],
+        None,
+    ),
+    "file": (
+        Annotated[
+            Path | None,
+            typer.Option("-F", "--command-config", metavar="FILE", help="such settings, one per line"),
+        ],
+        None,
+    ),
+    "timeout": (
+        Annotated[
+            float,
+            typer.Option("--timeout", "-m", metavar="S", min=0.1, max=3600, help="how many seconds to wait"),
+        ],
+        TIMEOUT_S,
+    ),
+}
+_OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
+    "output": (Annotated[Form, typer.Option("--output", "-o", help="how to print")], Form.TABLE),
+    "json": (Annotated[bool, typer.Option("--json", "-J", help="-o json")], False),
+}
+
+
+def noun(help: str) -> typer.Typer:
+    """Return a group of commands about one kind of thing."""
+    return typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=help)
+
+
+def verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Callable[..., Any]:
+    """Make a command of `body(target, …)`; with `prints_rows`, of `body(target, …, form=…)`. It returns its exit code
+    (None is 0) or raises Failure; the rest of its parameters are options, annotated for typer."""
+
+    def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
+        def run(**given: Any) -> None:
+            target = Target(
+                given.pop("bootstrap"),
+                tuple(given.pop("setting") or ()),
+                given.pop("file"),
+                given.pop("timeout"),
+            )
+            if prints_rows:
+                form = given.pop("output")
+                given["form"] = Form.JSON if given.pop("json") else form
+            raise typer.Exit(body(target, **given) or 0)
+
+        parameters = [
+            each
+            for each in list(inspect.signature(body, eval_str=True).parameters.values())[1:]
+            if each.name != "form"
+        ]
+        run.__doc__ = body.__doc__
+        _declare(run, parameters, {**_SHARED, **(_OUTPUT if prints_rows else {})})
+        app.command(name)(run)
+        return body
+
+    return decorate
+
+
+def _declare(run: Any, parameters: list[inspect.Parameter], shared: Mapping[str, tuple[Any, Any]]) -> None:
+    """Give a function the signature that typer is to read."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    every = [each.replace(kind=keyword) for each in parameters]
+    every += [
+        inspect.Parameter(name, keyword, default=default, annotation=annotation)
+        for name, (annotation, default) in shared.items()
+    ]
+    run.__signature__ = inspect.Signature(every)
+    run.__annotations__ = {each.name: each.annotation for each in every}
+
+
+def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of topics that begin so; none when the cluster does not answer at once."""
+    try:
+        target = Target(context.params.get("bootstrap") or "", timeout_s=COMPLETION_S)
+        names = target.admin.topics()
+    except Exception:  # whatever it is, a shell that waits for words has no use for it
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]

@@ -1,0 +1,100 @@
+"""Leaderships that an operator moves: one partition's to a replica by name, or all of a broker's away (drain).
+
+That a broker is drained is a record: it must outlive the controller that decided it, and the broker's own restart,
+which is what most drains are for. It is a wish, not a law: what nobody else can lead the broker goes on leading, and
+hands over as soon as somebody can (`settling`).
+"""
+
+from __future__ import annotations
+
+from raftlog.base.errors import (
+    BrokerIdNotRegistered,
+    EligibleLeadersNotAvailable,
+    InvalidReplicaAssignment,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.machine import Decision
+from raftlog.controller.decisions import MAX_NAMED, SWEEP, Event, Room
+from raftlog.controller.settling import UncleanRule, settle_all
+from raftlog.controller.standing import Standing
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.records import BrokerChanged, PartitionChanged, Record
+from raftlog.metadata.replay import apply_records
+from raftlog.metadata.requests import (
+    BrokerDrain,
+    DrainBroker,
+    LeadershipTransfer,
+    PartitionResult,
+    PartitionResults,
+    TransferLeaderships,
+)
+
+
+def decide_transfer_leaderships(
+    image: MetadataImage, request: TransferLeaderships, standing: Standing
+) -> Decision:
+    """Move leaderships to replicas by name, each partition on its own."""
+    room = Room()
+    records: dict[tuple[str, int], PartitionChanged] = {}
+    results: list[PartitionResult] = []
+    for wanted in request.transfers:
+        named = (wanted.topic, wanted.partition)
+        try:
+            change = _transferred(image, wanted, standing)
+            room.take(partitions=1)
+        except KafkaError as error:
+            results.append(PartitionResult(*named, error.code, error.message))
+            continue
+        results.append(PartitionResult(*named))
+        if change is not None:
+            records[named] = change
+    moved = [f"{topic}-{partition}" for topic, partition in records]
+    event = Event("info", "leaderships_transferred", {"count": len(moved), "partitions": moved[:MAX_NAMED]})
+    return Decision(tuple(records.values()), PartitionResults(tuple(results)), (event,) if records else ())
+
+
+def _transferred(
+    image: MetadataImage, wanted: LeadershipTransfer, standing: Standing
+) -> PartitionChanged | None:
+    topic, state = image.topics.get(wanted.topic), image.partition(wanted.topic, wanted.partition)
+    if topic is None or state is None:
+        raise UnknownTopicOrPartition(f"there is no partition {wanted.topic}-{wanted.partition}")
+    leader = wanted.leader
+    if leader not in state.replicas:
+        raise InvalidReplicaAssignment(f"broker {leader} is none of the replicas {list(state.replicas)}")
+    if state.leader == leader:
+        return None
+    if leader not in state.isr or state.isr_lost:
+        raise EligibleLeadersNotAvailable(f"broker {leader} is not in sync; {list(state.isr)} are")
+    if leader not in standing.alive:
+        raise EligibleLeadersNotAvailable(f"broker {leader} is not in service")
+    if leader in standing.draining:
+        raise EligibleLeadersNotAvailable(f"broker {leader} is being drained of leaderships")
+    return PartitionChanged(topic.topic_id, wanted.partition, leader=leader)
+
+
+def decide_drain(
+    image: MetadataImage, request: DrainBroker, standing: Standing, unclean: UncleanRule
+) -> Decision:
+    """Begin or end a drain; the leaderships move in the same batch, as many as one holds."""
+    broker = image.brokers.get(request.broker_id)
+    if broker is None:
+        raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
+    settlement = settle_all(image, standing.with_draining(broker.broker_id, request.draining), unclean)
+    records: tuple[Record, ...] = settlement.records
+    effects: tuple[object, ...] = settlement.events
+    if broker.draining != request.draining:
+        change = BrokerChanged(broker.broker_id, broker.broker_epoch, draining=request.draining)
+        records = (change, *records)
+        event = "broker_drain_began" if request.draining else "broker_drain_ended"
+        effects = (Event("info", event, {"broker_id": broker.broker_id}), *effects)
+    if not settlement.complete:
+        effects = (*effects, SWEEP)
+    after = apply_records(image, records)
+    reply = BrokerDrain(broker.broker_id, request.draining, _led_by(after, broker.broker_id))
+    return Decision(records, reply, effects)
+
+
+def _led_by(image: MetadataImage, broker_id: int) -> int:
+    return sum(state.leader == broker_id for topic in image.topics.values() for state in topic.partitions)

@@ -1,0 +1,204 @@
+"""Reassignments that somebody asks for, cancels or lists (KIP-455): each partition succeeds or fails on its own.
+
+A reassignment asked for while another is under way takes its place: replicas are then those that it wants and all that
+hold the partition at present, so that nothing in sync is given up before the new ones have everything. What the
+partition began with stays known, and is what cancelling returns to. How it ends is `completion`'s.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raftlog.base.errors import (
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    KafkaError,
+    NoReassignmentInProgress,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.machine import Decision
+from raftlog.controller.completion import completion
+from raftlog.controller.decisions import MAX_NAMED, Event, Room
+from raftlog.controller.standing import Standing, elect
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState, without
+from raftlog.metadata.records import UNCHANGED_LEADER, PartitionChanged
+from raftlog.metadata.replay import changed
+from raftlog.metadata.requests import (
+    AlterReassignments,
+    ListReassignments,
+    OngoingReassignment,
+    OngoingReassignments,
+    PartitionResult,
+    PartitionResults,
+    Reassignment,
+)
+
+
+class _Found(NamedTuple):
+    """A partition that is asked about."""
+
+    topic: TopicState
+    number: int
+    state: PartitionState
+
+
+def decide_alter_reassignments(
+    image: MetadataImage, request: AlterReassignments, standing: Standing
+) -> Decision:
+    """Begin, replace or cancel reassignments; what needs no new replica ends in the same batch."""
+    room = Room()
+    times = Counter((each.topic, each.partition) for each in request.reassignments)
+    records: list[PartitionChanged] = []
+    results: list[PartitionResult] = []
+    happened: dict[str, list[str]] = {}
+    for wanted in request.reassignments:
+        named = (wanted.topic, wanted.partition)
+        try:
+            if times[named] > 1:
+                raise InvalidRequest("the partition is named more than once in this request")
+            found = _find(image, *named)
+            _check_replication_factor(found.state, request, wanted)
+            news = _asked_for(image, found, wanted.replicas, standing)
+            room.take(partitions=len(news))
+        except KafkaError as error:
+            results.append(PartitionResult(*named, error.code, error.message))
+            continue
+        results.append(PartitionResult(*named))
+        records += news
+        if news:
+            event = "reassignment_cancelled" if wanted.replicas is None else "reassignment_began"
+            happened.setdefault(event, []).append(f"{wanted.topic}-{wanted.partition}")
+        if len(news) > 1:
+            happened.setdefault("reassignment_completed", []).append(f"{wanted.topic}-{wanted.partition}")
+    events = (
+        Event("info", name, {"count": len(each), "partitions": each[:MAX_NAMED]})
+        for name, each in happened.items()
+    )
+    return Decision(tuple(records), PartitionResults(tuple(results)), tuple(events))
+
+
+def _find(image: MetadataImage, topic_name: str, index: int) -> _Found:
+    topic = image.topics.get(topic_name)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"there is no topic {topic_name!r}")
+    state = image.partition(topic_name, index)
+    if state is None:
+        raise UnknownTopicOrPartition(
+            f"topic {topic_name} has {len(topic.partitions)} partitions, none with number {index}"
+        )
+    return _Found(topic, index, state)
+
+
+def _check_replication_factor(
+    state: PartitionState, request: AlterReassignments, wanted: Reassignment
+) -> None:
+    if wanted.replicas is None or not wanted.replicas or request.allow_replication_factor_change:
+        return
+    if len(wanted.replicas) != len(state.target):
+        raise InvalidReplicationFactor(
+            f"the replication factor would change from {len(state.target)} to {len(wanted.replicas)},"
+            " which this request does not allow"
+        )
+
+
+def _asked_for(
+    image: MetadataImage, found: _Found, target: tuple[int, ...] | None, standing: Standing
+) -> tuple[PartitionChanged, ...]:
+    """Return the records that do it: none if it is done already, two if the reassignment ends at once."""
+    if target is None:
+        return (_cancelled(found, standing),)
+    _check_target(image, target)
+    change = _begun(found, target)
+    if change is None:
+        return ()
+    topic, index, state = found
+    end = completion(topic.topic_id, index, changed(state, change), standing)
+    return (change,) if end is None else (change, end)
+
+
+def _check_target(image: MetadataImage, target: tuple[int, ...]) -> None:
+    if not target:
+        raise InvalidReplicaAssignment("a partition has at least one replica; none are given")
+    for broker_id, count in Counter(target).items():
+        if broker_id < 0:
+            raise InvalidReplicaAssignment(f"{broker_id} in {list(target)} is no broker id: ids begin at 0")
+        if count > 1:
+            raise InvalidReplicaAssignment(f"{list(target)} names broker {broker_id} more than once")
+        if broker_id not in image.brokers:
+            raise InvalidReplicaAssignment(f"no broker is registered with id {broker_id}")
+
+
+def _begun(found: _Found, target: tuple[int, ...]) -> PartitionChanged | None:
+    state = found.state
+    removing = without(state.replicas, target)
+    replicas = target + removing
+    adding = without(replicas, state.origin)
+    if (replicas, adding, removing) == (state.replicas, state.adding_replicas, state.removing_replicas):
+        return None
+    return PartitionChanged(
+        found.topic.topic_id,
+        found.number,
+        replicas=replicas,
+        adding_replicas=adding,
+        removing_replicas=removing,
+    )
+
+
+def _cancelled(found: _Found, standing: Standing) -> PartitionChanged:
+    """Return the record that gives up what was added. Refused where nothing in sync would be left."""
+    topic, index, state = found
+    if not state.is_reassigned:
+        raise NoReassignmentInProgress(f"{topic.name}-{index} is not being reassigned")
+    isr = without(state.isr, state.adding_replicas)
+    if not isr:
+        raise InvalidReplicaAssignment(
+            f"none of the replicas {list(state.origin)} is in sync: cancelling would lose records"
+        )
+    leader = UNCHANGED_LEADER
+    if state.leader in state.adding_replicas:
+        leader = elect(state.origin, isr, standing)
+    return PartitionChanged(
+        topic.topic_id,
+        index,
+        leader=leader,
+        isr=None if isr == state.isr else isr,
+        replicas=state.origin,
+        adding_replicas=(),
+        removing_replicas=(),
+    )
+
+
+def decide_list_reassignments(image: MetadataImage, request: ListReassignments) -> Decision:
+    """Tell what is under way."""
+    ongoing = tuple(
+        OngoingReassignment(
+            found.topic.name,
+            found.number,
+            found.state.replicas,
+            found.state.adding_replicas,
+            found.state.removing_replicas,
+        )
+        for found in _listed(image, request.partitions)
+        if found.state.is_reassigned
+    )
+    return Decision(reply=OngoingReassignments(ongoing))
+
+
+def _listed(image: MetadataImage, partitions: tuple[tuple[str, int], ...] | None) -> Iterator[_Found]:
+    if partitions is None:
+        for topic in image.topics.values():
+            for index, state in enumerate(topic.partitions):
+                yield _Found(topic, index, state)
+        return
+    for name, index in dict.fromkeys(partitions):
+        asked_for = image.partition(name, index)
+        if asked_for is not None:
+            yield _Found(image.topics[name], index, asked_for)
+
+
+def any_reassigned(image: MetadataImage) -> bool:
+    """Say whether a reassignment is under way anywhere; O(partitions)."""
+    return any(state.is_reassigned for topic in image.topics.values() for state in topic.partitions)

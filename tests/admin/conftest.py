@@ -1,0 +1,73 @@
+"""One cluster of three nodes with their admin APIs for all tests of a module, and a plain HTTP client."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from raftlog.testing.cluster import AdminCluster
+
+
+class Answer(NamedTuple):
+    """What came back; `body` is parsed JSON, or None for an empty one."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+class Api:
+    """The admin API of one node. `at` is prefixed to paths."""
+
+    def __init__(self, url: str, at: str = "") -> None:
+        self.host, _, port = url.removeprefix("http://").rpartition(":")
+        self.port = int(port)
+        self.at = at
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        try:
+            content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+            sent = {"Content-Type": "application/json"} if content is not None else {}
+            connection.request(method, self.at + path, content, {**sent, **(headers or {})})
+            answer = connection.getresponse()
+            text = answer.read()
+            return Answer(answer.status, answer.headers, _parsed(text))
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> Answer:
+        return self.ask("GET", path)
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[AdminCluster]:
+    with AdminCluster(3) as running:
+        yield running
+
+
+@pytest.fixture
+def node(cluster: AdminCluster) -> Api:
+    """The API of a node, from its root."""
+    return Api(cluster.admin_url(2))
+
+
+@pytest.fixture
+def api(cluster: AdminCluster) -> Api:
+    """The same node's API, from its cluster: /v3/clusters/{id}."""
+    url = cluster.admin_url(2)
+    (found,) = Api(url).get("/v3/clusters").body["data"]
+    return Api(url, f"/v3/clusters/{found['cluster_id']}")

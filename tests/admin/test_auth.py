@@ -1,0 +1,94 @@
+"""Claims about tokens, roles and addresses: who may call, and from where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftlog.admin.auth import TokensUnusable, authenticate, parse_tokens
+from raftlog.base.config import ConfigFaults, load_config
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+
+READER, OPERATOR = "reader-token-0123456789", "operator-token-0123456789"
+TOKENS = f"# who may\nreader grafana {READER}\n\noperator alice {OPERATOR}\n"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminCluster]:
+    path = tmp_path_factory.mktemp("tokens") / "tokens"
+    path.write_text(TOKENS)
+    with AdminCluster(1, settings={"raftlog.admin.tokens.file": str(path)}) as running:
+        yield running
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_each_role_may_do_its_part(guarded: AdminCluster) -> None:
+    """Nobody without a token but for probes; readers read; operators change."""
+    node = Api(guarded.admin_url())
+    assert node.get("/v1/ready").status == 200
+    refused = node.get("/v3/clusters")
+    assert (refused.status, refused.body["error_code"]) == (401, 40101)
+    assert refused.headers["WWW-Authenticate"] == "Bearer"
+    assert node.ask("GET", "/v3/clusters", headers=bearer("wrong-token-0123456789")).status == 401
+    answer = node.ask("GET", "/v3/clusters", headers=bearer(READER))
+    at = f"/v3/clusters/{answer.body['data'][0]['cluster_id']}/topics"
+    refused = node.ask("POST", at, {"topic_name": "a"}, bearer(READER))
+    assert (refused.status, refused.body["error_code"]) == (403, 40301)
+    assert node.ask("POST", at, {"topic_name": "a"}, bearer(OPERATOR)).status == 201
+
+
+def test_every_change_is_in_the_audit_log_without_secrets(guarded: AdminCluster) -> None:
+    """Who, what, from where, and how it ended."""
+    node = Api(guarded.admin_url())
+    node.ask("DELETE", "/v3/clusters/none/topics/a", headers={**bearer(OPERATOR), "X-Request-Id": "audit-1"})
+    (line,) = [each for each in guarded.nodes[1].log_path.read_text().splitlines() if "audit-1" in each]
+    for part in ('"admin_change"', '"alice"', '"delete_topic"', "127.0.0.1", "cluster none does not exist"):
+        assert part in line
+    assert OPERATOR not in guarded.nodes[1].log_path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("", "no token"),
+        ("reader x", "line 1"),
+        ("admin x 0123456789abcdef", "role"),
+        ("reader x short", "16 characters"),
+        ("reader x 0123456789abcdef\noperator y 0123456789abcdef", "line 2"),
+    ],
+)
+def test_faulty_tokens_file_is_refused_by_line(text: str, rule: str) -> None:
+    """A node must not start with other rights than its operator wrote down."""
+    with pytest.raises(TokensUnusable, match=rule):
+        parse_tokens(text, name="tokens")
+
+
+def test_token_counts_only_as_bearer_and_whole() -> None:
+    """Neither another scheme nor a prefix opens anything."""
+    tokens = parse_tokens(TOKENS, name="tokens")
+    assert authenticate({"Authorization": f"bearer {READER}"}, tokens) is not None
+    for value in (
+        READER,
+        f"Basic {READER}",
+        f"Bearer {READER[:-1]}",
+        f"Bearer {READER}x",
+        "Bearer",
+        "Bearer é",
+    ):
+        assert authenticate({"Authorization": value}, tokens) is None, value
+
+
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:9644", "10.0.0.1:9644", "[::]:9644", "127.evil.example:9644", ":9644"]
+)
+def test_beyond_loopback_the_api_needs_tokens(address: str, tmp_path: Path) -> None:
+    """An open admin port on a network would be everybody's."""
+    with pytest.raises(ConfigFaults, match="tokens"):
+        load_config(flags={"raftlog.admin.listener": address})
+    load_config(flags={"raftlog.admin.listener": address, "raftlog.admin.tokens.file": str(tmp_path / "t")})

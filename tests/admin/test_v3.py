@@ -1,0 +1,221 @@
+"""Claims about the REST v3 resources, asked at a node of a real cluster of three."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from raftlog.admin.v3.groups import read_assignment
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+
+
+def create(api: Api, name: str, **more: Any) -> None:
+    assert api.ask("POST", "/topics", {"topic_name": name, **more}).status == 201
+
+
+def test_topic_is_created_grown_and_deleted(api: Api) -> None:
+    """The life of a topic; each answer shows what a Kafka user knows of it."""
+    create(api, "life", partitions_count=2, replication_factor=3)
+    topic = api.get("/topics/life").body
+    assert (topic["kind"], topic["partitions_count"], topic["replication_factor"]) == ("KafkaTopic", 2, 3)
+    assert api.ask("PATCH", "/topics/life", {"partitions_count": 5}).body["partitions_count"] == 5
+    assert len(api.get("/topics/life/partitions").body["data"]) == 5
+    assert api.ask("PATCH", "/topics/life", {"partitions_count": 1}).status == 400
+    assert api.ask("DELETE", "/topics/life").status == 204
+    assert api.get("/topics/life").body["error_code"] == 40403
+
+
+def test_topic_is_only_validated_when_that_is_asked(api: Api) -> None:
+    """200 instead of 201, and nothing is made."""
+    assert api.ask("POST", "/topics", {"topic_name": "draft", "validate_only": True}).status == 200
+    assert api.get("/topics/draft").status == 404
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"topic_name": "a/b"},
+        {"topic_name": "wide", "replication_factor": 7},
+        {"topic_name": "odd", "configs": [{"name": "retention.ms", "value": "long"}]},
+        {
+            "topic_name": "both",
+            "partitions_count": 1,
+            "replicas_assignments": [{"partition_id": 0, "broker_ids": [1]}],
+        },
+    ],
+)
+def test_what_the_cluster_refuses_is_40002_with_its_reason(api: Api, wanted: Any) -> None:
+    """The broker's own words reach the caller."""
+    answer = api.ask("POST", "/topics", wanted)
+    assert (answer.status, answer.body["error_code"]) == (400, 40002)
+    assert len(answer.body["message"]) > 10
+
+
+def test_replicas_are_where_they_were_assigned(api: Api) -> None:
+    """replicas_assignments decides; the first of them leads."""
+    create(api, "placed", replicas_assignments=[{"partition_id": 0, "broker_ids": [3, 1]}])
+    replicas = api.get("/topics/placed/partitions/0/replicas").body["data"]
+    assert [(each["broker_id"], each["is_leader"], each["is_in_sync"]) for each in replicas] == [
+        (3, True, True),
+        (1, False, True),
+    ]
+    assert api.get("/topics/placed/partitions/0/replicas/2").status == 404
+    assert api.get("/topics/placed/partitions/1").body["error_code"] == 40403
+
+
+def test_list_comes_in_pages(api: Api) -> None:
+    """`next` leads on until it is null."""
+    create(api, "paged", partitions_count=5)
+    found, path = [], "/topics/paged/partitions?page_size=2"
+    for _ in range(3):
+        page = api.get(path).body
+        found += [each["partition_id"] for each in page["data"]]
+        path = (page["metadata"]["next"] or "").partition(api.at)[2]
+    assert (found, path) == ([0, 1, 2, 3, 4], "")
+
+
+def test_configs_of_a_topic_are_shown_and_changed(api: Api) -> None:
+    """PUT, DELETE and :alter; a change that is refused changes nothing."""
+    create(api, "tuned")
+    at = "/topics/tuned/configs"
+    assert api.ask("PUT", f"{at}/retention.ms", {"value": "60000"}).status == 204
+    shown = api.get(f"{at}/retention.ms").body
+    assert (shown["value"], shown["source"], shown["is_default"]) == ("60000", "DYNAMIC_TOPIC_CONFIG", False)
+    changes = [{"name": "retention.ms", "operation": "DELETE"}, {"name": "segment.bytes", "value": "many"}]
+    assert api.ask("POST", f"{at}:alter", {"data": changes}).body["error_code"] == 40002
+    assert api.get(f"{at}/retention.ms").body["value"] == "60000"
+    assert "retention.ms" in {each["name"] for each in api.get("/topics/-/configs").body["data"]}
+    assert api.ask("DELETE", f"{at}/retention.ms").status == 204
+    assert api.get(f"{at}/retention.ms").body["is_default"]
+    assert api.get(f"{at}/nothing").status == 404
+
+
+def test_brokers_their_configs_and_their_replicas(api: Api) -> None:
+    """Any node answers for every broker; secrets are not shown."""
+    create(api, "everywhere", partitions_count=1, replication_factor=3)
+    brokers = api.get("/brokers").body["data"]
+    assert [(each["broker_id"], each["is_fenced"]) for each in brokers] == [
+        (1, False),
+        (2, False),
+        (3, False),
+    ]
+    assert api.get("/brokers/1/configs/node.id").body["value"] == "1"
+    secret = api.get("/brokers/3/configs/raftlog.cluster.secret").body
+    assert (secret["value"], secret["is_sensitive"]) == (None, True)
+    held = api.get("/brokers/3/partition-replicas").body["data"]
+    assert "everywhere" in {each["topic_name"] for each in held}
+    assert api.get("/brokers/9").status == 404
+    assert api.get("/brokers/x").status == 404
+
+
+def test_default_of_all_brokers_is_set_and_reset(api: Api) -> None:
+    """The dynamic default, which survives restarts, as KIP-226 has it."""
+    at = "/broker-configs/log.retention.ms"
+    assert api.ask("PUT", at, {"value": "600000"}).status == 204
+    assert api.get(at).body["value"] == "600000"
+    assert api.ask("DELETE", at).status == 204
+    assert api.get(at).status == 404
+
+
+def test_records_are_written_in_order_and_read_back(api: Api, node: Api) -> None:
+    """A stream of JSON in, a report for each out; keys decide the partition as in the Java client."""
+    create(api, "stream", partitions_count=1)
+    records = [
+        {"key": {"type": "STRING", "data": f"k{n}"}, "value": {"type": "JSON", "data": {"n": n}}}
+        for n in range(3)
+    ]
+    records.append({"value": {"type": "BINARY", "data": base64.b64encode(b"\xff").decode()}})
+    body = "\n".join(map(json.dumps, records)).encode()
+    reports = api.ask("POST", "/topics/stream/records", body).body
+    assert [(each["error_code"], each["offset"]) for each in reports] == [
+        (200, 0),
+        (200, 1),
+        (200, 2),
+        (200, 3),
+    ]
+    read = node.get("/v1/topics/stream/partitions/0/records?offset=1").body
+    assert [each["value"]["data"] for each in read["records"]] == ['{"n":1}', '{"n":2}', "/w=="]
+    assert (read["next_offset"], read["high_watermark"]) == (4, 4)
+    offsets = api.get("/topics/stream/partitions/0/offset").body
+    assert (offsets["beginning_offset"], offsets["next_offset"]) == (0, 4)
+    assert node.get("/v1/topics/stream/partitions/0/records?offset=99").body["error_code"] == 40002
+
+
+def test_each_record_of_a_stream_fails_alone(api: Api) -> None:
+    """What is no record gets a report in its place; what is no JSON ends the stream."""
+    create(api, "mixed", partitions_count=1)
+    body = b'{"value":{"type":"BINARY","data":"!"}} {"partition_id":9} {"valu":1} {"value":{"data":1}} 7 {}'
+    reports = api.ask("POST", "/topics/mixed/records", body).body
+    assert [each["error_code"] for each in reports] == [422, 40403, 422, 200, 400]
+    assert api.get("/topics/mixed/partitions/0/offset").body["next_offset"] == 1
+
+
+def test_batch_tells_by_id_what_was_written(api: Api) -> None:
+    """207, with successes and failures."""
+    create(api, "batch", partitions_count=1)
+    entries = [{"id": "a", "value": {"data": 1}}, {"id": "b", "partition_id": 5}]
+    answer = api.ask("POST", "/topics/batch/records:batch", {"entries": entries})
+    assert answer.status == 207
+    assert [each["id"] for each in answer.body["successes"]] == ["a"]
+    assert [each["id"] for each in answer.body["failures"]] == ["b"]
+
+
+@pytest.mark.clients
+def test_group_its_member_and_its_lag(api: Api, cluster: AdminCluster) -> None:
+    """A stock consumer seen through the API: what it reads, and how far it is behind."""
+    from confluent_kafka import Consumer
+
+    create(api, "read", partitions_count=1)
+    everywhere = [Api(cluster.admin_url(each), api.at) for each in cluster.nodes]
+    cluster.wait_until(
+        lambda: all(each.get("/topics/read").status == 200 for each in everywhere),
+        "every node knows the topic",
+    )
+    entries = [{"id": str(n), "value": {"data": n}} for n in range(5)]
+    api.ask("POST", "/topics/read/records:batch", {"entries": entries})
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "readers", "client.id": "one"}
+    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    try:
+        consumer.subscribe(["read"])
+        message = next(
+            each for _ in range(100) if (each := consumer.poll(0.3)) is not None and not each.error()
+        )
+        consumer.commit(message, asynchronous=False)
+        (lag,) = api.get("/consumer-groups/readers/lags").body["data"]
+        assert (lag["current_offset"], lag["log_end_offset"], lag["lag"], lag["client_id"]) == (
+            1,
+            5,
+            4,
+            "one",
+        )
+        assert api.get("/consumer-groups/readers/lag-summary").body["total_lag"] == 4
+        assert "readers" in {each["consumer_group_id"] for each in api.get("/consumer-groups").body["data"]}
+        (member,) = api.get("/consumer-groups/readers/consumers").body["data"]
+        at = f"/consumer-groups/readers/consumers/{member['consumer_id']}/assignments"
+        assert [each["partition_id"] for each in api.get(at).body["data"]] == [0]
+    finally:
+        consumer.close()
+    assert api.get("/consumer-groups/nobody").status == 404
+
+
+def test_assignment_is_read_within_its_bounds() -> None:
+    """Members send what they like: a declared length is held against what is left."""
+    good = b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\2" + b"\0\0\0\0\0\0\0\7" + b"\xff\xff\xff\xff"
+    assert read_assignment(good) == [("t", 0), ("t", 7)]
+    for bad in (good[:9], b"\0\1\x7f\xff\xff\xff", b"\0\1" + b"\0\0\0\1" + b"\x7f\xff"):
+        with pytest.raises((ValueError, IndexError, Exception)):
+            read_assignment(bad)
+
+
+def test_deep_json_costs_an_error_and_no_more(api: Api) -> None:
+    """Nesting is bounded by the parser, whose refusal is the caller's fault."""
+    create(api, "deep", partitions_count=1)
+    deep = b'{"value":{"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+    assert api.ask("POST", "/topics/deep/records", deep).body["error_code"] == 400
+    batch = b'{"entries":[{"id":"a","value":{"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}}]}"
+    assert api.ask("POST", "/topics/deep/records:batch", batch).status == 400
+    assert api.get("/topics/deep/partitions/0/offset").body["next_offset"] == 0

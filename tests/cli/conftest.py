@@ -1,0 +1,31 @@
+"""One cluster for all tests of commands that talk to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from raftlog.testing.cluster import AdminCluster, Cluster
+from tests.cli.live import CommandLine
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def three() -> Iterator[Cluster]:
+    """Three nodes that no test hurts."""
+    with AdminCluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def raftlog(three: Cluster) -> CommandLine:
+    return CommandLine(three.bootstrap_servers)
+
+
+@pytest.fixture
+def name() -> str:
+    """The name of a topic that no other test has."""
+    return f"topic-{next(_numbers)}"

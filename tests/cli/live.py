@@ -1,0 +1,69 @@
+"""The command line at a cluster that runs: in this process, which is fast, or as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+from typer.testing import CliRunner
+
+from raftlog.cli.app import app
+
+
+class Ran(NamedTuple):
+    """What a command came to."""
+
+    returncode: int
+    out: bytes
+    err: bytes
+
+    @property
+    def stdout(self) -> str:
+        return self.out.decode()
+
+    @property
+    def stderr(self) -> str:
+        return self.err.decode()
+
+
+def invoke(*arguments: str) -> tuple[int, str, str]:
+    """Run a command that needs no cluster, in this process; returns (exit code, output, errors)."""
+    ran = CliRunner().invoke(app, arguments, prog_name="raftlog", catch_exceptions=False)
+    return ran.exit_code, ran.stdout, ran.stderr
+
+
+class CommandLine:
+    """`raftlog …`, told where the cluster is."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def __call__(self, *arguments: str, stdin: bytes = b"") -> Ran:
+        """Run a command in this process. A traceback would be raised."""
+        ran = CliRunner().invoke(
+            app,
+            [*arguments, "-b", self.bootstrap],
+            input=stdin,
+            catch_exceptions=False,
+            prog_name="raftlog",
+        )
+        return Ran(ran.exit_code, ran.stdout_bytes, ran.stderr_bytes)
+
+    def process(self, *arguments: str, stdin: bytes = b"") -> Ran:
+        """Run a command as a person does."""
+        ran = subprocess.run(
+            [sys.executable, "-m", "raftlog", *arguments, "-b", self.bootstrap],
+            input=stdin,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        """Return what a listing command prints; it must succeed."""
+        ran = self(*arguments, "-o", "jsonl")
+        assert ran.returncode == 0, ran.stderr
+        return [json.loads(line) for line in ran.stdout.splitlines()]

@@ -1,0 +1,177 @@
+"""`raftlog partition`, `broker`, `quorum`, `group` and `cluster health` at a cluster that runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.live import CommandLine
+
+pytestmark = pytest.mark.slow
+
+FIRST = ("-G", "first", "-X", "fetch.wait.max.ms=10", "-o", "beginning")
+
+
+@pytest.fixture
+def ten(raftlog: CommandLine, name: str) -> str:
+    """A topic with ten records in partition 1 of 2."""
+    raftlog("topic", "create", name, "-p", "2")
+    raftlog("produce", "-t", name, "-p", "1", stdin=b"".join(b"%d\n" % number for number in range(10)))
+    return name
+
+
+def test_partitions_are_listed_and_chosen_by_their_state(raftlog: CommandLine, ten: str) -> None:
+    """kafka-topics' --describe filters have verbs and the same long names."""
+    rows = raftlog.rows("partition", "list", ten)
+    assert [row["partition"] for row in rows] == [0, 1]
+    assert raftlog.rows("partition", "list", ten, "--under-replicated-partitions") == []
+    assert raftlog.rows("partition", "list", ten, "--unavailable") == []
+    raftlog("topic", "alter", ten, "-c", "min.insync.replicas=3")
+    assert raftlog.rows("partition", "list", ten, "--at-min-isr-partitions") == rows
+    assert raftlog.rows("partition", "list", ten, "--under-min-isr") == []
+    assert raftlog("partition", "list", "nowhere").returncode == 3
+
+
+def test_offsets_are_those_of_the_log_and_of_a_time(raftlog: CommandLine, ten: str) -> None:
+    """kafka-get-offsets."""
+    assert raftlog.rows("partition", "offsets", ten) == [
+        {"partition": 0, "beginning": 0, "end": 0, "offsets": 0},
+        {"partition": 1, "beginning": 0, "end": 10, "offsets": 10},
+    ]
+    (past,) = raftlog.rows("partition", "offsets", ten, "-p", "1", "--time", "2020-01-01")
+    (future,) = raftlog.rows("partition", "offsets", ten, "-p", "1", "--time", "2100-01-01T00:00:00Z")
+    assert (past["at_time"], future["at_time"]) == (0, None)
+
+
+def test_a_partition_is_described_with_its_bytes_on_each_broker(raftlog: CommandLine, ten: str) -> None:
+    """Three brokers, three copies."""
+    found = json.loads(raftlog("partition", "describe", ten, "1", "-J").stdout)
+    assert (found["beginning"], found["end"], found["leader_epoch"]) == (0, 10, 0)
+    assert sorted(found["bytes"]) == ["1", "2", "3"] and min(found["bytes"].values()) > 0
+    refused = raftlog("partition", "describe", ten, "2")
+    assert (refused.returncode, refused.stderr) == (
+        3,
+        f"raftlog: topic {ten} has no partition 2, but 0 to 1\n",
+    )
+
+
+def test_an_election_that_nobody_needs_is_no_failure(raftlog: CommandLine, ten: str) -> None:
+    """Every partition is led by its first replica already."""
+    ran = raftlog("partition", "elect", f"{ten}:0,1")
+    assert (ran.returncode, ran.stdout) == (
+        0,
+        f"{ten} 0 is led as it should be\n{ten} 1 is led as it should be\n",
+    )
+    assert raftlog("partition", "elect", "--unclean").returncode == 2
+    assert raftlog("partition", "elect", f"{ten}:x").returncode == 2
+
+
+def test_a_partition_is_moved_waited_for_and_its_move_is_over(raftlog: CommandLine, ten: str) -> None:
+    """kafka-reassign-partitions: to two brokers, with its records; a move that is over can't be cancelled."""
+    ran = raftlog("partition", "reassign", f"{ten}:1", "--replicas", "2,3", "--wait")
+    assert (ran.returncode, ran.stdout) == (0, f"{ten} 1 moves to 2,3\n"), ran.stderr
+    assert raftlog("partition", "reassignments", "-J").stdout == "[]\n"
+    assert raftlog.rows("partition", "list", ten)[1]["replicas"] == [2, 3]
+    assert raftlog("consume", "-t", ten, "-e", "-X", "fetch.wait.max.ms=10").stdout.count("\n") == 10
+    assert raftlog("partition", "reassign", f"{ten}:1", "--cancel").returncode == 3
+    refused = raftlog("partition", "reassign", f"{ten}:1", "--replicas", "2,9")
+    assert refused.returncode == 1
+    assert refused.stderr == f"raftlog: {ten} 1: Replication assignment is invalid.\n"
+
+
+def test_brokers_are_listed_and_described(raftlog: CommandLine, ten: str) -> None:
+    """Where they are, what they hold, what is set there."""
+    rows = raftlog.rows("broker", "list")
+    assert [row["broker"] for row in rows] == [1, 2, 3]
+    assert sum(row["controller"] for row in rows) == 1
+    assert sum(row["leads"] for row in rows) == len(raftlog.rows("partition", "list"))
+    assert raftlog("broker", "describe", "2").stdout.startswith("broker      2\n")
+    configs = {row["name"]: row for row in raftlog.rows("broker", "configs", "2")}
+    assert configs["node.id"]["value"] == "2"
+    assert configs["raftlog.cluster.secret"]["value"] is None
+    folders = raftlog.rows("broker", "log-dirs")
+    assert {row["broker"] for row in folders} == {1, 2, 3} and all(row["free"] > 0 for row in folders)
+    assert raftlog("broker", "describe", "9").stderr == "raftlog: there is no broker 9, but 1, 2, 3\n"
+
+
+def test_the_quorum_tells_its_leader_and_how_far_each_voter_is(raftlog: CommandLine) -> None:
+    """kafka-metadata-quorum describe --status, --replication."""
+    status = json.loads(raftlog("quorum", "status", "-J").stdout)
+    assert status["leader"] in (1, 2, 3) and status["voters"] == [1, 2, 3] and status["observers"] == []
+    rows = raftlog.rows("quorum", "replication")
+    assert [row["status"] for row in rows if row["node"] == status["leader"]] == ["leader"]
+
+
+def test_a_cluster_that_lacks_nothing_is_green(raftlog: CommandLine) -> None:
+    """Exit code 0; and -w -e ends as soon as it is so."""
+    assert (raftlog("cluster", "health").returncode, raftlog("cluster", "health").stdout) == (0, "green\n")
+    watched = raftlog("cluster", "health", "-w", "-e", "-o", "json")
+    assert (watched.returncode, json.loads(watched.stdout)["status"]) == (0, "green")
+
+
+def test_a_groups_offsets_are_shown_planned_and_moved(raftlog: CommandLine, ten: str) -> None:
+    """Nothing changes without --execute; where it goes is always within the log."""
+    group = f"group-{ten}"
+    assert raftlog("consume", "-G", group, *FIRST[2:], "-c", "4", ten).returncode == 0
+    (row,) = [row for row in raftlog.rows("group", "offsets", group) if row["partition"] == 1]
+    assert (row["offset"], row["end"], row["lag"]) == (4, 10, 6)
+
+    def reset(*rule: str) -> object:
+        (row,) = raftlog.rows("group", "reset", group, "-t", f"{ten}:1", *rule)
+        return row["new_offset"]
+
+    assert reset("--to-earliest") == 0 and reset("--to-latest") == 10 and reset("--to-current") == 4
+    assert reset("--to-offset", "7") == 7 and reset("--to-offset", "99") == 10
+    assert reset("--shift-by", "-3") == 1 and reset("--shift-by", "-9") == 0
+    assert reset("--to-datetime", "2020-01-01T00:00:00Z") == 0 and reset("--by-duration", "PT0S") == 10
+    assert reset("--to-current") == 4
+    planned = raftlog("group", "reset", group, "--all-topics", "--to-earliest")
+    assert "nothing was changed" in planned.stderr
+    assert raftlog("group", "reset", group, "-t", f"{ten}:1", "--to-offset", "8", "--execute").stderr == ""
+    assert reset("--to-current") == 8
+    assert raftlog("consume", "-G", group, *FIRST[2:4], "-e", ten).stdout == "8\n9\n"
+
+
+def test_groups_are_listed_and_described(raftlog: CommandLine, ten: str) -> None:
+    """And one that is not there is told apart from one without members."""
+    group = f"group-{ten}"
+    raftlog("consume", "-G", group, *FIRST[2:], "-c", "1", ten)
+    assert group in [row["group"] for row in raftlog.rows("group", "list")]
+    found = json.loads(raftlog("group", "describe", group, "-J").stdout)
+    assert (found["state"], found["members"]) == ("empty", [])
+    for verb in ("describe", "offsets"):
+        refused = raftlog("group", verb, "nobody")
+        assert (refused.returncode, refused.stderr) == (3, "raftlog: there is no group nobody\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["group", "reset", "g", "--to-earliest"],
+        ["group", "reset", "g", "--all-topics"],
+        ["group", "reset", "g", "--all-topics", "--to-earliest", "--to-latest"],
+        ["group", "reset", "g", "--all-topics", "-t", "x", "--to-earliest"],
+        ["group", "delete-offsets", "g"],
+        ["partition", "reassign", "t:0"],
+        ["partition", "reassign", "t:0", "-r", "one"],
+        ["quorum", "status", "-X", "client.id=x"],
+        ["consume"],
+        ["consume", "-t", "t", "-o", "soon"],
+        ["consume", "-t", "t", "-o", "stored"],
+        ["consume", "-t", "t", "-f", "%y"],
+        ["consume", "-G", "g", "-t", "t", "-p", "1"],
+        ["produce", "-t", "t", "-z", "zip"],
+        ["produce", "-t", "t", "--acks", "2"],
+        ["produce", "-t", "t", "-D", ""],
+        ["produce", "-t", "t", "-l"],
+        ["produce", "-t", "t", "-F", "no-such-file"],
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2_before_the_cluster_is_asked(
+    raftlog: CommandLine, arguments: list[str]
+) -> None:
+    """It says what would be right."""
+    ran = raftlog(*arguments)
+    assert ran.returncode == 2, ran.stderr
+    assert ran.stderr.startswith("raftlog: ") and ran.stderr.count("\n") == 1 and ran.stdout == ""

@@ -1,0 +1,163 @@
+"""`raftlog dev`: a cluster until Ctrl-C, and nothing afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing.ports import HeldPorts
+from tests.cli.live import CommandLine, invoke
+
+pytestmark = pytest.mark.slow
+
+
+class Dev:
+    """`raftlog dev` that runs, and what it said."""
+
+    def __init__(self, process: subprocess.Popen[str], said: str) -> None:
+        self.process = process
+        self.said = said
+        found = re.search(r"Kafka +(\S+)", said)
+        assert found, said
+        self.bootstrap = found[1]
+
+    def end(self, number: int) -> int:
+        """Send a signal and wait; returns the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+@contextmanager
+def dev(home: Path, *arguments: str) -> Iterator[Dev]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "raftlog", "dev", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(home)},
+    )
+    try:
+        assert process.stdout is not None
+        said = ""
+        while "Ctrl-C" not in said and (line := process.stdout.readline()):
+            said += line
+        yield Dev(process, said)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def free_port() -> int:
+    """The first of six free ports in a row, or of what may pass for it."""
+    held = HeldPorts(1)
+    held.release()
+    return held.ports[0]
+
+
+def refuses(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as attempt:
+        return attempt.connect_ex((host, int(port))) != 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_whatever_ends_it_leaves_no_process_no_port_and_no_file(tmp_path: Path, number: int) -> None:
+    """Ctrl-C, a stop, a closed terminal: all the same."""
+    with dev(tmp_path, "--nodes", "1", "--port", str(free_port())) as running:
+        assert not refuses(running.bootstrap) and list(tmp_path.iterdir())
+        assert running.end(number) == 0
+        assert refuses(running.bootstrap)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_nodes_end_with_it_even_when_it_is_killed(tmp_path: Path) -> None:
+    """kill -9 of the one process leaves files, but nothing that runs."""
+    with dev(tmp_path, "--nodes", "1", "--port", str(free_port())) as running:
+        running.end(signal.SIGKILL)
+        while not refuses(running.bootstrap):
+            continue
+
+
+def test_a_kept_folder_goes_on_at_the_same_addresses_with_the_same_records(tmp_path: Path) -> None:
+    """--data: the second cluster is the first one, also in how many nodes it has."""
+    data = tmp_path / "data"
+    arguments = ("--data", str(data), "--nodes", "2", "--port", str(free_port()))
+    with dev(tmp_path, *arguments) as first:
+        raftlog = CommandLine(first.bootstrap)
+        assert raftlog("topic", "create", "kept", "-p", "1").returncode == 0
+        assert raftlog("produce", "-t", "kept", stdin=b"here\n").returncode == 0
+        first.end(signal.SIGTERM)
+    with dev(tmp_path, "--data", str(data)) as second:
+        assert second.bootstrap == first.bootstrap and first.bootstrap.count(":") == 2
+        assert CommandLine(second.bootstrap)("consume", "-t", "kept", "-e").stdout == "here\n"
+    assert (data / "dev.json").stat().st_mode & 0o077 == 0
+
+
+def test_ports_that_are_taken_are_replaced_and_told(tmp_path: Path) -> None:
+    """Two of them side by side: the second says where it is."""
+    held = HeldPorts(1)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", held.ports[0]))
+        taken.listen()
+        with dev(tmp_path, "--nodes", "1", "--port", str(held.ports[0])) as running:
+            assert f"those from {held.ports[0]} on are taken" in running.said
+            port = running.bootstrap.rpartition(":")[2]
+            assert f"raftlog produce -b localhost:{port} -t orders" in running.said
+    held.release()
+
+
+def test_what_it_tells_to_try_works(tmp_path: Path) -> None:
+    """The three lines are typed as they stand."""
+    with dev(tmp_path, "--nodes", "1", "--port", str(free_port())) as running:
+        lines = [line.strip() for line in running.said.splitlines() if "raftlog " in line]
+        assert len(lines) == 3
+        printed = ""
+        for line in lines:
+            command = line.replace("raftlog ", f"{sys.executable} -m raftlog ")
+            ran = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+            assert ran.returncode == 0, ran.stderr
+            printed += ran.stdout
+    assert printed.startswith("orders created\n") and printed.count("orders ") == 4
+
+
+def test_a_folder_of_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
+    """Its voters are part of its data."""
+    (tmp_path / "dev.json").write_text(
+        '{"secret": "x", "kafka": {"1": 2000}, "controller": {"1": 2001}, "http": {"1": 2002}}'
+    )
+    command = [sys.executable, "-m", "raftlog", "dev", "--data", str(tmp_path), "--nodes", "3"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ran.returncode == 2 and "say --nodes 1" in ran.stderr and ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--override", "num.partitions=abc"], "num.partitions: must be a whole number"),
+        (["--override", "num.partitionss=1"], "did you mean num.partitions?"),
+        (["--override", "nonsense"], "must be name=value"),
+        (["--nodes", "10"], "--nodes"),
+    ],
+)
+def test_what_no_node_could_start_with_is_told_before_any_does(arguments: list[str], said: str) -> None:
+    """One line, not a node's log."""
+    code, out, err = invoke("dev", *arguments)
+    assert (code, out) == (2, "") and said in err and err.count("\n") == 1
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    """And left alone."""
+    (tmp_path / "file").write_text("mine")
+    code, _, err = invoke("dev", "--data", str(tmp_path / "file"))
+    assert (code, err) == (1, f"raftlog: {tmp_path / 'file'}: File exists\n")
+    assert (tmp_path / "file").read_text() == "mine"

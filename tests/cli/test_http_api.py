@@ -1,0 +1,44 @@
+"""Asking a node's HTTP API: answers, refusals, silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import HttpApi
+from raftlog.testing.cluster import Cluster
+from tests.cli.live import invoke
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_answer_is_what_the_node_says(three: Cluster) -> None:
+    """Of each node."""
+    for node_id in three.nodes:
+        found = HttpApi(three.admin_url(node_id)).ask("GET", "/v3/clusters")
+        assert len(found["data"]) == 1
+
+
+def test_a_refusal_is_the_nodes_own_sentence_and_a_code(three: Cluster) -> None:
+    """404 is 3, as on the wire."""
+    with pytest.raises(Failure, match="does not exist") as caught:
+        HttpApi(three.admin_url()).ask("GET", "/v3/clusters/nowhere")
+    assert caught.value.code == exits.NOT_FOUND
+
+
+def test_a_kafka_port_is_not_taken_for_the_api(three: Cluster) -> None:
+    """The commonest mix-up, answered at once or when the time is up."""
+    with pytest.raises(Failure) as caught:
+        HttpApi(f"http://{three.nodes[1].address}", timeout_s=2).ask("GET", "/v1/ready")
+    assert caught.value.code == exits.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [("http://127.0.0.1:1", exits.UNREACHABLE), ("localhost:9644", exits.USAGE), ("ftp://x", exits.USAGE)],
+)
+def test_draining_where_nobody_answers_is_one_line(url: str, code: int) -> None:
+    """And a URL that is none is told before."""
+    ran = invoke("broker", "drain", "1", "--http", url, "--timeout", "1")
+    assert (ran[0], ran[1]) == (code, "") and ran[2].count("\n") == 1 and url in ran[2]

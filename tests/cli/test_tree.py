@@ -1,0 +1,141 @@
+"""The tree of commands: how it fails, what it loads, what a shell completes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.cli.app import COMMANDS
+from tests.cli.live import CommandLine, invoke
+
+PROMISED = (
+    "demo dev server format cluster topic partition config broker quorum group produce consume "
+    "sim chaos check bench version"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tpic"], "raftlog: No such command 'tpic'. Did you mean 'topic'? (see raftlog --help)\n"),
+        (
+            ["topic", "lst"],
+            "raftlog: No such command 'lst'. Did you mean 'list'? (see raftlog topic --help)\n",
+        ),
+        (["topic", "list", "--foo"], "raftlog: No such option: --foo (see raftlog topic list --help)\n"),
+        (["topic", "create"], "raftlog: Missing argument 'TOPIC' (see raftlog topic create --help)\n"),
+        (["dev", "--nodes", "many"], None),
+        (["topic", "list", "-o", "xml"], None),
+        (["topic", "list", "--timeout", "0"], None),
+        (["consume", "-t", "t", "-c", "few"], None),
+        (["sim", "--seed", "-1"], None),
+    ],
+)
+def test_wrong_usage_is_one_line_that_says_where_to_read_more(arguments: list[str], said: str | None) -> None:
+    """Not a page of help, not a traceback."""
+    code, out, err = invoke(*arguments)
+    assert (code, out) == (exits.USAGE, "")
+    assert err.startswith("raftlog: ") and err.endswith("--help)\n") and err.count("\n") == 1
+    assert said is None or err == said
+
+
+def test_every_command_has_a_page_of_help_and_a_line_in_the_first_one() -> None:
+    """What is listed can be loaded; a group's own commands, too."""
+    first = invoke("--help")[1]
+    assert set(PROMISED.split()) <= set(COMMANDS)
+    for name, entry in COMMANDS.items():
+        assert f"  {name} " in first and entry.help in first.replace("\n" + " " * 14, " ")
+        if name == "server":
+            continue
+        code, page, _ = invoke(name, "--help")
+        assert code == 0 and page.startswith(f"Usage: raftlog {name} "), page
+        assert invoke(name, "-h")[1] == page
+
+
+def test_help_fits_80_columns_and_names_every_exit_code() -> None:
+    """Also where it is no terminal."""
+    page = invoke("--help")[1]
+    assert max(map(len, page.splitlines())) <= 80
+    for code, meaning in exits.TABLE:
+        assert f"  {code} " in page and meaning in page
+
+
+def test_a_group_alone_shows_its_help_on_standard_error() -> None:
+    """It is wrong usage, all the same: a script must notice."""
+    code, out, err = invoke("topic")
+    assert (code, out) == (exits.USAGE, "") and err.startswith("Usage: raftlog topic ")
+
+
+def test_a_command_is_loaded_alone() -> None:
+    """`raftlog topic --help` needs no client library, and no other command's module."""
+    code = """
+import sys
+sys.argv = ["raftlog", "topic", "--help"]
+from raftlog.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+others = ("confluent_kafka", "kafka", "rich", "aiohttp", "asyncio", "raftlog.cli.group", "raftlog.testing.cluster")
+sys.stderr.write(",".join(name for name in others if name in sys.modules))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "add-partitions" in ran.stdout and ran.stderr == ""
+
+
+def complete(words: str) -> list[str]:
+    """Return what bash is told for a line whose last word is being typed."""
+    environment = {
+        **os.environ,
+        "_RAFTLOG_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    command = [sys.executable, "-m", "raftlog"]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30, check=False)
+    assert ran.stderr == ""
+    return ran.stdout.split()
+
+
+def test_commands_are_completed() -> None:
+    """Without asking anybody."""
+    assert complete("raftlog pa") == ["partition"]
+    assert complete("raftlog topic al") == ["alter"]
+
+
+def test_topics_are_completed_from_the_cluster(raftlog: CommandLine, name: str) -> None:
+    """As arguments and as values of -t; -b on the line counts."""
+    raftlog("topic", "create", name, f"{name}-more")
+    both = [name, f"{name}-more"]
+    assert complete(f"raftlog topic describe -b {raftlog.bootstrap} {name}") == both
+    assert complete(f"raftlog consume -b {raftlog.bootstrap} -t {name}") == both
+
+
+def test_completion_from_a_cluster_that_is_not_there_is_empty_and_soon(monkeypatch) -> None:
+    """A shell that waits for words is a shell that hangs: the client gives up long before its usual 10 s."""
+    began = time.monotonic()
+    assert complete("raftlog topic describe -b 127.0.0.1:1 o") == []
+    assert time.monotonic() - began < 8
+
+
+def test_a_closed_pipe_ends_it_without_a_traceback(raftlog: CommandLine, name: str) -> None:
+    """raftlog consume | head -1"""
+    raftlog("topic", "create", name, "-p", "1")
+    raftlog("produce", "-t", name, stdin=b"line\n" * 50_000)
+    command = f"{sys.executable} -m raftlog consume -b {raftlog.bootstrap} -t {name} -e | head -1"
+    ran = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True)
+    assert (ran.stdout, ran.stderr) == ("line\n", "")
+
+
+def test_no_colour_and_no_progress_where_nobody_looks(raftlog: CommandLine, name: str, tmp_path) -> None:
+    """Neither of them belongs into a file."""
+    raftlog("topic", "create", name)
+    (tmp_path / "lines").write_bytes(b"x\n" * 1000)
+    sent = raftlog.process("produce", "-t", name, "-l", str(tmp_path / "lines"))
+    assert (sent.returncode, sent.out, sent.err) == (0, b"", b"")
+    assert b"\x1b" not in raftlog.process("topic", "list").out

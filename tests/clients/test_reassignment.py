@@ -1,0 +1,128 @@
+"""Partitions that move while they are written to, asked for by kafka-python's admin client (KIP-455)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, TopicPartition
+
+from raftlog.base.errors import InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition
+from raftlog.testing.cluster import Cluster
+from tests.clients.nodes import folder, mend, view, wait_isr, watched
+from tests.clients.streaming import Stream
+from tests.clients.test_quorum import place
+from tests.clients.with_confluent import Confluent
+
+SOME = 50
+NODES = 4
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Cluster]:
+    with watched(NODES, voters=3) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(four: Cluster) -> Iterator[KafkaAdminClient]:
+    with closing(KafkaAdminClient(bootstrap_servers=four.bootstrap_servers.split(","))) as client:
+        yield client
+
+
+@pytest.fixture
+def client(four: Cluster) -> Iterator[Confluent]:
+    with closing(Confluent(four.bootstrap_servers)) as confluent:
+        yield confluent
+
+
+def move(admin: KafkaAdminClient, topic: str, replicas: Sequence[int] | None, partition: int = 0) -> Any:
+    """Ask for these replicas (None: cancel); returns the error, None if there is none."""
+    return admin.alter_partition_reassignments({TopicPartition(topic, partition): replicas})[
+        TopicPartition(topic, partition)
+    ]
+
+
+def wait_moved(cluster: Cluster, topic: str, replicas: Sequence[int]) -> None:
+    """Wait until exactly these hold the topic's first partition, all in sync, and nobody else has a folder of it."""
+
+    def moved() -> bool:
+        seen = view(cluster, topic)
+        return seen is not None and seen.replicas == frozenset(replicas) == seen.isr
+
+    cluster.wait_until(moved, f"{topic}-0 is on {replicas}")
+    others = set(cluster.nodes) - set(replicas)
+    cluster.wait_until(
+        lambda: not any(folder(cluster, each, topic).exists() for each in others), "the others' logs are gone"
+    )
+
+
+def test_partition_moves_to_other_brokers_under_a_producer(
+    four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str
+) -> None:
+    """KIP-455: nothing acknowledged is lost, the leader hands over at the end, the old replicas' logs go."""
+    place(client, topic, [[1, 2]], min_insync_replicas="2")
+    with Stream(client, topic) as stream:
+        stream.wait_acked(SOME)
+        assert move(admin, topic, [3, 4]) is None
+        wait_moved(four, topic, [3, 4])
+        stream.wait_acked(SOME)
+    assert stream.read_back(client) == stream.values
+    assert admin.list_partition_reassignments() == {}
+
+
+def test_reassignment_that_cannot_go_on_is_listed_and_cancelled(
+    four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str
+) -> None:
+    """The old replicas serve on while the new one is away; cancelling leaves them alone again."""
+    place(client, topic, [[1, 2]])
+    four.kill(4)
+    try:
+        with Stream(client, topic) as stream:
+            assert move(admin, topic, [4, 1]) is None
+            moves = {"replicas": [4, 1, 2], "adding_replicas": [4], "removing_replicas": [2]}
+            assert admin.list_partition_reassignments() == {TopicPartition(topic, 0): moves}
+            assert admin.list_partition_reassignments([TopicPartition("elsewhere", 0)]) == {}
+            stream.wait_acked(SOME)
+            assert move(admin, topic, None) is None
+            assert admin.list_partition_reassignments() == {}
+            assert move(admin, topic, None).errno == NoReassignmentInProgress.code
+        wait_isr(four, topic, [1, 2])
+        assert stream.read_back(client) == stream.values
+    finally:
+        mend(four)
+
+
+def test_replication_factor_grows_and_shrinks(
+    four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str
+) -> None:
+    """More replicas for a topic, then fewer: both are reassignments."""
+    place(client, topic, [[2]])
+    with Stream(client, topic) as stream:
+        stream.wait_acked(SOME)
+        assert move(admin, topic, [2, 3, 1]) is None
+        wait_moved(four, topic, [1, 2, 3])
+        assert move(admin, topic, [3]) is None
+        wait_moved(four, topic, [3])
+        stream.wait_acked(SOME)
+    assert stream.read_back(client) == stream.values
+
+
+@pytest.mark.parametrize("replicas", [[1, 1], [1, 99], [-1]])
+def test_impossible_replicas_are_refused(
+    four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str, replicas: list[int]
+) -> None:
+    """Each partition is judged on its own, and what is refused changes nothing."""
+    place(client, topic, [[1, 2], [2, 1]])
+    asked_for = {TopicPartition(topic, 0): replicas, TopicPartition(topic, 1): [1, 2]}
+    answers = admin.alter_partition_reassignments({**asked_for, TopicPartition(topic, 9): [1]})
+    assert {place.partition: error and error.errno for place, error in answers.items()} == {
+        0: InvalidReplicaAssignment.code,
+        1: None,
+        9: UnknownTopicOrPartition.code,
+    }
+    seen = view(four, topic, 0)
+    assert seen is not None
+    assert seen.replicas == frozenset({1, 2})

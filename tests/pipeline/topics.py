@@ -1,0 +1,104 @@
+"""A stock client beside Spark: makes, fills, shortens and reads topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+PATIENCE_S = 30.0
+
+
+class Row(NamedTuple):
+    """A record, as a stock consumer sees it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]] | None
+    timestamp_ms: int
+
+
+class Topics:
+    """The topics of one cluster."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self._admin = AdminClient({"bootstrap.servers": servers})
+
+    def make(self, topic: str, partitions: int = 1, **config: str) -> None:
+        new = NewTopic(topic, partitions, 3, config={name.replace("_", "."): v for name, v in config.items()})
+        self._done(self._admin.create_topics([new]))
+
+    def delete(self, topic: str) -> None:
+        self._done(self._admin.delete_topics([topic]))
+
+    def grow(self, topic: str, partitions: int) -> None:
+        self._done(self._admin.create_partitions([NewPartitions(topic, partitions)]))
+
+    def forget(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records before an offset."""
+        self._done(self._admin.delete_records([TopicPartition(topic, partition, before)]))
+
+    def fill(
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        *,
+        partition: int = 0,
+        timestamp_ms: int = 0,
+        **more: Any,
+    ) -> None:
+        """Write values to a partition, and return when all replicas have them."""
+        refused: list[str] = []
+        producer = Producer({"bootstrap.servers": self.servers, "acks": "all"})
+        for value in values:
+            producer.produce(
+                topic,
+                value=value,
+                partition=partition,
+                timestamp=timestamp_ms,
+                on_delivery=lambda error, _: refused.append(str(error)) if error else None,
+                **more,
+            )
+        assert producer.flush(PATIENCE_S) == 0
+        assert not refused, refused
+
+    def read(self, topic: str, partitions: int = 1) -> list[Row]:
+        """Return all records of a topic, by partition and offset."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.servers, "group.id": "topics", "enable.partition.eof": True}
+        )
+        rows: list[Row] = []
+        try:
+            consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+            ended: set[int] = set()
+            while len(ended) < partitions:
+                message = consumer.poll(PATIENCE_S)
+                assert message is not None, f"{topic} does not come to its end"
+                if message.error() is None:
+                    rows.append(_row(message))
+                else:
+                    ended.add(message.partition())
+        finally:
+            consumer.close()
+        return sorted(rows, key=lambda row: (row.partition, row.offset))
+
+    @staticmethod
+    def _done(futures: dict[Any, Any]) -> None:
+        for future in futures.values():
+            future.result(PATIENCE_S)
+
+
+def _row(message: Any) -> Row:
+    return Row(
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.headers(),
+        message.timestamp()[1],
+    )

@@ -1,0 +1,80 @@
+"""Claims about `.txnindex` files: what was aborted stays so, and only that, whatever a crash leaves of the files."""
+
+from __future__ import annotations
+
+from raftlog.proof.simulator.disk import SimDisk
+from raftlog.records.batch import EndMarker, ProducerStamp, build_batch, build_end_marker, new_record
+from raftlog.records.header import TRANSACTIONAL_BIT, read_header, validate_produced
+from raftlog.storage.log import Log
+from tests.storage.batches import NOW_MS, append
+from tests.storage.test_recovery import FOLDER, sim_log
+
+PRODUCER = 9
+
+
+def write(log: Log, sequence: int) -> None:
+    """Append a batch of one record in the producer's transaction."""
+    records = [new_record(None, b"v" * 50, timestamp=NOW_MS)]
+    batch = build_batch(records, producer=ProducerStamp(PRODUCER, 0, sequence), attributes=TRANSACTIONAL_BIT)
+    log.append_as_leader(validate_produced(batch, 1 << 20), batch, leader_epoch=0, now_ms=NOW_MS)
+
+
+def end(log: Log, *, commit: bool) -> None:
+    """Append the marker that ends it."""
+    marker = build_end_marker(PRODUCER, 0, marker=EndMarker(commit, 0), now_ms=NOW_MS)
+    log.append_as_leader(read_header(marker), marker, leader_epoch=0, now_ms=NOW_MS)
+
+
+def aborted(log: Log) -> list[tuple[int, int]]:
+    """Return all that the log lists as aborted."""
+    return log.aborted_transactions(0, log.log_end_offset)
+
+
+def test_an_aborted_transaction_is_listed_after_a_power_loss_that_spared_the_producers_snapshot() -> None:
+    """Replay begins at the snapshot, so that whatever marker lies before it must be in the index by then."""
+    for seed in range(40):
+        disk = SimDisk(seed)
+        log = sim_log(disk)
+        write(log, 0)
+        end(log, commit=False)
+        log.flush()
+        point = log.checkpoint()
+        disk.crash()
+        disk.power_up()
+        assert aborted(sim_log(disk, recovery_point=point)) == [(PRODUCER, 0)]
+
+
+def test_the_index_forgets_an_abort_whose_marker_was_truncated() -> None:
+    """Else a transaction that other records at the same offsets belong to would be skipped after a restart."""
+    disk = SimDisk(1)
+    log = sim_log(disk)
+    append(log, b"sound")
+    write(log, 0)
+    end(log, commit=False)
+    log.checkpoint()
+    log.truncate_to(1)
+    write(log, 0)
+    end(log, commit=True)
+    log.flush()
+    disk.release()
+    assert aborted(sim_log(disk)) == []
+
+
+def test_the_index_forgets_an_abort_whose_marker_was_lost_with_a_torn_tail() -> None:
+    """Recovery cuts the tail, and with it what the index says of it, before the log grows there again."""
+    disk = SimDisk(1)
+    log = sim_log(disk)
+    append(log, b"sound")
+    log.flush()
+    size = log.size_bytes
+    write(log, 0)
+    end(log, commit=False)
+    log.checkpoint()
+    disk.release()
+    disk.open(f"{FOLDER}/{0:020d}.log").truncate(size)
+    again = sim_log(disk)
+    write(again, 0)
+    end(again, commit=True)
+    again.flush()
+    disk.release()
+    assert aborted(sim_log(disk)) == []
