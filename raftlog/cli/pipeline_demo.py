@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raftlog.cli import exits
-from raftlog.cli.demo import _terminated_like_interrupted
+from raftlog.cli.demo import terminated_like_interrupted
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.pipeline_screen import Screen
 from raftlog.pipeline.jobs.aggregate import AggregateOptions, aggregate
@@ -110,7 +110,7 @@ def run(options: DemoOptions) -> int:
     """Run the demo; returns the exit code. Whatever happens, the nodes and Spark are taken down."""
     try:
         with (
-            _terminated_like_interrupted(),
+            terminated_like_interrupted(),
             tempfile.TemporaryDirectory(prefix="raftlog-pipeline-") as folder,
             closing(Cluster(3)) as cluster,
         ):

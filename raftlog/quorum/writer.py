@@ -84,10 +84,11 @@ class Writer:
 
     def _done(self, job: Callable[[], None], stage: Stage, future: asyncio.Future[None]) -> None:
         self.busy = False
+        error = None if future.cancelled() else future.exception()
         if self._stopped or future.cancelled():
-            self._journal.close()
+            self._journal.close()  # nobody waits for that job any more, however it ended
             return
-        self._run(partial(self._written, job, stage, future.exception()))
+        self._run(partial(self._written, job, stage, error))
 
     def _written(self, job: Callable[[], None], stage: Stage, error: BaseException | None) -> None:
         if error is not None:

@@ -13,10 +13,11 @@ from raftlog.proof.chaos.outcome import Outcome
 from raftlog.proof.chaos.rot import RotWatch
 from raftlog.proof.disks.harm import Rot, flip_bit
 from tests.proof.chaos.runs import line
+from tests.storage import conftest
 from tests.storage.batches import append
 from tests.storage.conftest import OpenLog
 
-pytest_plugins = ["tests.storage.conftest"]
+open_log = conftest.open_log  # the fixture of the tests of storage
 
 
 def outcome(status: str, *not_run: str) -> Outcome:

@@ -1,0 +1,143 @@
+"""Claims about docker-compose.yml and its image, with a real engine and stock clients."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.compose.conftest import (
+    BOOTSTRAP,
+    Stream,
+    compose,
+    container,
+    healthy,
+    in_sync,
+    inspect,
+    read_all,
+    run,
+    wait_until,
+)
+
+NODES = ("node1", "node2", "node3")
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(300)]
+
+
+def during(stream: Stream, deed: Callable[[], None]) -> None:
+    """Do it while the stream writes; it goes on for a second after."""
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            deed()
+            time.sleep(1.0)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    stream.write(thread.is_alive)
+    thread.join()
+    assert not failed, failed
+
+
+def test_image_is_small_and_runs_as_nobody_on_a_file_system_it_cannot_write() -> None:
+    """What a breach could do is little; pulling takes seconds."""
+    image = inspect(inspect(container("node1"))["Image"])
+    print(f"image: {image['Size'] / 1e6:.0f} MB")
+    assert image["Size"] < 200e6
+    assert image["Config"]["Labels"]["org.opencontainers.image.version"]
+    node = inspect(container("node1"))
+    assert node["HostConfig"]["ReadonlyRootfs"]
+    assert compose("exec", "-T", "node1", "id", "-u").strip() == "10001"
+
+
+def test_clients_on_the_host_and_in_containers_see_the_same(topic: str) -> None:
+    """Two listeners, each advertised to those who reach it."""
+    stream = Stream(topic)
+    end = time.monotonic() + 1
+    stream.write(lambda: time.monotonic() < end)
+    inside = compose("exec", "-T", "node2", "raftlog", "consume", "-b", "node1:9092", "-t", topic, "-e")
+    assert sorted(map(int, inside.split())) == sorted(stream.acked)
+    assert not stream.failures
+
+
+def test_admin_api_answers_with_the_clusters_token_only() -> None:
+    """The token is made at the first start, and nobody else has it."""
+    words = compose("run", "--rm", "-T", "secrets", "cat", "/run/raftlog/admin.tokens").split()
+    assert words[:2] == ["operator", "admin"]
+    for port in (19641, 19642, 19643):
+        for headers, status in (({}, 401), ({"Authorization": f"Bearer {words[2]}"}, 200)):
+            connection = http.client.HTTPConnection("localhost", port, timeout=10)
+            connection.request("GET", "/v3/clusters", headers=headers)
+            answer = connection.getresponse()
+            assert answer.status == status
+            json.loads(answer.read())
+            connection.close()
+
+
+def test_rolling_restart_of_all_nodes_costs_no_client_an_error(topic: str) -> None:
+    """SIGTERM hands leaderships over first; every record is there once."""
+    stream = Stream(topic)
+
+    def roll() -> None:
+        for node in NODES:
+            compose("restart", node)
+            wait_until(lambda node=node: healthy(node), f"{node} is healthy")
+            wait_until(lambda: in_sync(topic) == [3, 3, 3], f"all in sync after {node}")
+
+    during(stream, roll)
+    print(f"rolling restart: {len(stream.acked)} records, longest gap {stream.longest_gap_s:.2f} s")
+    assert not stream.failures
+    assert sorted(read_all(topic)) == sorted(stream.acked)
+
+
+def test_node_taken_from_the_network_comes_back_into_sync(topic: str) -> None:
+    """docker network disconnect, as an operator would try it; nothing acknowledged is lost."""
+    stream = Stream(topic)
+    node3 = inspect(container("node3"))
+    (network,) = node3["NetworkSettings"]["Networks"]
+
+    def cut_off() -> None:
+        run("docker", "network", "disconnect", network, node3["Id"])
+        wait_until(lambda: max(in_sync(topic) or [3]) == 2, "the others carry on without it")
+        run("docker", "network", "connect", "--alias", "node3", network, node3["Id"])
+        wait_until(lambda: in_sync(topic) == [3, 3, 3], "it is in sync again")
+
+    during(stream, cut_off)
+    assert not stream.failures
+    assert sorted(read_all(topic)) == sorted(stream.acked)
+
+
+def test_down_and_up_keeps_every_record(topic: str) -> None:
+    """The volumes are the cluster; the containers are not."""
+    stream = Stream(topic)
+    end = time.monotonic() + 1
+    stream.write(lambda: time.monotonic() < end)
+    compose("down", "--timeout", "20")
+    began = time.monotonic()
+    compose("up", "--detach", "--wait")
+    print(f"up to healthy: {time.monotonic() - began:.1f} s")
+    assert sorted(read_all(topic)) == sorted(stream.acked)
+
+
+def test_five_nodes_vote_and_a_sixth_only_holds_partitions() -> None:
+    """deploy/five.env and the profile `broker`, on fresh volumes."""
+    compose("down", "--volumes", "--timeout", "5")
+    five = ("--env-file", "deploy/five.env", "--profile", "five", "--profile", "broker")
+    try:
+        compose(*five, "up", "--detach", "--wait")
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+        wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 6, "six brokers")
+        quorum = compose(
+            *five, "exec", "-T", "broker6", "raftlog", "quorum", "status", "-b", "node5:9092", "-o", "json"
+        )
+        assert json.loads(quorum)["voters"] == [1, 2, 3, 4, 5]
+    finally:
+        compose(*five, "down", "--volumes", "--timeout", "1")

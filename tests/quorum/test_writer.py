@@ -1,0 +1,48 @@
+"""Claims about how the quorum's journal reaches its disk, where a job outlives who asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any, cast
+
+from raftlog.base.env import Env
+from raftlog.quorum.journal import Journal
+from raftlog.quorum.writer import Writer
+
+
+class HeavyJournal:
+    """A journal with one job for a thread, which fails."""
+
+    dirty = heavy = True
+    closed = 0
+
+    def take(self) -> Any:
+        return self._fail
+
+    def _fail(self) -> None:
+        raise OSError(5, "Input/output error")
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+async def test_job_that_fails_after_the_stop_disturbs_nobody() -> None:
+    """The node ends anyway; an error that nobody fetched would be logged as one of its own."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
+    journal = HeavyJournal()
+    writer = Writer(
+        Env(),
+        cast(Journal, journal),
+        run=lambda stage: stage(),
+        on_full=lambda _error: None,
+        on_space=lambda: None,
+    )
+    writer.then(lambda: None)
+    writer.stop()
+    while not journal.closed:
+        await asyncio.sleep(0)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert complaints == []
