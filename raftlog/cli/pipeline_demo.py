@@ -22,6 +22,7 @@ from raftlog.cli import exits
 from raftlog.cli.demo import terminated_like_interrupted
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.pipeline_screen import Screen
+from raftlog.cli.spark_log import SparkLog
 from raftlog.pipeline.jobs.aggregate import AggregateOptions, aggregate
 from raftlog.pipeline.jobs.archive import ArchiveOptions, archive
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError, MissingError
@@ -189,7 +190,11 @@ def _start_spark(cluster: Cluster, folder: Path, options: DemoOptions, screen: S
     screen.say("starting Spark")
     jobs = _Jobs(None, folder, cluster.bootstrap_servers, options)
     asked = build(ArchiveOptions, jobs._common(0), {"checkpoint": str(folder), "path": str(folder)})
-    return _Jobs(make_session(asked, "demo"), folder, cluster.bootstrap_servers, options)
+    log = SparkLog()
+    with log.inherited():
+        spark = make_session(asked, "demo")
+    log.drop()
+    return _Jobs(spark, folder, cluster.bootstrap_servers, options)
 
 
 def _stream(cluster: Cluster, lines: list[str], jobs: _Jobs, screen: Screen) -> tuple[int, dict[str, Any]]:

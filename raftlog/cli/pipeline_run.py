@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from raftlog.cli import exits
 from raftlog.cli.pipeline_screen import Screen
+from raftlog.cli.spark_log import SparkLog
 from raftlog.pipeline.jobs.common import SourceOptions
 from raftlog.pipeline.jobs.control import Control, JobError, MissingError
 from raftlog.pipeline.jobs.settings import SettingFaults, build
@@ -94,9 +95,11 @@ def _file(path: Path | None, name: str) -> dict[str, Any]:
 def _run(name: str, job: Job, options: SourceOptions, *, as_json: bool) -> int:
     from raftlog.pipeline.jobs.session import make_session
 
+    log = SparkLog()
     with Screen(name) as screen:
-        screen.say("starting Spark")
-        spark = make_session(options, name)
+        screen.say(f"starting Spark, whose log is {log.path}")
+        with log.inherited():
+            spark = make_session(options, name)
         try:
             control = Control(hear=screen.hear)
             with _stopped_by_signals(control, screen) as caught:
@@ -104,6 +107,7 @@ def _run(name: str, job: Job, options: SourceOptions, *, as_json: bool) -> int:
         finally:
             spark.stop()
     print(json.dumps(summary.as_json()) if as_json else summary.as_text())
+    log.drop()
     if not summary.sound:
         return exits.VERIFICATION_FAILED
     return exits.INTERRUPTED if signal.SIGINT in caught else 0
