@@ -89,18 +89,17 @@ def forget_last_batch(checkpoint: Path) -> None:
 def test_an_archive_has_one_copy_of_each_record_after_its_driver_was_killed(
     java: None, topics: Topics, topic: str, tmp_path: Path
 ):
-    """SIGKILL between two batches or within one, twice; then a run to the end."""
+    """SIGKILL between two batches or within one; then a run to the end."""
     held = fill(topics, topic)
     options = given(
         topics, topic, tmp_path, path=str(tmp_path / "archive"), max_records=400, master="local[2]"
     )
-    for files in (2, 8):
-        process = started("archive", options)
-        wait_for(lambda files=files: len([*(tmp_path / "archive").rglob("*-*.parquet")]) > files, process)
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=PATIENCE_S)
-        seen = archived(tmp_path / "archive")
-        assert len(seen) == len(set(seen)) < len(held)
+    process = started("archive", options)
+    wait_for(lambda: len([*(tmp_path / "archive").rglob("*-*.parquet")]) > 3, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate(timeout=PATIENCE_S)
+    seen = archived(tmp_path / "archive")
+    assert len(seen) == len(set(seen)) < len(held)
     finished(started("archive", options))
     assert archived(tmp_path / "archive") == held
 
@@ -116,29 +115,18 @@ def test_an_archive_has_one_copy_of_each_record_after_an_executor_was_killed(
     options = given(topics, topic, tmp_path, path=str(tmp_path / "archive"), max_records=200, master=master)
     process = started("archive", options | {"conf": "spark.executor.memory=512m"})
     wait_for(lambda: [*(tmp_path / "archive").rglob("*-*.parquet")], process)
-    executors = [
-        each
-        for each in psutil.process_iter(["pid", "cmdline"])
-        if (
-            any("CoarseGrainedExecutorBackend" in part for part in each.info["cmdline"] or ())
-            and any(master in part or f"{master.rsplit(':', 1)[1]}" in part for part in each.info["cmdline"])
-        )
-        or (
-            str(tmp_path) in " ".join(each.info["cmdline"] or ())
-            and "CoarseGrainedExecutorBackend" in " ".join(each.info["cmdline"] or ())
-        )
-    ]
-    mine = [each for each in executors if _descends(each, tmp_path)]
-    assert mine, "no executor of this test's workers was found"
-    os.kill(mine[0].pid, signal.SIGKILL)
+    executors = [each for each in psutil.process_iter() if _is_executor(each, tmp_path)]
+    assert executors, "no executor of this test's workers was found"
+    os.kill(executors[0].pid, signal.SIGKILL)
     finished(process)
     assert archived(tmp_path / "archive") == held
 
 
-def _descends(process: psutil.Process, folder: Path) -> bool:
-    """Whether an executor works in a folder of this test."""
+def _is_executor(process: psutil.Process, folder: Path) -> bool:
+    """Whether a process is an executor that works in a folder of this test."""
     try:
-        return process.cwd().startswith(str(folder))
+        command = " ".join(process.cmdline())
+        return "CoarseGrainedExecutorBackend" in command and process.cwd().startswith(str(folder))
     except psutil.Error:
         return False
 
@@ -201,7 +189,7 @@ def test_sigterm_ends_a_running_job_with_code_0_and_sigint_with_130(
         process = started("archive", options)
         assert process.stderr is not None
         for line in process.stderr:
-            if "batch" in line or (number == signal.SIGINT and "reading" in line):
+            if "batch" in line:
                 break
         process.send_signal(number)
         _output, errors = process.communicate(timeout=PATIENCE_S)

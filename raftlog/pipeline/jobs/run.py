@@ -134,7 +134,8 @@ def _ended(query: StreamingQuery, gate: Gate) -> bool:
         if gate.closed:
             return True
         raise _told(error) from error
-    if gate.control.stopping.is_set() and gate.close():
+    # within a trigger Spark may be about to note the last batch as done; the next one ends at the gate
+    if gate.control.stopping.is_set() and gate.close() and not query.status["isTriggerActive"]:
         query.stop()
     return False
 
