@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SPARK := .venv/.spark-installed
 
-.PHONY: demo test lint sim planted chaos interop interop-spark compose-test test-spark pipeline-demo bench clean
+.PHONY: demo test lint sim planted chaos interop interop-spark api compose-test test-spark pipeline-demo bench clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -45,6 +45,10 @@ pipeline-demo: $(SPARK)
 interop-spark: $(SPARK)
 	$(BIN)/raftlog pipeline jars
 	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark_kafka tests/interop_spark $(TEST)
+
+# Thousands of requests made from /openapi.json, right ones and wrong ones, sent to a real cluster. API="--seed 2".
+api: $(STAMP)
+	$(BIN)/python -m tests.admin.fuzz $(API)
 
 # The cluster of docker-compose.yml on a real engine (one is started where none runs): clients, rolling restart, chaos.
 compose-test: $(STAMP)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from raftlog.admin.route import Route
-from raftlog.admin.v1 import probes
+from raftlog.admin.v1 import elections, probes
 from raftlog.admin.v1 import records as reading
-from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, records, topics
+from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, reassignments, records, topics
 
 ROUTES: Final[tuple[Route, ...]] = (
     *probes.ROUTES,
@@ -15,9 +15,11 @@ ROUTES: Final[tuple[Route, ...]] = (
     *brokers.ROUTES,
     *configs.ROUTES,
     *topics.ROUTES,
+    *reassignments.ROUTES,
     *partitions.ROUTES,
     *records.ROUTES,
     *groups.ROUTES,
     *reading.ROUTES,
+    *elections.ROUTES,
 )
 """The first that fits a path is taken: /topics/-/configs stands before /topics/{topic_name}/configs."""

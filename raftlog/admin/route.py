@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -42,7 +43,7 @@ class Call:
 
     def link(self, *parts: object) -> str:
         """Return the URL of a resource below /v3."""
-        return "/".join([f"{self.base_url}/v3", *map(str, parts)])
+        return "/".join([f"{self.base_url}/v3", *(quote(str(each), safe=":") for each in parts)])
 
 
 Handler = Callable[[Call], Awaitable[Any]]
@@ -94,8 +95,13 @@ class Route:
 
     @property
     def template(self) -> str:
-        """The path as OpenAPI and aiohttp's router write it."""
+        """The path as OpenAPI writes it."""
         return self.path.replace(":int}", "}")
+
+    @property
+    def pattern(self) -> str:
+        """The path as aiohttp's router writes it: `-` in a number's place belongs to routes of their own."""
+        return self.path.replace(":int}", ":(?!-/)[^/]+}")
 
 
 class NoQuery(msgspec.Struct, forbid_unknown_fields=True):

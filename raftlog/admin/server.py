@@ -35,6 +35,9 @@ IDLE_S: Final = 30.0
 SWEEP_S: Final = 5.0
 MOST_CONNECTIONS: Final = 256
 SHUTDOWN_S: Final = 1.0
+PATIENCE_S: Final = 3.0
+"""How long a question waits for a leader, a coordinator or a broker that is away."""
+RETRY_S: Final = 0.1
 REQUEST_ID: Final = "X-Request-Id"
 GOOD_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 INT32: Final = 2**31
@@ -66,11 +69,14 @@ class AdminServer:
         assert config.admin_listener is not None, "whoever starts this has looked"
         host, port = config.admin_listener
         if config.admin_tokens_file:
-            text = await asyncio.to_thread(Path(config.admin_tokens_file).read_text)
+            try:
+                text = await asyncio.to_thread(Path(config.admin_tokens_file).read_text)
+            except (OSError, UnicodeDecodeError) as error:
+                raise AdminUnavailable(f"raftlog.admin.tokens.file: {error}") from error
             self._tokens = parse_tokens(text, name=config.admin_tokens_file)
         app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[self._around])
         for route in ROUTES:
-            app.router.add_route(route.method, route.template, self._adapter(route))
+            app.router.add_route(route.method, route.pattern, self._adapter(route))
         app.router.add_get("/openapi.json", self._openapi)
         self._runner = web.AppRunner(
             app, access_log=None, keepalive_timeout=IDLE_S, shutdown_timeout=SHUTDOWN_S
@@ -158,14 +164,15 @@ class AdminServer:
 
     def _adapter(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def adapt(request: web.Request) -> web.StreamResponse:
-            check_browser(request.method, request.headers, open_to_all=self._tokens is None)
-            caller = authorize(authenticate(request.headers, self._tokens), route.needs)
+            caller = authenticate(request.headers, self._tokens)
             changes = route.method != "GET"
             call = None
             outcome = "failed"
             try:
+                check_browser(request.method, request.headers, open_to_all=self._tokens is None)
+                authorize(caller, route.needs)
                 call = await self._call(route, request)
-                answer = await route.handler(call)
+                answer = await (route.handler(call) if changes else _patiently(route, call))
                 outcome = "done"
             except (ApiError, KafkaError, BrokerUnreachable) as error:
                 outcome = str(error)
@@ -210,6 +217,25 @@ class AdminServer:
             for number, connection in enumerate(quiet):
                 if number < surplus or now - self._quiet_since[connection] > IDLE_S:
                     connection.force_close()
+
+
+async def _patiently(route: Route, call: Call) -> Any:
+    """Answer a question, again while what it needs moves: leaders and coordinators are away for moments only."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + PATIENCE_S
+    while True:
+        try:
+            return await route.handler(call)
+        except (ApiError, BrokerUnreachable, KafkaError) as error:
+            if not _passing(error) or clock() > deadline:
+                raise
+        await asyncio.sleep(RETRY_S)
+
+
+def _passing(error: Exception) -> bool:
+    if isinstance(error, ApiError):
+        return error.status == web.HTTPServiceUnavailable.status_code
+    return isinstance(error, BrokerUnreachable) or (isinstance(error, KafkaError) and error.retriable)
 
 
 def _path(route: Route, request: web.Request) -> dict[str, Any]:
@@ -283,13 +309,13 @@ def _sentence(error: web.HTTPException, request: web.Request) -> str:
 
 
 def _audit(
-    route: Route, request: web.Request, caller: Caller, *, outcome: str, more: Mapping[str, Any]
+    route: Route, request: web.Request, caller: Caller | None, *, outcome: str, more: Mapping[str, Any]
 ) -> None:
     audit.info(
         "admin_change",
         operation=route.name,
         path=request.path,
-        caller=caller.name,
+        caller="anonymous" if caller is None else caller.name,
         address=request.remote,
         request_id=request["id"],
         outcome=outcome,

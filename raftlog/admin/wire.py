@@ -54,10 +54,15 @@ async def list_offsets(
             return
         for topic in response.topics:
             for each in topic.partitions:
-                found[topic.name, each.partition_index] = (each.error_code, each.offset)
+                found[topic.name, each.partition_index] = (of_leader(each.error_code), each.offset)
 
     await asyncio.gather(*(ask(leader, partitions) for leader, partitions in leaders.items()))
     return found
+
+
+def of_leader(error_code: int) -> int:
+    """Return a leader's error code; one that does not know its partition has not heard of it yet, which passes."""
+    return LeaderNotAvailable.code if error_code == UnknownTopicOrPartition.code else error_code
 
 
 def _list_offsets_request(wanted: Mapping[Where, int], read_committed: bool) -> Any:

@@ -43,6 +43,15 @@ def test_each_role_may_do_its_part(guarded: AdminCluster) -> None:
     assert node.ask("POST", at, {"topic_name": "a"}, bearer(OPERATOR)).status == 201
 
 
+def test_refused_change_is_in_the_audit_log(guarded: AdminCluster) -> None:
+    """Who tried what they may not do is what an operator looks for."""
+    node = Api(guarded.admin_url())
+    node.ask("DELETE", "/v3/clusters/none/topics/a", headers={**bearer(READER), "X-Request-Id": "audit-2"})
+    (line,) = [each for each in guarded.nodes[1].log_path.read_text().splitlines() if "audit-2" in each]
+    assert '"grafana"' in line
+    assert "this needs an operator" in line
+
+
 def test_every_change_is_in_the_audit_log_without_secrets(guarded: AdminCluster) -> None:
     """Who, what, from where, and how it ended."""
     node = Api(guarded.admin_url())

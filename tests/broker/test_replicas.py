@@ -216,6 +216,47 @@ def test_a_topic_made_again_under_its_name_is_another_log() -> None:
     play(story)
 
 
+def test_a_replica_that_moves_away_takes_its_log_along() -> None:
+    """KIP-455: the folder goes once the metadata says so; producers that wait look for the new leader."""
+
+    async def story(world: World) -> None:
+        world.create(replicas=(1, 2))
+        await world.pass_time(0.1)
+        assert await world[1].host.start(world[1].produce("a")) == "committed"
+        world[2].host.disk.fail("sync")  # nothing more is committed
+        waiting = world[1].host.start(world[1].produce("b"))
+        await world.pass_time(0.1)
+        world.change(leader=2, isr=(2,), replicas=(2,))
+        assert await waiting == "NotLeaderOrFollower"
+        await until(lambda: not any(each.startswith("t-0") for each in world[1].host.disk.listdir("/data")))
+        assert not world[1].replicas.partitions
+
+    play(story)
+
+
+def test_a_replica_may_come_and_go_faster_than_its_files() -> None:
+    """Of one topic id there may be several folders to remove: their names differ."""
+
+    async def story(world: World) -> None:
+        world.create(replicas=(1, 2))
+        await world.pass_time(0.1)
+        world[2].host.offload_s = (0.5, 0.5)  # so long it takes to remove a folder
+        for _ in range(3):
+            world.change(isr=(1,), replicas=(1,))
+            await world.pass_time(0.05)
+            world.change(replicas=(1, 2))
+            await world.pass_time(0.05)
+        assert await world[1].host.start(world[1].produce("a")) == "committed"
+        await until(lambda: 2 in world.state().isr)
+        assert world[2].values() == ["a"]
+        assert world[2].replicas.failed_directory_ids == ()
+        await world.pass_time(2)
+        assert world[2].host.disk.listdir("/data").count("t-0") == 1
+        assert not [name for name in world[2].host.disk.listdir("/data") if name.endswith("-delete")]
+
+    play(story)
+
+
 def test_a_topic_deleted_while_a_broker_was_down_is_set_aside_when_it_returns() -> None:
     """A stray. Renamed, not deleted: maybe the metadata was lost, or the folder is Kafka's (KAFKA-14616)."""
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from raftlog.base.errors import InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import folder, mend, view, wait_isr, watched
+from tests.clients.stock import PATIENCE_S
 from tests.clients.streaming import Stream
 from tests.clients.test_quorum import place
 from tests.clients.with_confluent import Confluent
@@ -22,13 +25,21 @@ NODES = 4
 
 @pytest.fixture(scope="module")
 def four() -> Iterator[Cluster]:
-    with watched(NODES, voters=3) as running:
+    with watched(NODES, voters=3, settings={"offsets.topic.num.partitions": "1"}) as running:
         yield running
 
 
 @pytest.fixture
 def admin(four: Cluster) -> Iterator[KafkaAdminClient]:
-    with closing(KafkaAdminClient(bootstrap_servers=four.bootstrap_servers.split(","))) as client:
+    with admin_of(four) as client:
+        yield client
+
+
+@contextmanager
+def admin_of(cluster: Cluster) -> Iterator[KafkaAdminClient]:
+    """A client that knows only nodes that run: it does not try another when one is away."""
+    bootstrap = [cluster.nodes[node_id].address for node_id in sorted(cluster.running_ids())]
+    with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as client:
         yield client
 
 
@@ -74,13 +85,14 @@ def test_partition_moves_to_other_brokers_under_a_producer(
 
 
 def test_reassignment_that_cannot_go_on_is_listed_and_cancelled(
-    four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str
+    four: Cluster, client: Confluent, topic: str
 ) -> None:
     """The old replicas serve on while the new one is away; cancelling leaves them alone again."""
     place(client, topic, [[1, 2]])
     four.kill(4)
     try:
-        with Stream(client, topic) as stream:
+        four.wait_ready()
+        with admin_of(four) as admin, Stream(client, topic) as stream:
             assert move(admin, topic, [4, 1]) is None
             moves = {"replicas": [4, 1, 2], "adding_replicas": [4], "removing_replicas": [2]}
             assert admin.list_partition_reassignments() == {TopicPartition(topic, 0): moves}
@@ -126,3 +138,61 @@ def test_impossible_replicas_are_refused(
     seen = view(four, topic, 0)
     assert seen is not None
     assert seen.replicas == frozenset({1, 2})
+
+
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+MEGABYTES = 3
+
+
+def alter(cluster: Cluster, kind: ResourceType, name: str, configs: Sequence[str], value: str | None) -> None:
+    """Set configs of a topic or a broker, or (None) take them back."""
+    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    entries = [ConfigEntry(each, value or "", incremental_operation=operation) for each in configs]
+    resource = ConfigResource(kind, name, incremental_configs=entries)
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    client.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+
+
+def test_throttled_move_waits_and_goes_on_when_the_throttle_is_lifted(
+    four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str
+) -> None:
+    """KIP-73, with the configs that kafka-reassign-partitions sets; replicas in sync go on as ever."""
+    place(client, topic, [[1, 2]], min_insync_replicas="2")
+    megabyte = bytes(900_000)
+    client.produce(topic, [megabyte] * MEGABYTES, partition=0, acks="all")
+    alter(four, ResourceType.TOPIC, topic, LISTS, "*")
+    for broker_id in four.nodes:
+        alter(four, ResourceType.BROKER, str(broker_id), RATES, "1")
+    assert move(admin, topic, [1, 2, 3]) is None
+    with Stream(client, topic) as stream:
+        stream.wait_acked(SOME)
+    assert TopicPartition(topic, 0) in admin.list_partition_reassignments()
+    for broker_id in four.nodes:
+        alter(four, ResourceType.BROKER, str(broker_id), RATES, None)
+    wait_moved(four, topic, [1, 2, 3])
+
+
+OFFSETS = "__consumer_offsets"
+
+
+def test_groups_go_on_where_their_offsets_move(
+    four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str
+) -> None:
+    """The coordinator is the leader of the group's partition: it moves along, with everything committed."""
+    place(client, topic, [[1]])
+    first, second = OffsetAndMetadata(7, "", -1), OffsetAndMetadata(9, "", -1)
+    where = TopicPartition(topic, 0)
+    settings = {"bootstrap_servers": four.bootstrap_servers.split(","), "group_id": f"group-{topic}"}
+    with closing(KafkaConsumer(**settings)) as consumer:
+        consumer.assign([where])
+        consumer.commit({where: first})
+        seen = view(four, OFFSETS)
+        assert seen is not None
+        target = [seen_id for seen_id in (4, 3, 2, 1) if seen_id != seen.leader][:2]
+        assert move(admin, OFFSETS, target) is None
+        wait_moved(four, OFFSETS, target)
+        assert consumer.committed(where) == first.offset
+        consumer.commit({where: second})
+    with closing(KafkaConsumer(**settings)) as another:
+        assert another.committed(where) == second.offset

@@ -24,17 +24,20 @@ from tests.compose.conftest import (
 )
 
 NODES = ("node1", "node2", "node3")
+AFTER = 50
+"""Records that must be acknowledged after a deed."""
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(300)]
 
 
 def during(stream: Stream, deed: Callable[[], None]) -> None:
-    """Do it while the stream writes; it goes on for a second after."""
+    """Do it while the stream writes; it goes on after."""
     failed: list[BaseException] = []
 
     def work() -> None:
         try:
             deed()
-            time.sleep(1.0)
+            before = len(stream.acked)
+            wait_until(lambda: len(stream.acked) > before + AFTER, "writing goes on")
         except BaseException as error:
             failed.append(error)
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 from itertools import count
 from uuid import UUID
 
-from raftlog.base.errors import TopicDeletionDisabled, UnknownTopicId, UnknownTopicOrPartition
-from raftlog.metadata.image import MetadataImage, TopicState
+from raftlog.base.errors import (
+    NoReassignmentInProgress,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.metadata.repeats import as_if_once, repeatable
 from raftlog.metadata.requests import (
+    AlterReassignments,
     CreateTopics,
     DeleteTopics,
     NewTopic,
+    PartitionResult,
+    PartitionResults,
+    Reassignment,
     TopicRef,
     TopicResult,
     TopicResults,
@@ -53,6 +62,17 @@ def test_deleting_again_what_was_there_before_is_success() -> None:
     assert isinstance(told, TopicResults)
     assert told.results[:2] == (TopicResult("t", UUID(int=7)),) * 2
     assert told.results[2] == reply.results[2]
+
+
+def test_cancelling_again_what_was_under_way_is_success() -> None:
+    """Whoever saw no reassignment is told that there is none."""
+    moving = PartitionState((1, 2), (1,), 1, adding_replicas=(2,))
+    topic = TopicState("t", UUID(int=7), (moving, PartitionState((1,), (1,), 1)))
+    seen = MetadataImage(topics={"t": topic}, topic_names={UUID(int=7): "t"})
+    request = AlterReassignments((Reassignment("t", 0, None), Reassignment("t", 1, None)))
+    none = [PartitionResult("t", index, NoReassignmentInProgress.code, "none") for index in (0, 1)]
+    told = as_if_once(request, PartitionResults(tuple(none)), seen)
+    assert told == PartitionResults((PartitionResult("t", 0), none[1]))
 
 
 def test_other_failures_of_a_repeated_request_are_failures() -> None:

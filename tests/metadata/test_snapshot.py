@@ -17,6 +17,7 @@ from raftlog.metadata.image import (
     PartitionState,
     TopicState,
 )
+from raftlog.metadata.records import Batch, BrokerChanged, decode_batch, encode_batch
 from raftlog.metadata.snapshot import decode_image, encode_image
 
 ids = st.integers(0, 2**31 - 1)
@@ -68,6 +69,24 @@ def test_image_survives_its_bytes(image: MetadataImage) -> None:
     assert decode_image(data) == image
     assert decode_image(memoryview(data)) == image
     assert encode_image(decode_image(data)) == data
+
+
+def test_snapshot_of_before_drains_is_read() -> None:
+    """A field that came later is at its default: no broker was drained then."""
+    broker = BrokerState(1, 5, UUID(int=1), ())
+    data = encode_image(MetadataImage(brokers={1: broker}))
+    parts = msgspec.msgpack.decode(data[1:])
+    (fields,) = parts[4]
+    assert fields.pop() is False
+    assert decode_image(data[:1] + msgspec.msgpack.encode(parts)).brokers == {1: broker}
+
+
+def test_record_of_before_drains_is_read() -> None:
+    """Journals outlive releases."""
+    batch = Batch(1, 0, (BrokerChanged(1, 5, fenced=True),))
+    parts = msgspec.msgpack.decode(encode_batch(batch)[1:])
+    assert parts[2][0].pop() is None
+    assert decode_batch(encode_batch(batch)[:1] + msgspec.msgpack.encode(parts)) == batch
 
 
 def test_unknown_version_and_damage_are_value_errors() -> None:

@@ -14,6 +14,7 @@ from tests.planted.plant import Plant, all_plants
 QUICK = (
     "ack-before-flush",
     "ack-on-resigning",
+    "cancel-keeps-added",
     "damage-taken-for-torn-tail",
     "groups-read-back-in-part",
     "min-isr-ignored",

@@ -283,9 +283,10 @@ class Cluster:
         leader: int | None = None,
         isr: tuple[int, ...] | None = None,
         lost: bool = False,
+        adding: tuple[int, ...] = (),
         tell: tuple[int, ...] = (),
     ) -> None:
-        """A record of the controller: another leader (a new leader epoch), another ISR, or both."""
+        """A record of the controller: another leader (a new leader epoch), another ISR, or replicas being added."""
         old = self.state
         uncleanly = leader is not None and (leader not in old.isr or (old.isr_lost and not lost))
         self.state = PartitionState(
@@ -294,6 +295,7 @@ class Cluster:
             leader=old.leader if leader is None else leader,
             leader_epoch=old.leader_epoch + (leader is not None),
             partition_epoch=old.partition_epoch + 1,
+            adding_replicas=adding,
             isr_lost=lost,
             unclean_epoch=old.leader_epoch + 1 if uncleanly else old.unclean_epoch,
         )

@@ -130,6 +130,18 @@ def test_below_min_isr_acks_all_is_refused_before_the_append_and_acks_1_is_not()
     assert cluster[1].partition.log_end_offset == 1
 
 
+def test_replicas_that_are_being_added_make_no_demands_yet() -> None:
+    """With min.insync.replicas=2 a lone replica serves on while others are added, and then needs one of them."""
+    cluster = Cluster(min_isr=2, isr=(1,))
+    cluster.change(adding=(2, 3), tell=(1,))
+    cluster[1].produce("a")
+    cluster[1].host.flush()
+    assert cluster[1].partition.high_watermark == 1
+    cluster.change(tell=(1,))
+    with pytest.raises(NotEnoughReplicas):
+        cluster[1].produce("b")
+
+
 def test_below_min_isr_the_high_watermark_stands_still() -> None:
     """KIP-966: one replica's copy is not a commit when two are asked for."""
     cluster = Cluster(min_isr=2, isr=(1,))

@@ -11,7 +11,7 @@ import msgspec
 from raftlog.admin.ask import shapes
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.route import Call, Route
-from raftlog.admin.wire import list_offsets
+from raftlog.admin.wire import list_offsets, of_leader
 from raftlog.base.errors import LeaderNotAvailable
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
@@ -131,7 +131,7 @@ async def _fetch(call: Call, topic: str, index: int, *, start: int, leader: int)
     response = await call.asker.ask(ApiKey.FETCH, request, broker_id=leader)
     check(response.error_code, about=f"{topic}-{index}")
     data = response.responses[0].partitions[0]
-    check(data.error_code, about=f"{topic}-{index} at offset {start}")
+    check(of_leader(data.error_code), about=f"{topic}-{index} at offset {start}")
     return data
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from raftlog.admin.ask import shapes
-from raftlog.admin.errors import ApiError, check, not_found
+from raftlog.admin.errors import INVALID, ApiError, check, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.brokers import broker_of
 from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of, topic_of
@@ -153,7 +153,7 @@ class _Resource:
         self.call.audit["changes"] = [f"{each.operation} {each.name}" for each in changes]
         for each in changes:
             if each.value is None and each.operation != "DELETE":
-                raise ApiError(422, f"config {each.name}: {each.operation} needs a value")
+                raise ApiError(400, f"config {each.name}: {each.operation} needs a value", code=INVALID)
         make = shapes(ApiKey.INCREMENTAL_ALTER_CONFIGS)
         resource = make.AlterConfigsResource(
             resource_type=self.kind,

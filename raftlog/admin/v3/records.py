@@ -11,6 +11,7 @@ import base64
 import binascii
 import itertools
 import json
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Final, Literal
@@ -19,12 +20,12 @@ import msgspec
 from aiohttp import web
 
 from raftlog.admin.ask import BrokerUnreachable, shapes
-from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, of_kafka
+from raftlog.admin.errors import INVALID, UNKNOWN_PARTITION, ApiError, of_kafka
 from raftlog.admin.partitioner import partition_of_key
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.shared import image_of, topic_of
 from raftlog.admin.wire import REQUEST_TIMEOUT_MS
-from raftlog.base.errors import LeaderNotAvailable, from_code
+from raftlog.base.errors import LeaderNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition, from_code
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
@@ -37,6 +38,11 @@ CHUNK_S: Final = 15.0
 AT_ONCE: Final = 256
 """Records that are sent in one round, if so many have arrived."""
 MOST_ENTRIES: Final = 1000
+SPACE: Final = re.compile(r"[ \t\r\n]*")
+UNWRITTEN: Final = (LeaderNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition)
+"""A leader that moved, or does not know yet that it leads."""
+ATTEMPTS: Final = 10
+RETRY_S: Final = 0.2
 _turns = itertools.count()
 
 Int32 = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -125,7 +131,7 @@ async def produce_batch(call: Call) -> BatchReport:
     topic = topic_of(call, image)
     entries: list[Entry] = call.body.entries
     if len({each.id for each in entries}) < len(entries):
-        raise ApiError(422, "body: two entries have the same id - at `$.entries`")
+        raise ApiError(400, "two entries have the same id", code=INVALID)
     report = BatchReport([], [])
     for entry, each in zip(entries, await _write(call, topic, entries), strict=True):
         if each.error_code == web.HTTPOk.status_code:
@@ -144,17 +150,20 @@ async def produce_batch(call: Call) -> BatchReport:
 
 
 async def produce_records(call: Call) -> web.StreamResponse:
-    """Read records as they come; the answer begins with the first report."""
+    """Read records as they come. The answer begins with the first report; an Error if the first is no record."""
     topic = topic_of(call, image_of(call))
     if call.raw.content_type != "application/json":
         raise ApiError(415, f"the body must be application/json, but is {call.raw.content_type}")
     answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.raw["id"]})
     written = 0
     async for round_ in _rounds(call.raw.content):
+        if not answer.prepared and isinstance(round_[0], ApiError):
+            raise round_[0]  # nothing is written yet, so that the status can tell
         reports = await _reports(call, topic, round_)
         if not answer.prepared:
             await answer.prepare(call.raw)
-        await answer.write(b"".join(msgspec.json.encode(each) + b"\n" for each in reports))
+        async with asyncio.timeout(CHUNK_S):  # for who does not read; the connection is cut then
+            await answer.write(b"".join(msgspec.json.encode(each) + b"\n" for each in reports))
         written += sum(each.error_code == web.HTTPOk.status_code for each in reports)
     if not answer.prepared:
         raise ApiError(400, "the body has no record")
@@ -180,16 +189,18 @@ async def _reports(call: Call, topic: TopicState, given: Sequence[NewRecord | Ap
 
 async def _rounds(content: Any) -> AsyncIterator[list[NewRecord | ApiError]]:
     """Yield what has arrived: records, and an ApiError in place of each that is no record. What is no JSON ends it."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + CHUNK_S
     pending = ""
     undecoded = b""
     ended = False
     while not ended:
         try:
-            async with asyncio.timeout(CHUNK_S):
+            async with asyncio.timeout_at(deadline):
                 chunk = await content.readany()
         except TimeoutError:
-            yield [ApiError(408, f"nothing arrived for {CHUNK_S:.0f} s")]
+            yield [ApiError(408, f"no record arrived for {CHUNK_S:.0f} s")]
             return
         ended = not chunk
         undecoded += chunk
@@ -205,6 +216,7 @@ async def _rounds(content: Any) -> AsyncIterator[list[NewRecord | ApiError]]:
         found, pending, broken = _cut(decoder, pending, ended=ended)
         for start in range(0, len(found), AT_ONCE):
             yield found[start : start + AT_ONCE]
+            deadline = clock() + CHUNK_S
         if broken is not None:
             yield [broken]
             return
@@ -215,26 +227,34 @@ def _cut(
 ) -> tuple[list[NewRecord | ApiError], str, ApiError | None]:
     """Return the records at the beginning of a text, what is left of it, and why nothing can follow."""
     found: list[NewRecord | ApiError] = []
-    text = text.lstrip()
-    while text:
-        if text[0] != "{":
-            return found, "", ApiError(400, f"a record must be a JSON object, but begins with {text[0]!r}")
+    position = _skip_space(text, 0)
+    while position < len(text):
+        if text[position] != "{":
+            fault = f"a record must be a JSON object, but begins with {text[position]!r}"
+            return found, "", ApiError(400, fault)
         try:
-            value, end = decoder.raw_decode(text)
+            value, end = decoder.raw_decode(text, position)
         except (ValueError, RecursionError) as error:
-            if len(text) > MOST_RECORD_BYTES:
-                return (
-                    found,
-                    "",
-                    ApiError(413, f"a record may have {MOST_RECORD_BYTES} bytes of JSON at most"),
-                )
-            return found, text, ApiError(400, f"a record is not JSON: {error}") if ended else None
+            if len(text) - position > MOST_RECORD_BYTES:
+                fault = f"a record may have {MOST_RECORD_BYTES} bytes of JSON at most"
+                return found, "", ApiError(413, fault)
+            broken = ApiError(400, f"a record is not JSON: {error}") if ended else None
+            return found, text[position:], broken
         try:
             found.append(msgspec.convert(value, NewRecord))
         except msgspec.ValidationError as error:
             found.append(ApiError(422, f"record: {error}"))
-        text = text[end:].lstrip()
+        position = _skip_space(text, end)
     return found, "", None
+
+
+def _skip_space(text: str, position: int) -> int:
+    found = SPACE.match(text, position)
+    return position if found is None else found.end()
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 # --- writing
@@ -316,11 +336,25 @@ def _partition(topic: TopicState, given: NewRecord, record: Record) -> int:
 
 
 async def _produce(call: Call, topic: str, partition: int, records: Sequence[Record]) -> int:
-    """Return the offset of the first record. Raises ApiError, BrokerUnreachable."""
+    """Return the offset of the first record. Raises ApiError, BrokerUnreachable.
+
+    Sent again only where a broker's answer says that it has not written them.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return await _produce_once(call, topic, partition, records)
+        except UNWRITTEN as error:
+            if attempt == ATTEMPTS or call.node.image().partition(topic, partition) is None:
+                raise of_kafka(error, f"{topic}-{partition}") from None
+        await asyncio.sleep(RETRY_S)
+    raise AssertionError("the last attempt raises")
+
+
+async def _produce_once(call: Call, topic: str, partition: int, records: Sequence[Record]) -> int:
     state = call.node.image().partition(topic, partition)
     where = f"{topic}-{partition}"
     if state is None or state.leader == NO_BROKER:
-        raise of_kafka(LeaderNotAvailable(), where)
+        raise LeaderNotAvailable
     make = shapes(ApiKey.PRODUCE)
     now = int(call.node.wall_clock_ms())
     stamped = [each._replace(timestamp=now) if each.timestamp < 0 else each for each in records]
@@ -334,7 +368,8 @@ async def _produce(call: Call, topic: str, partition: int, records: Sequence[Rec
     response = await call.asker.ask(ApiKey.PRODUCE, request, broker_id=state.leader)
     (answer,) = response.responses[0].partition_responses
     if answer.error_code:
-        raise of_kafka(from_code(answer.error_code, answer.error_message), where)
+        error = from_code(answer.error_code, answer.error_message)
+        raise error if isinstance(error, UNWRITTEN) else of_kafka(error, where)
     return int(answer.base_offset)
 
 

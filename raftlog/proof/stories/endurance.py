@@ -28,6 +28,7 @@ __all__ = ["PARTITIONS", "RECOVERY_S", "TOPIC", "Endurance", "Report", "endure",
 
 TOPIC = "endurance"
 PARTITIONS = 3
+REPLICAS = 3
 RECOVERY_S = 60.0
 """Within this after the storm all is as it was: acknowledged, in sync, equal. Virtual seconds."""
 
@@ -176,7 +177,7 @@ class Endurance:
 async def endure(loop: SimLoop, seconds: float = 15.0) -> Report:
     """Serve, suffer for some virtual seconds, recover, and be judged. Raises AssertionError.
 
-    Some seeds have five nodes, some the Jepsen workload beside the others, some topics that come and go.
+    Some seeds have five nodes, some the Jepsen workload beside the others, some topics that come and go, some moves.
     """
     chance = loop.stream("cast")
     story = Endurance(loop, nodes=chance.choice((3, 3, 3, 3, 5)))
@@ -186,9 +187,11 @@ async def endure(loop: SimLoop, seconds: float = 15.0) -> Report:
         extras.employ_log(chance)
     if chance.random() < 0.4:
         extras.employ_churn()
+    if len(story.cluster.nodes) > REPLICAS and chance.random() < 0.6:
+        extras.employ_mover(TOPIC, PARTITIONS)
     await asyncio.sleep(0.3)
     await story.weather.storm(seconds)
-    extras.stop()
+    await extras.stop()
     recovery_s = await story.finish()
     await extras.finish(RECOVERY_S)
     faults = story.judge() + extras.judge()

@@ -1,7 +1,8 @@
-"""Who else may appear in a story: the Jepsen workload, judged by its history, and topics that come and go."""
+"""Who else may appear in a story: the Jepsen workload, judged by its history, topics that come and go, moves."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 from raftlog.base.types import TopicPartition
@@ -12,9 +13,13 @@ from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.workloads.churn import Churn
 from raftlog.proof.workloads.history import History
 from raftlog.proof.workloads.log import LogOptions, LogWorkload
+from raftlog.proof.workloads.mover import Mover
 from raftlog.proof.workloads.port import split_key
 from raftlog.proof.workloads.simulated import SimPorts
 from raftlog.proof.workloads.wire import Client
+
+STOPS_S = 10.0
+"""Nobody waits longer for an answer, virtual seconds."""
 
 
 class Extras:
@@ -26,6 +31,7 @@ class Extras:
         self.history = history
         self.log: LogWorkload | None = None
         self.churn: Churn | None = None
+        self.mover: Mover | None = None
         self.ops: list[Op] = []
         self._missing: dict[str, int] = {}
 
@@ -60,6 +66,19 @@ class Extras:
         self.churn = Churn(client, history=self.history, chance=self.loop.stream("churn"))
         self.loop.host("churn").start(self.churn.run())
 
+    def employ_mover(self, topic: str, partitions: int) -> None:
+        """Let replicas move about. There are always three of them, since disks may be lost here."""
+        self.mover = Mover(
+            Client("mover", self.cluster.bootstrap),
+            topic,
+            partitions=partitions,
+            nodes=tuple(self.cluster.nodes),
+            history=self.history,
+            chance=self.loop.stream("mover"),
+        )
+        self.mover.replicas = range(3, 4)
+        self.loop.host("mover").start(self.mover.run())
+
     def _keep(self, op: Op) -> None:
         self.ops.append(op)
         chronicle = self.loop.chronicle
@@ -70,12 +89,17 @@ class Extras:
                 where = TopicPartition(*split_key(key))
                 chronicle.note(f"client-{op.process}", "acked", "", where=where, offsets=(offset, offset + 1))
 
-    def stop(self) -> None:
-        """Let nobody begin anything new."""
+    async def stop(self) -> None:
+        """Let nobody begin anything new, and wait until what moves was asked for before is certain."""
         if self.log is not None:
             self.log.stop()
         if self.churn is not None:
             self.churn.stopping = True
+        if self.mover is not None:
+            self.mover.stopping = True
+            mover = self.mover
+            await self.cluster.until(lambda: mover.done, STOPS_S, "the mover stops")
+            await asyncio.sleep(max(0.0, mover.certain_at - self.loop.time()))
 
     async def finish(self, seconds: float) -> None:
         """Once all is calm: read everything, delete what passes. AssertionError: not within so many virtual seconds."""

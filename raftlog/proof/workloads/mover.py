@@ -23,7 +23,6 @@ LINGERS_S: Final = 3.0
 """A request of which nothing was heard may still be carried out within this, virtual seconds."""
 TIMEOUT_MS: Final = 1000
 PAUSES_S: Final = (0.0, 0.02, 0.1, 0.3, 1.0)
-MOST_REPLICAS: Final = 4
 
 
 class Mover:
@@ -47,6 +46,8 @@ class Mover:
         self.asked = self.accepted = 0
         self.certain_at = 0.0
         """From then on nothing is done any more that was asked before."""
+        self.replicas = range(1, 5)
+        """How many a partition may get."""
         self._partitions = partitions
         self._nodes = tuple(nodes)
         self._chance = chance
@@ -61,9 +62,8 @@ class Mover:
         self.done = True
 
     def target(self) -> tuple[int, ...]:
-        """Any replicas, one of them at least."""
-        count = self._chance.randint(1, min(MOST_REPLICAS, len(self._nodes)))
-        return tuple(self._chance.sample(self._nodes, count))
+        """Any replicas, as many as there may be."""
+        return tuple(self._chance.sample(self._nodes, self._chance.choice(self.replicas)))
 
     async def alter(self, index: int, replicas: tuple[int, ...] | None) -> int | None:
         """Ask for replicas, or None to cancel. Returns the code, None if it is not certain whether it is done."""

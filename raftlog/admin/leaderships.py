@@ -1,0 +1,70 @@
+"""What an operator may do with leaderships, asked of the active controller through a node's `submit`.
+
+No routes and no JSON here. A failure is the KafkaError that the controller answered, with its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Protocol
+
+from raftlog.base.errors import from_code
+from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.requests import (
+    BrokerDrain,
+    DrainBroker,
+    LeadershipTransfer,
+    PartitionResults,
+    Reply,
+    Request,
+    TransferLeaderships,
+)
+
+
+class Submit(Protocol):
+    """Asks the active controller, wherever it is. Raises KafkaError."""
+
+    def __call__(self, request: Request, *, timeout: float | None = None) -> Awaitable[Reply]: ...
+
+
+async def drain(submit: Submit, broker_id: int, *, timeout: float | None = None) -> BrokerDrain:  # noqa: ASYNC109
+    """Have a broker lead nothing that another can lead, until `undrain`; `timeout` in seconds.
+
+    Asked again it tells how far it is: leaderships that nobody else can take stay, and go as soon as somebody can.
+    Raises BrokerIdNotRegistered.
+    """
+    reply = await submit(DrainBroker(broker_id), timeout=timeout)
+    assert isinstance(reply, BrokerDrain)
+    return reply
+
+
+async def undrain(submit: Submit, broker_id: int, *, timeout: float | None = None) -> BrokerDrain:  # noqa: ASYNC109
+    """Let a broker lead again. Its leaderships come back with the next rebalance, or a preferred election."""
+    reply = await submit(DrainBroker(broker_id, draining=False), timeout=timeout)
+    assert isinstance(reply, BrokerDrain)
+    return reply
+
+
+async def transfer_leadership(submit: Submit, topic: str, partition: int, leader: int) -> None:
+    """Have an in-sync replica lead a partition; that it leads already is fine.
+
+    UnknownTopicOrPartition; InvalidReplicaAssignment: no replica of it; EligibleLeadersNotAvailable: it is not in
+    sync, not in service, or drained.
+    """
+    reply = await submit(TransferLeaderships((LeadershipTransfer(topic, partition, leader),)))
+    assert isinstance(reply, PartitionResults)
+    (result,) = reply.results
+    if result.error_code:
+        raise from_code(result.error_code, result.error_message)
+
+
+def drains(image: MetadataImage) -> dict[int, BrokerDrain]:
+    """Return the brokers that are drained and how many partitions each leads still, as one node knows it."""
+    led = {broker_id: 0 for broker_id, broker in image.brokers.items() if broker.draining}
+    if not led:
+        return {}
+    for topic in image.topics.values():
+        for state in topic.partitions:
+            if state.leader in led:
+                led[state.leader] += 1
+    return {broker_id: BrokerDrain(broker_id, True, count) for broker_id, count in led.items()}

@@ -1,0 +1,92 @@
+"""Having leaders elected: the preferred replicas, or, where only stale ones are left, one of those (KIP-460)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from raftlog.admin.ask import shapes
+from raftlog.admin.errors import INVALID, ApiError, check
+from raftlog.admin.route import Call, Route
+from raftlog.admin.wire import REQUEST_TIMEOUT_MS
+from raftlog.protocol.apis import ApiKey
+
+KINDS: Final = {"PREFERRED": 0, "UNCLEAN": 1}
+MOST_PARTITIONS: Final = 1000
+
+
+class Place(msgspec.Struct, forbid_unknown_fields=True):
+    """A partition."""
+
+    topic_name: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+    partition_id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class Election(msgspec.Struct, forbid_unknown_fields=True):
+    """Which partitions elect; null for all. UNCLEAN may lose records, which `accept_data_loss` must say."""
+
+    election_type: Literal["PREFERRED", "UNCLEAN"] = "PREFERRED"
+    partitions: Annotated[list[Place], msgspec.Meta(min_length=1, max_length=MOST_PARTITIONS)] | None = None
+    accept_data_loss: bool = False
+
+
+class Elected(msgspec.Struct):
+    """What became of one partition: `error_code` is Kafka's, 0 for elected, 84 where it was not needed."""
+
+    topic_name: str
+    partition_id: int
+    error_code: int
+    message: str
+
+
+class ElectionResults(msgspec.Struct):
+    """What became of each partition; asked for all, only those that needed it are told of."""
+
+    data: list[Elected]
+
+
+async def elect_leaders(call: Call) -> ElectionResults:
+    """207, whatever became of them."""
+    wanted: Election = call.body
+    call.audit["election_type"] = wanted.election_type
+    if wanted.election_type == "UNCLEAN" and not (wanted.accept_data_loss and wanted.partitions):
+        raise ApiError(
+            400, "an UNCLEAN election needs partitions by name and accept_data_loss: true", code=INVALID
+        )
+    make = shapes(ApiKey.ELECT_LEADERS)
+    topics = defaultdict(list)
+    for each in wanted.partitions or ():
+        topics[each.topic_name].append(each.partition_id)
+    request = make.ElectLeadersRequest(
+        election_type=KINDS[wanted.election_type],
+        topic_partitions=None
+        if wanted.partitions is None
+        else tuple(
+            make.TopicPartitions(topic=topic, partitions=tuple(found)) for topic, found in topics.items()
+        ),
+        timeout=REQUEST_TIMEOUT_MS,
+    )
+    response = await call.asker.ask(ApiKey.ELECT_LEADERS, request)
+    check(response.error_code)
+    return ElectionResults(
+        [
+            Elected(topic.topic, each.partition_id, each.error_code, each.error_message or "")
+            for topic in response.replica_election_results
+            for each in topic.partition_result
+        ]
+    )
+
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/v1/elections",
+        elect_leaders,
+        "Have leaders elected",
+        ElectionResults,
+        body=Election,
+        status=207,
+    ),
+)

@@ -1,0 +1,103 @@
+"""`python -m tests.admin.fuzz` (`make api`): requests made from /openapi.json, sent to a real cluster of three.
+
+Schemathesis makes right ones and wrong ones, the same for the same seed, and judges each answer by the document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+
+HERE = Path(__file__).parent
+PATIENCE_S = 120
+GENERATED = re.compile(r"(\d+) generated")
+
+
+class Verdict(NamedTuple):
+    """What a run of schemathesis found."""
+
+    clean: bool
+    cases: int
+    text: str
+    """What it printed."""
+
+
+def populate(url: str) -> None:
+    """Give the API something to tell of: a topic with records, and a setting of it."""
+    (cluster,) = Api(url).get("/v3/clusters").body["data"]
+    api = Api(url, f"/v3/clusters/{cluster['cluster_id']}")
+    api.ask("POST", "/topics", {"topic_name": "rides", "partitions_count": 2, "replication_factor": 2})
+    api.ask("PUT", "/topics/rides/configs/retention.ms", {"value": "600000"})
+    entries = [{"id": str(n), "value": {"data": n}} for n in range(5)]
+    api.ask("POST", "/topics/rides/records:batch", {"entries": entries})
+
+
+def judge(url: str, *options: str, seed: int = 1) -> Verdict:
+    """Have the API at a URL tried, for two minutes at most."""
+    with tempfile.TemporaryDirectory(prefix="raftlog-api-") as folder:
+        ran = subprocess.run(
+            [
+                str(Path(sys.executable).with_name("schemathesis")),
+                f"--config-file={HERE / 'schemathesis.toml'}",
+                "run",
+                f"{url}/openapi.json",
+                "--checks=all",
+                f"--seed={seed}",
+                "--generation-database=none",
+                "--suppress-health-check=all",
+                "--warnings=off",
+                "--request-timeout=20",
+                "--no-color",
+                *options,
+            ],
+            check=False,
+            cwd=folder,
+            env={
+                **os.environ,
+                "SCHEMATHESIS_HOOKS": "tests.admin.fuzz_hooks",
+                "PYTHONPATH": str(HERE.parents[1]),
+            },
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+    found = GENERATED.search(ran.stdout)
+    text = "\n".join(line[:2000] for line in (ran.stdout + ran.stderr).splitlines())
+    return Verdict(ran.returncode == 0, int(found[1]) if found else 0, text)
+
+
+def failures_in_logs(cluster: AdminCluster) -> list[str]:
+    """Return what the nodes' logs say of requests that met no ApiError but a bug."""
+    return [
+        line
+        for node in cluster.nodes.values()
+        for line in node.log_path.read_text().splitlines()
+        if "admin_request_failed" in line
+    ]
+
+
+def main() -> int:
+    """Run once; 0 if all was well."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--examples", type=int, default=25, help="for each operation")
+    options = parser.parse_args()
+    with AdminCluster(3) as cluster:
+        populate(cluster.admin_url(1))
+        verdict = judge(cluster.admin_url(1), f"--max-examples={options.examples}", seed=options.seed)
+        failures = failures_in_logs(cluster)
+    print(verdict.text, *failures, sep="\n")
+    return 0 if verdict.clean and not failures else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Claims about the connections of the admin API."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing.cluster import AdminCluster
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+def test_api_speaks_https_with_its_certificate_and_nothing_else(tmp_path: Path) -> None:
+    """Who trusts the certificate is answered; who speaks HTTP is not."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    subprocess.run(
+        [*make, "-days", "2", *names, "-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    settings = {"raftlog.admin.ssl.certificate": str(certificate), "raftlog.admin.ssl.key": str(key)}
+    with AdminCluster(1, settings=settings) as cluster:
+        address = cluster.admin_url().removeprefix("http://")
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        with urllib.request.urlopen(f"https://{address}/v1/live", context=trusting, timeout=5) as answer:
+            assert json.load(answer)["status"] == "alive"
+        with pytest.raises((urllib.error.URLError, OSError)):
+            urllib.request.urlopen(f"http://{address}/v1/live", timeout=5)
+
+
+def test_slow_client_holds_up_nobody(cluster: AdminCluster) -> None:
+    """Half a request is waited for, not with: others are answered meanwhile."""
+    host, _, port = cluster.admin_url(1).removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as slow:
+        slow.sendall(b"POST /v3/clusters/x/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n")
+        with urllib.request.urlopen(f"{cluster.admin_url(1)}/v1/live", timeout=5) as answer:
+            assert answer.status == 200

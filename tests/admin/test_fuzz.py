@@ -1,0 +1,17 @@
+"""Claims about all routes at once, from requests that schemathesis makes of /openapi.json; `make api` has many more."""
+
+from __future__ import annotations
+
+from raftlog.admin.resources import ROUTES
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.fuzz import failures_in_logs, judge, populate
+
+
+def test_every_answer_is_what_the_document_says(cluster: AdminCluster) -> None:
+    """Right and wrong requests to each operation: no server error, no undocumented status, no other body."""
+    url = cluster.admin_url(1)
+    populate(url)
+    verdict = judge(url, "--phases=fuzzing", "--max-examples=2")
+    assert verdict.clean, verdict.text
+    assert verdict.cases >= len(ROUTES)
+    assert not failures_in_logs(cluster)

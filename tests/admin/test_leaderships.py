@@ -1,0 +1,53 @@
+"""What the admin API asks of the controller to move leaderships."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.admin.leaderships import drain, drains, transfer_leadership, undrain
+from raftlog.base.errors import BrokerIdNotRegistered, EligibleLeadersNotAvailable, from_code
+from raftlog.metadata.requests import BrokerDrain, ErrorReply
+from tests.controller.world import World
+
+
+class Ask:
+    """A node's `submit`, with a controller behind it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def __call__(self, request: Any, *, timeout: float | None = None) -> Any:
+        reply = self.world.ask(request)
+        if isinstance(reply, ErrorReply):
+            raise from_code(reply.error_code, reply.message)
+        return reply
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.start(1, 2, 3)
+    world.assign("t", (1, 2, 3), (1, 3, 2))
+    return world
+
+
+async def test_drain_and_back(world: World) -> None:
+    """The answer tells what is left; the image tells it to everybody."""
+    world.alter("t", (1,), partition=1)
+    assert await drain(Ask(world), 1) == BrokerDrain(1, True, 1)
+    assert drains(world.image) == {1: BrokerDrain(1, True, 1)}
+    assert await undrain(Ask(world), 1) == BrokerDrain(1, False, 1)
+    assert drains(world.image) == {}
+    with pytest.raises(BrokerIdNotRegistered):
+        await drain(Ask(world), 9)
+
+
+async def test_transfer_to_a_replica_by_name(world: World) -> None:
+    """What the controller refuses is raised with its words."""
+    await transfer_leadership(Ask(world), "t", 0, 3)
+    assert world.partition("t").leader == 3
+    world.alter("t", (3, 1))
+    with pytest.raises(EligibleLeadersNotAvailable, match="not in sync"):
+        await transfer_leadership(Ask(world), "t", 0, 2)

@@ -1,0 +1,119 @@
+"""AlterPartitionReassignments and ListPartitionReassignments: what the controller is asked, and what is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from raftlog.base.errors import RequestTimedOut
+from raftlog.broker.context import RequestContext
+from raftlog.broker.handlers import alter_partition_reassignments, list_partition_reassignments
+from raftlog.metadata.image import PartitionState
+from raftlog.metadata.requests import (
+    AlterReassignments,
+    ListReassignments,
+    OngoingReassignment,
+    OngoingReassignments,
+    PartitionResult,
+    PartitionResults,
+    Reassignment,
+)
+from raftlog.protocol.shapes import request_shapes
+from tests.broker.handlers.one_broker import Cluster, topic_state, versions, with_topics
+
+ALTER, LIST = 45, 46
+
+
+def topics(version: int, **wanted: dict[int, tuple[int, ...] | None]) -> tuple[Any, ...]:
+    make = request_shapes(ALTER, version)
+    return tuple(
+        make.ReassignableTopic(
+            name=name,
+            partitions=tuple(
+                make.ReassignablePartition(partition_index=index, replicas=replicas)
+                for index, replicas in partitions.items()
+            ),
+        )
+        for name, partitions in wanted.items()
+    )
+
+
+@pytest.mark.parametrize("version", versions(ALTER))
+async def test_reassignments_are_asked_for_and_told_one_by_one(version: int) -> None:
+    """Whether the replication factor may change is a matter of version 1 (KIP-860); before, it may."""
+    cluster = Cluster()
+    moving = topic_state("a", 1, PartitionState((3, 2, 1), (1, 2), 1, 4, 1, (3,), (1,)))
+    cluster.image = with_topics(cluster.image, moving)
+    results = (PartitionResult("a", 0), PartitionResult("b", 1, 85, "nothing moves"))
+    cluster.answers[AlterReassignments] = PartitionResults(results)
+    response = await cluster.call(
+        ALTER,
+        version,
+        timeout=1000,
+        topics=topics(version, a={0: (3, 2)}, b={1: None}),
+        allow_replication_factor_change=False,
+    )
+    assert (response.error_code, response.error_message) == (0, None)
+    assert [
+        (
+            topic.name,
+            [(each.partition_index, each.error_code, each.error_message) for each in topic.partitions],
+        )
+        for topic in response.responses
+    ] == [("a", [(0, 0, None)]), ("b", [(1, 85, "nothing moves")])]
+    wanted = (Reassignment("a", 0, (3, 2)), Reassignment("b", 1, None))
+    assert cluster.asked == [AlterReassignments(wanted, version == 0)]
+
+
+async def test_answer_waits_until_this_broker_knows() -> None:
+    """Who asks next, asks somebody who knows of it."""
+    cluster = Cluster()
+
+    def begin(request: AlterReassignments) -> PartitionResults:
+        state = PartitionState((3, 2, 1), (1, 2), 1, 4, 1, (3,), (1,))
+        image = with_topics(cluster.image, topic_state("a", 1, state))
+        cluster.image = msgspec.structs.replace(image, offset=51)
+        return PartitionResults((PartitionResult("a", 0),))
+
+    cluster.answers[AlterReassignments] = begin
+    await cluster.call(ALTER, 1, timeout=1000, topics=topics(1, a={0: (3, 2)}))
+    state = cluster.image.partition("a", 0)
+    assert state is not None and state.target == (3, 2)
+
+
+def test_failure_of_the_whole_request_is_told_as_such() -> None:
+    """No majority, for instance."""
+    failed = RequestTimedOut("no majority")
+    request = RequestContext(ALTER, 1, 7, None, "PLAINTEXT", "10.0.0.9")
+    altered = alter_partition_reassignments.error_response(request, None, failed)
+    listed = list_partition_reassignments.error_response(replace(request, api_version=0), None, failed)
+    assert (altered.error_code, altered.error_message, altered.responses) == (7, "no majority", ())
+    assert (listed.error_code, listed.error_message, listed.topics) == (7, "no majority", ())
+
+
+async def test_reassignments_are_listed_by_topic() -> None:
+    """All, or those of the partitions that are asked about."""
+    cluster = Cluster()
+    ongoing = (
+        OngoingReassignment("a", 0, (3, 2, 1), (3,), (1,)),
+        OngoingReassignment("a", 2, (1, 2), (2,), ()),
+    )
+    cluster.answers[ListReassignments] = OngoingReassignments(ongoing)
+    response = await cluster.call(LIST, 0, timeout=1000, topics=None)
+    assert [
+        (
+            topic.name,
+            [
+                (each.partition_index, each.replicas, each.adding_replicas, each.removing_replicas)
+                for each in topic.partitions
+            ],
+        )
+        for topic in response.topics
+    ] == [("a", [(0, (3, 2, 1), (3,), (1,)), (2, (1, 2), (2,), ())])]
+    make = request_shapes(LIST, 0)
+    some = (make.ListPartitionReassignmentsTopics(name="a", partition_indexes=(2, 5)),)
+    await cluster.call(LIST, 0, timeout=1000, topics=some)
+    assert cluster.asked == [ListReassignments(None), ListReassignments((("a", 2), ("a", 5)))]

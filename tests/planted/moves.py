@@ -1,0 +1,104 @@
+"""Bugs of reassignment: when it ends, what cancelling leaves, and when a replica's log may go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from raftlog.broker import replicas
+from raftlog.broker.replicas import Replicas
+from raftlog.controller import partitions, reassignment, settling
+from raftlog.controller.standing import Standing
+from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.metadata.records import UNCHANGED_LEADER, PartitionChanged
+from raftlog.proof.stories.reassignment import reassignment as moves
+from tests.planted.plant import Plant
+
+
+def _end(topic_id: Any, index: int, state: PartitionState, isr: tuple[int, ...]) -> PartitionChanged:
+    return PartitionChanged(
+        topic_id,
+        index,
+        leader=UNCHANGED_LEADER if state.leader in isr else isr[0],
+        isr=isr,
+        replicas=state.target,
+        adding_replicas=(),
+        removing_replicas=(),
+    )
+
+
+def _plant_completion(patch: pytest.MonkeyPatch, completion: Any) -> None:
+    for module in (partitions, reassignment, settling):
+        patch.setattr(module, "completion", completion)
+
+
+def end_with_the_first_in_sync(patch: pytest.MonkeyPatch) -> None:
+    """A reassignment ends once any replica that stays is in sync, not all of them."""
+
+    def completion(
+        topic_id: Any, index: int, state: PartitionState, standing: Standing
+    ) -> PartitionChanged | None:
+        isr = tuple(each for each in state.target if each in state.isr)
+        return _end(topic_id, index, state, isr) if state.is_reassigned and isr else None
+
+    _plant_completion(patch, completion)
+
+
+def take_the_target_for_in_sync(patch: pytest.MonkeyPatch) -> None:
+    """A reassignment ends at once, with replicas in the ISR that have caught up with nothing."""
+
+    def completion(
+        topic_id: Any, index: int, state: PartitionState, standing: Standing
+    ) -> PartitionChanged | None:
+        here = set(state.target) <= standing.alive
+        return _end(topic_id, index, state, state.target) if state.is_reassigned and here else None
+
+    _plant_completion(patch, completion)
+
+
+def keep_what_was_added(patch: pytest.MonkeyPatch) -> None:
+    """Cancelling ends the reassignment, and leaves the replicas that it added."""
+
+    def cancelled(found: Any, standing: Standing) -> PartitionChanged:
+        return PartitionChanged(found.topic.topic_id, found.number, adding_replicas=(), removing_replicas=())
+
+    patch.setattr(reassignment, "_cancelled", cancelled)
+
+
+def delete_while_it_still_counts(patch: pytest.MonkeyPatch) -> None:
+    """A broker deletes its replica when it hears that it shall go, not when it is gone."""
+    changed, on_metadata = replicas.changed_partitions, Replicas.on_metadata
+
+    def take(self: Replicas, old: MetadataImage, new: MetadataImage) -> None:
+        def gone_already(old: MetadataImage, new: MetadataImage) -> Iterator[Any]:
+            for name, topic, was, state in changed(old, new):
+                goes = state is not None and self.broker_id in state.removing_replicas
+                yield name, topic, was, None if goes else state
+
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(replicas, "changed_partitions", gone_already)
+            on_metadata(self, old, new)
+
+    patch.setattr(Replicas, "on_metadata", take)
+
+
+def keep_the_log(patch: pytest.MonkeyPatch) -> None:
+    """A broker that is no replica any more goes on with its log."""
+    remove = Replicas._remove
+
+    def only_deleted_topics(self: Replicas, name: Any, **why: Any) -> None:
+        if not why.get("elsewhere"):
+            remove(self, name, **why)
+
+    patch.setattr(Replicas, "_remove", only_deleted_topics)
+
+
+PLANTS = [
+    Plant("move-ends-early", "KIP-455 completion", moves, end_with_the_first_in_sync),
+    Plant("move-trusts-newcomers", "KIP-455 completion", moves, take_the_target_for_in_sync),
+    Plant("cancel-keeps-added", "KIP-455 cancellation", moves, keep_what_was_added),
+    Plant("removed-before-its-time", "KIP-455 removal", moves, delete_while_it_still_counts),
+    Plant("removed-log-stays", "KIP-455 removal", moves, keep_the_log),
+]
