@@ -26,7 +26,7 @@ from raftlog.cli.spark_log import SparkLog
 from raftlog.pipeline.jobs.aggregate import AggregateOptions, aggregate
 from raftlog.pipeline.jobs.archive import ArchiveOptions, archive
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError, MissingError
-from raftlog.pipeline.jobs.session import make_session
+from raftlog.pipeline.jobs.session import NO_JAVA, java, make_session
 from raftlog.pipeline.jobs.settings import build
 from raftlog.pipeline.jobs.trips import SCHEMA, count_demand, trips
 from raftlog.testing.cluster import Cluster, ClusterError
@@ -110,6 +110,8 @@ class Report:
 def run(options: DemoOptions) -> int:
     """Run the demo; returns the exit code. Whatever happens, the nodes and Spark are taken down."""
     try:
+        if not java():
+            raise MissingError(NO_JAVA)
         with (
             terminated_like_interrupted(),
             tempfile.TemporaryDirectory(prefix="raftlog-pipeline-") as folder,
