@@ -11,6 +11,7 @@ import random
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -251,9 +252,22 @@ class Cluster:
 
 
 class AdminCluster(Cluster):
-    """A cluster whose nodes have their HTTP APIs."""
+    """A cluster whose nodes have their HTTP APIs, which answer once it is ready."""
 
     admin = True
+
+    def wait_ready(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+        super().wait_ready(timeout_s=timeout_s)
+        self.wait_until(self._admins_listen, "every admin API listens", timeout_s=timeout_s)
+
+    def _admins_listen(self) -> bool:
+        try:
+            for node_id in self.running_ids():
+                each = self._hosts.addresses[node_id]
+                socket.create_connection((each.host, each.admin_port), timeout=1.0).close()
+        except OSError:
+            return False
+        return True
 
 
 def _layout(addresses: Mapping[int, Addresses], voters: int, *, admin: bool) -> dict[int, dict[str, str]]:

@@ -108,7 +108,7 @@ def test_leader_that_reads_rotten_bytes_hands_over_and_is_repaired(
     rot(cluster, victim, topic, segment=1)
     mend(cluster, topic)
     lead(cluster, topic)
-    assert leader_of(cluster, topic) == victim
+    until(lambda: leader_of(cluster, topic) == victim, f"node {victim} leads")
     client = library(cluster.bootstrap_servers)
     assert client.read(topic, 0, 0, len(VALUES)) == records
     client.close()

@@ -31,6 +31,8 @@ PATIENCE: Final = {"socket.timeout.ms": 1_000}
 PACE_S: Final = 0.002
 """Pause between an acknowledgement and the next record of that partition, seconds."""
 FLUSH_S: Final = 5.0
+UNKNOWN_PAUSE_S: Final = 0.05
+"""Before a partition is tried again that the client does not know yet."""
 
 
 class Beats(NamedTuple):
@@ -117,6 +119,8 @@ class UnavailabilityMeter:
         self._producer.flush(FLUSH_S)
 
     def _send(self, partition: int, sent_at: float) -> None:
+        from confluent_kafka import KafkaException
+
         def delivered(error: Any, _message: Any) -> None:
             now = time.monotonic()
             if error is None:
@@ -126,7 +130,12 @@ class UnavailabilityMeter:
                 self.errors.append(f"partition {partition}: {error}")
             self._due[partition] = now + self._pace_s
 
-        self._producer.produce(self._topic, b"beat", partition=partition, on_delivery=delivered)
+        try:
+            self._producer.produce(self._topic, b"beat", partition=partition, on_delivery=delivered)
+        except (
+            KafkaException
+        ):  # the topic is so new that this client, or the broker it asked, has not heard of it
+            self._due[partition] = sent_at + UNKNOWN_PAUSE_S
 
 
 class Gap(NamedTuple):
