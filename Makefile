@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SPARK := .venv/.spark-installed
 
-.PHONY: demo test lint sim planted chaos interop api compose-test test-spark bench clean
+.PHONY: demo test lint sim planted chaos interop interop-spark api compose-test test-spark pipeline-demo bench clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -37,6 +37,15 @@ chaos: $(STAMP)
 interop: $(STAMP)
 	$(BIN)/python -m pytest -m clients $(TEST)
 
+# Taxi trips through three nodes and two Spark jobs while a leader dies; every count and sum is checked.
+pipeline-demo: $(SPARK)
+	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/raftlog pipeline demo $(DEMO)
+
+# Spark's own Kafka connector, unchanged; its jars are fetched with Maven.
+interop-spark: $(SPARK)
+	$(BIN)/raftlog pipeline jars
+	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark_kafka tests/interop_spark $(TEST)
+
 # Thousands of requests made from /openapi.json, right ones and wrong ones, sent to a real cluster. API="--seed 2".
 api: $(STAMP)
 	$(BIN)/python -m tests.admin.fuzz $(API)
@@ -45,7 +54,7 @@ api: $(STAMP)
 compose-test: $(STAMP)
 	BIN=$(BIN) bash deploy/ci/compose-ci.sh deploy/ci/compose-tests.sh
 
-# format("raftlog"): batch, stream, a killed leader, a standalone Spark master. Needs a Java runtime.
+# format("raftlog") and the jobs: killed leaders, drivers and executors, a standalone Spark master. Needs a Java runtime.
 test-spark: $(SPARK)
 	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 300 tests/pipeline $(TEST)
 

@@ -245,7 +245,7 @@ class ControlPlane:
 
     def _append(self, batch: Batch) -> None:
         assert self.quorum is not None
-        self.quorum.append(encode_batch(batch))
+        self.quorum.append(encode_batch(msgspec.structs.replace(batch, at_ms=self._env.wall_clock_ms())))
 
     def _leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
         self._leaderless.changed(leader_id)

@@ -23,6 +23,7 @@ from raftlog.node import Node, NodeFailed
 
 if TYPE_CHECKING:
     from raftlog.admin.server import AdminServer
+    from raftlog.admin.view import FaultSwitch
 
 log = get_logger("node")
 
@@ -37,9 +38,16 @@ GARBAGE_THRESHOLD: Final = 20_000
 
 
 async def run(
-    config: NodeConfig, *, env: Env | None = None, ready: Callable[[Node], None] | None = None
+    config: NodeConfig,
+    *,
+    env: Env | None = None,
+    faults: FaultSwitch | None = None,
+    ready: Callable[[Node], None] | None = None,
 ) -> None:
-    """Run one node until SIGTERM or SIGINT, then shut it down; a second signal waits for nobody. Raises NodeFailed."""
+    """Run one node until SIGTERM or SIGINT, then shut it down; a second signal waits for nobody. Raises NodeFailed.
+
+    `faults`: what its admin API may do to `env`; for tests only.
+    """
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,7 +63,7 @@ async def run(
         why = await _first(node.failed, node.start(), signals.get())
         if why is None:
             announcing = asyncio.ensure_future(_announce(node, ready))
-            admin = await _open_admin(node)
+            admin = await _open_admin(node, faults)
             _calm_garbage_collection()
             why = await _first(node.failed, signals.get())
             announcing.cancel()
@@ -72,7 +80,7 @@ async def run(
         log.info("node_stopped")
 
 
-async def _open_admin(node: Node) -> AdminServer | None:
+async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | None:
     """Open the admin API, if it is to listen. Raises NodeFailed where an address that somebody chose can't be had."""
     config = node.config
     if config.admin_listener is None:
@@ -80,6 +88,7 @@ async def _open_admin(node: Node) -> AdminServer | None:
     from raftlog.admin.auth import TokensUnusable
     from raftlog.admin.server import AdminServer, AdminUnavailable
     from raftlog.admin.view import NodeView
+    from raftlog.facts import NodeFacts
 
     view = NodeView(
         config,
@@ -87,6 +96,9 @@ async def _open_admin(node: Node) -> AdminServer | None:
         hindrances=node.hindrances,
         wall_clock_ms=node.env.wall_clock_ms,
         submit=node.control.submit,
+        facts=NodeFacts(node),
+        history=node.metadata.history,
+        faults=faults,
     )
     server = AdminServer(view)
     try:

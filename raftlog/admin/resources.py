@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from raftlog.admin import metrics
 from raftlog.admin.route import Route
-from raftlog.admin.v1 import elections, probes
+from raftlog.admin.v1 import elections, faults, health, moves, probes, quorum, why
 from raftlog.admin.v1 import records as reading
 from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, reassignments, records, topics
 
@@ -21,5 +22,11 @@ ROUTES: Final[tuple[Route, ...]] = (
     *groups.ROUTES,
     *reading.ROUTES,
     *elections.ROUTES,
+    *metrics.ROUTES,
+    *health.ROUTES,
+    *quorum.ROUTES,
+    *why.ROUTES,
+    *moves.ROUTES,
+    *faults.ROUTES,
 )
 """The first that fits a path is taken: /topics/-/configs stands before /topics/{topic_name}/configs."""

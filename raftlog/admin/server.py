@@ -20,6 +20,7 @@ from aiohttp import web
 from raftlog.admin.ask import Asker, BrokerUnreachable
 from raftlog.admin.auth import Caller, authenticate, authorize, check_browser, parse_tokens
 from raftlog.admin.errors import ApiError, Error, of_kafka
+from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import document
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Call, NoQuery, Route
@@ -55,6 +56,7 @@ class AdminServer:
 
     def __init__(self, node: NodeView) -> None:
         self._node = node
+        self._lag = node.lag = LoopLag()
         self._asker = Asker(node.config, node.image)
         self._tokens: Mapping[bytes, Caller] | None = None
         self._runner: web.AppRunner | None = None
@@ -92,6 +94,7 @@ class AdminServer:
                 f"cannot listen on {host}:{port} (raftlog.admin.listener): {reason}"
             ) from error
         self.address = self._runner.addresses[0][:2]
+        self._lag.start()
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
         log.info(
             "admin_listener_started",
@@ -102,6 +105,7 @@ class AdminServer:
 
     async def stop(self) -> None:
         self._asker.close()
+        self._lag.stop()
         if self._sweeping is not None:
             self._sweeping.cancel()
         if self._runner is not None:

@@ -4,10 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from raftlog.admin.facts import Facts
+from raftlog.admin.loop_lag import LoopLag
 from raftlog.base.config import NodeConfig
+from raftlog.base.faults import NodeFault
+from raftlog.metadata.history import History
 from raftlog.metadata.image import MetadataImage
+
+
+class FaultSwitch(Protocol):
+    """What a node can do to itself; see `raftlog.base.faults`."""
+
+    def active(self) -> list[NodeFault]:
+        """Return the faults in force."""
+
+    def inject(self, fault: NodeFault) -> None:
+        """Let one begin."""
+
+    def heal(self, name: str) -> None:
+        """Let one end, or "all"."""
 
 
 @dataclass(slots=True)
@@ -22,5 +39,11 @@ class NodeView:
     wall_clock_ms: Callable[[], float]
     submit: Any = None
     """Asks the active controller; see `raftlog.broker.context.Submit`."""
-    faults: Any = None
+    facts: Facts | None = None
+    """Its numbers."""
+    history: History | None = None
+    """What happened, as far as this node remembers."""
+    lag: LoopLag | None = None
+    """Set by the server that serves this view."""
+    faults: FaultSwitch | None = None
     """What a node that runs with --enable-faults can do to itself; None without."""

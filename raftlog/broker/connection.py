@@ -51,6 +51,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_active",
+        "_arrived_at",
         "_blocked",
         "_closing",
         "_cut_due",
@@ -69,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         "_view",
         "_waiting_for",
         "_write_paused",
+        "api_key",
         "handshake",
         "listener",
         "peer",
@@ -104,6 +106,9 @@ class Connection(asyncio.BufferedProtocol):
         self._finishing = False
         self._active = True
         self._quiet_sweeps = 0
+        self._arrived_at = 0.0
+        self.api_key = 0
+        """Of the request being handled."""
         self._transport: asyncio.Transport | None = None
 
     # Called by the transport.
@@ -152,6 +157,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def respond(self, buffers: Sequence[Buffer]) -> None:
         """Answer the request being handled, at once."""
+        server = self.server
+        server.counters.latencies[self.api_key].observe(server.stopwatch() - self._arrived_at)
         if self._slots:
             self._slots.append(ReadySlot(self, buffers))
         else:
@@ -162,12 +169,15 @@ class Connection(asyncio.BufferedProtocol):
         """Keep the place of the request being handled until `slot.answer`."""
         if slot.buffers is not None:
             return self.respond(slot.buffers)
+        slot.api_key, slot.arrived_at = self.api_key, self._arrived_at
         self._slots.append(slot)
         if not slot.overlaps:
             self._waiting_for = slot
 
     def answered(self, slot: Slot) -> None:
         """A slot has its response: send it and those it held back."""
+        server = self.server
+        server.counters.latencies[slot.api_key].observe(server.stopwatch() - slot.arrived_at)
         if slot is self._waiting_for:
             self._waiting_for = None
         slots = self._slots
@@ -246,6 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle the complete frames in the buffer as far as the limits allow, then send what they answered."""
         self._cut_due = False
         self._cutting = True
+        self._arrived_at = self.server.stopwatch()
         try:
             self._blocked = self._handle_frames()
         except FramingLost as lost:
@@ -322,6 +333,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def _flush(self) -> None:
+        self.server.counters.bytes_sent += self._out_bytes
         out, self._out, self._out_bytes = self._out, [], 0
         if self._transport is None or not out:
             return

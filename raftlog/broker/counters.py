@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from raftlog.base.histogram import Histogram
+
 
 class ConnectionCounters:
     """Counts of one broker server, all listeners together."""
 
     __slots__ = (
         "bytes_received",
+        "bytes_sent",
         "closed_by_broker",
         "connections",
         "idle_closed",
+        "latencies",
         "open_connections",
         "refused",
         "requests",
@@ -26,5 +30,8 @@ class ConnectionCounters:
         self.closed_by_broker: defaultdict[str, int] = defaultdict(int)
         """By log event: why the broker closed connections."""
         self.bytes_received = 0
+        self.bytes_sent = 0
         self.requests: defaultdict[int, int] = defaultdict(int)
         """By API key."""
+        self.latencies: defaultdict[int, Histogram] = defaultdict(Histogram)
+        """By API key: seconds from a request's last byte to its response, waiting for records or replicas included."""

@@ -41,6 +41,7 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
     try:
         header, position = decode_header(frame)
         api_key, version, _, _ = header
+        connection.api_key = api_key
         connection.server.counters.requests[api_key] += 1
         if api_key == PRODUCE and PRODUCE_ADVERTISED_FROM <= version <= _NEWEST_PRODUCE:
             produce.handle(connection, header, frame, position)

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from raftlog.base.env import Env
+from raftlog.base.histogram import SYNC_BOUNDS_S, Histogram
 from raftlog.base.log import get_logger
 from raftlog.storage.flush import run_all
 
@@ -71,6 +72,9 @@ class Flusher:
         self._offline = False
         self.rounds = 0
         self.syncs = 0
+        self.seconds = Histogram(SYNC_BOUNDS_S)
+        """How long rounds took that had something to sync: what a producer with acks=all waits for on this disk."""
+        self._began_at = 0.0
 
     def mark(self, partition: Partition) -> None:
         """Sync this partition's log in the next round."""
@@ -148,6 +152,7 @@ class Flusher:
                 partition.note_flushed(partition.log.flushed_end_offset)
         self.rounds += 1
         self.syncs += len(tickets)
+        self._began_at = self._time()
         if not tickets:
             self._complete(tickets, None)
         elif self._is_fast() and not any(ticket.directories for _, ticket in tickets):
@@ -203,6 +208,8 @@ class Flusher:
             self.stop()
             self.failed(error)
         elif not self._offline:
+            if tickets:
+                self.seconds.observe(self._time() - self._began_at)
             for partition, ticket in tickets:
                 partition.log.complete_flush(ticket)
                 partition.note_flushed(partition.log.flushed_end_offset)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from raftlog.metadata.image import (
 from raftlog.replication.following import Following
 from raftlog.replication.leading import Leading
 from raftlog.replication.partition import Partition
+from raftlog.replication.traffic import Traffic
 from raftlog.storage.log import Log
 
 if TYPE_CHECKING:
@@ -84,6 +86,8 @@ class Replicas:
         self.flush_before_commit = config.log_flush_policy == "commit"
         self.partitions: dict[TopicPartition, Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
+        self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
+        """By topic; it outlives replicas that go elsewhere and come back, but not the topic."""
         self.broker_epoch = broker_epoch
         self._image = image
         self._applied = EMPTY_IMAGE
@@ -195,6 +199,7 @@ class Replicas:
         self.partitions[partition.name] = partition
         self.by_id[partition.topic_id, partition.index] = partition
         self._volumes[partition] = volume
+        partition.traffic = self.traffic[partition.topic]
         if partition.log.damage is not None:
             self._note_damage(partition)
 
@@ -215,6 +220,8 @@ class Replicas:
             if topic is None or state is None or self.broker_id not in state.replicas:
                 if was is not None:
                     self._remove(name, elsewhere=state is not None)
+                if topic is None:
+                    self.traffic.pop(name.topic, None)
             elif self._holds(name, topic.topic_id):
                 self._reconcile(self.partitions[name], state, moved)
             else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections import Counter
 from collections.abc import Iterable
 from socket import SO_KEEPALIVE, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
@@ -54,6 +55,8 @@ class BrokerServer:
         self.broker = broker
         self.config = broker.config
         self.loop = loop or asyncio.get_running_loop()
+        self.stopwatch = time.perf_counter if broker.env.threads else self.loop.time
+        """Seconds that requests take; a simulation has no other time than its loop's."""
         self.nonce = secrets.token_bytes
         """Source of the peer handshake's nonces; a simulation sets its own."""
         self.request_max_bytes = self.config.socket_request_max_bytes

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Slot:
     """One response that is not ready yet, or waits for the ones before it."""
 
-    __slots__ = ("buffers", "connection")
+    __slots__ = ("api_key", "arrived_at", "buffers", "connection")
 
     overlaps = False
     """Whether requests behind this one may be handled while it is open."""
@@ -26,6 +26,9 @@ class Slot:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.buffers: Sequence[Buffer] | None = None
+        self.api_key = 0
+        self.arrived_at = 0.0
+        """Set by the connection that holds it, for its latency."""
 
     def answer(self, buffers: Sequence[Buffer]) -> None:
         """Give the whole response frame, once; empty if there is none after all."""

@@ -113,7 +113,7 @@ def run(options: DemoOptions) -> int:
     try:
         _require_clients()
         text = find_text(options.file)
-        with _terminated_like_interrupted(), closing(Cluster(options.nodes)) as cluster:
+        with terminated_like_interrupted(), closing(Cluster(options.nodes)) as cluster:
             report = _run(cluster, text, options)
             _show(report, options)
             if options.keep:
@@ -139,7 +139,7 @@ def _require_clients() -> None:
 
 
 @contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
+def terminated_like_interrupted() -> Iterator[None]:
     """Let SIGTERM, too, unwind through what takes the nodes down."""
 
     def interrupt(_number: int, _frame: Any) -> None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from raftlog import __version__
 from raftlog.base.config import (
@@ -29,6 +29,9 @@ from raftlog.base.config import (
 from raftlog.base.env import Env
 from raftlog.base.log import configure_log, get_logger
 from raftlog.cli import exits
+
+if TYPE_CHECKING:
+    from raftlog.proof.node_faults import NodeFaults
 
 DESCRIPTION = (
     "Run one node. Settings: default < file < RAFTLOG_* environment < --override; see raftlog config. "
@@ -68,16 +71,16 @@ def main(argv: Sequence[str]) -> None:
     log.info("server_started", version=__version__, config=str(arguments.config or "none"))
     for warning in config.warnings:
         log.warning(warning.event, **warning.fields)
-    env = None
+    env, faults = None, None
     if arguments.enable_faults:
-        env = _with_faults(config, arguments.fault, exit_at_end=arguments.exit_with_stdin)
+        env, faults = _with_faults(config, arguments.fault, exit_at_end=arguments.exit_with_stdin)
     elif arguments.exit_with_stdin:
         watch_stdin(None, exit_at_end=True)
     from raftlog import process  # after the log is set up, and only for a config that can be used
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory(config.event_loop)) as runner:
-            runner.run(process.run(config, env=env))
+            runner.run(process.run(config, env=env, faults=faults))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
     except (process.NodeFailed, OSError) as error:
@@ -188,8 +191,9 @@ def watch_stdin(obey: Callable[[bytes], bytes] | None, *, exit_at_end: bool) -> 
     threading.Thread(target=watch, name="raftlog-stdin", daemon=True).start()
 
 
-def _with_faults(config: NodeConfig, faults: Sequence[str], *, exit_at_end: bool) -> Env:
-    """Return an environment that can be troubled, by the faults given and then by standard input."""
+def _with_faults(config: NodeConfig, faults: Sequence[str], *, exit_at_end: bool) -> tuple[Env, NodeFaults]:
+    """Return an environment that can be troubled, by the faults given, then by standard input and whoever gets the
+    second."""
     from raftlog.proof.node_faults import NodeFaults, read_fault
 
     folders = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
@@ -200,7 +204,7 @@ def _with_faults(config: NodeConfig, faults: Sequence[str], *, exit_at_end: bool
     for fault in faults:
         node_faults.inject(read_fault(fault))
     watch_stdin(node_faults.obey, exit_at_end=exit_at_end)
-    return Env(disk=node_faults.disk, wall_clock_ms=node_faults.wall_clock_ms)
+    return Env(disk=node_faults.disk, wall_clock_ms=node_faults.wall_clock_ms), node_faults
 
 
 if __name__ == "__main__":

@@ -28,9 +28,11 @@ from raftlog.controller import (
     topics,
 )
 from raftlog.controller.decisions import MORE, SWEEP, Event
+from raftlog.controller.reasons import Causes, causes_of
 from raftlog.controller.settling import UncleanRule, settle_all, unclean_rule
 from raftlog.controller.soft import ProbeResult, SoftState
 from raftlog.controller.standing import Standing, standing_of
+from raftlog.metadata.causes import Cause
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftlog.metadata.records import Batch, ClusterNamed, ControllerElected, Record
 from raftlog.metadata.replay import apply_records
@@ -102,6 +104,7 @@ class Controller:
         self._connected: set[int] = set()
         self._fencing: set[int] = set()
         self._sweep_due = False
+        self._causes: Causes = ()
         self._seen_at = self._ticked_at = 0.0
         self._rebalance_at = 0.0
 
@@ -126,7 +129,8 @@ class Controller:
         self._announce(image.offset)
 
     def _announce(self, base_offset: int = 0) -> None:
-        batch = Batch(self._term, base_offset, (ControllerElected(self._node_id, self._term),))
+        records = (ControllerElected(self._node_id, self._term),)
+        batch = Batch(self._term, base_offset, records)
         self._announced = True
         try:
             self._append_batch(batch)
@@ -164,7 +168,7 @@ class Controller:
         self._log.info("controller_became_active", controller_epoch=self._term)
         if not image.cluster_id:
             self._decide(self._name_cluster)
-        self._sweep()
+        self._sweep(Cause("new_controller", self._node_id))
         self._probe_due(now)
 
     def _name_cluster(self, image: MetadataImage) -> Decision:
@@ -178,23 +182,29 @@ class Controller:
 
     def _append(self, records: tuple[Record, ...]) -> int:
         base_offset = self._runner.end_offset
-        self._append_batch(Batch(self._term, base_offset, records))
+        self._append_batch(Batch(self._term, base_offset, records, causes=self._causes))
         return base_offset + len(records)
 
     def _decide(
         self,
         decide: Callable[[MetadataImage], Decision],
         answer: Callable[[Any], None] = lambda outcome: None,
+        *,
+        causes: Causes = (),
     ) -> None:
-        """Decide, in as many batches as it takes."""
+        """Decide, in as many batches as it takes; `causes` are why, for people."""
+
+        def decide_because(image: MetadataImage) -> Decision:
+            self._causes = causes  # of what is appended right after
+            return decide(image)
 
         def next_or_answer(outcome: Any) -> None:
             if outcome is MORE:
-                self._decide(decide, answer)
+                self._decide(decide, answer, causes=causes)
             else:
                 answer(outcome)
 
-        self._runner.handle(decide, next_or_answer)
+        self._runner.handle(decide_because, next_or_answer)
 
     def _perform(self, effect: Any) -> None:
         if effect is SWEEP:
@@ -208,7 +218,7 @@ class Controller:
     def _unclean(self, image: MetadataImage) -> UncleanRule:
         return unclean_rule(image, self._config)
 
-    def _sweep(self) -> None:
+    def _sweep(self, cause: Cause = Cause("settled")) -> None:  # noqa: B008 (immutable)
         """Settle every partition anew."""
 
         def decide(image: MetadataImage) -> Decision:
@@ -221,7 +231,7 @@ class Controller:
                 self._sweep_due = True  # the quorum took no more: the next tick tries again
 
         self._sweep_due = False
-        self._decide(decide, swept)
+        self._decide(decide, swept, causes=(cause,))
 
     def _unfenced(self) -> list[int]:
         return [each.broker_id for each in self._runner.tail.brokers.values() if not each.fenced]
@@ -254,7 +264,11 @@ class Controller:
             case RegisterBroker():
                 self._register(request, answer_on_the_wire, now)
             case _:
-                self._decide(lambda image: self._decision(image, request), answer_on_the_wire)
+                self._decide(
+                    lambda image: self._decision(image, request),
+                    answer_on_the_wire,
+                    causes=causes_of(request),
+                )
 
     def _decision(self, image: MetadataImage, request: Request) -> Decision:
         match request:
@@ -300,6 +314,7 @@ class Controller:
                 image, request, self._standing(image), self._unclean(image)
             ),
             answer,
+            causes=causes_of(request),
         )
 
     def _register(self, request: RegisterBroker, answer: Callable[[Any], None], now: float) -> None:
@@ -314,7 +329,7 @@ class Controller:
                 unclean=self._unclean(image),
             )
 
-        self._decide(decide, answer)
+        self._decide(decide, answer, causes=causes_of(request))
 
     # --- liveness
 
@@ -349,7 +364,8 @@ class Controller:
     def _rebalance(self) -> None:
         percentage = self._config.leader_imbalance_per_broker_percentage
         self._decide(
-            lambda image: elections.decide_rebalance(image, self._standing(image), percentage=percentage)
+            lambda image: elections.decide_rebalance(image, self._standing(image), percentage=percentage),
+            causes=(Cause("rebalanced"),),
         )
 
     def _watch_own_stalls(self, now: float) -> None:
@@ -380,6 +396,7 @@ class Controller:
         self._decide(
             lambda image: brokers.decide_fence(image, reasons, self._standing(image), self._unclean(image)),
             fenced,
+            causes=tuple(Cause("taken_for_dead", each, reason) for each, reason in reasons.items()),
         )
 
     def _heard(self, broker_id: int, now: float) -> None:
@@ -388,7 +405,7 @@ class Controller:
             any(each.fenced or each.in_controlled_shutdown or each.draining for each in tail.brokers.values())
             or reassignment.any_reassigned(tail)
         ):
-            self._sweep()  # settle what stood still because of the doubt
+            self._sweep(Cause("heard_again", broker_id))  # settle what stood still because of the doubt
 
     def peer_connected(self, broker_id: int, now: float) -> None:
         """A broker's heartbeat connection came."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from raftlog.metadata.history import History
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftlog.metadata.records import decode_batch
 from raftlog.metadata.replay import apply_batch
@@ -24,6 +25,7 @@ class PublishedMetadata:
         self.image: MetadataImage = EMPTY_IMAGE
         self.published: MetadataImage = EMPTY_IMAGE
         self.skipped_batches = 0
+        self.history = History()
         self._defer = defer
         self._deferred = False
         self._listeners: list[Listener] = []
@@ -39,10 +41,12 @@ class PublishedMetadata:
 
     def apply(self, data: bytes) -> None:
         """Apply one committed batch. A batch whose fence does not match is skipped, on every node alike."""
-        image = apply_batch(self.image, decode_batch(data))
+        batch = decode_batch(data)
+        image = apply_batch(self.image, batch)
         if image is None:
             self.skipped_batches += 1
         else:
+            self.history.note(self.image, image, batch)
             self._advance(image)
 
     def snapshot(self) -> Callable[[], bytes]:
@@ -52,7 +56,9 @@ class PublishedMetadata:
 
     def restore(self, data: bytes) -> None:
         """Take a snapshot's image for the present one."""
-        self._advance(decode_image(data))
+        image = decode_image(data)
+        self.history.begin_anew(image)
+        self._advance(image)
 
     def _advance(self, image: MetadataImage) -> None:
         self.image = image

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from raftlog.metadata.causes import Cause
 from raftlog.metadata.image import Endpoint
 
 UNCHANGED_LEADER = -2
@@ -119,11 +120,16 @@ Record = (
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """What the quorum replicates as one entry. `base_offset` is the metadata offset of its first record."""
+    """What the quorum replicates as one entry. `base_offset` is the metadata offset of its first record.
+
+    `at_ms` (wall time, 0: not said) and `causes` tell people why; they change nothing, and older batches lack them.
+    """
 
     controller_epoch: int
     base_offset: int
     records: tuple[Record, ...]
+    at_ms: int = 0
+    causes: tuple[Cause, ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")

@@ -141,7 +141,7 @@ def split(
 ) -> list[Range]:
     """Cut ranges so that there are at least `least` (as far as there are offsets) and none above `most_records`."""
     parts = [part for each in ranges for part in _cut(each, _pieces(each, most_records))]
-    if least is None or len(parts) >= least:
+    if not parts or least is None or len(parts) >= least:
         return parts
     return [
         part for each, count in zip(parts, _counts(parts, least), strict=True) for part in _cut(each, count)

@@ -1,25 +1,19 @@
 """Faults that a node does to itself on request, since nobody outside can: its disk's and its wall clock's.
 
-| fault | details | what happens |
-|---|---|---|
-| `slow-disk` | `seconds` | every sync takes that much longer |
-| `full-disk` | | writes that need room fail with ENOSPC, and no byte is free |
-| `failing-disk` | `operation`: read, write or sync | such operations fail with EIO; a failed sync loses data |
-| `clock-jump` | `offset_ms` | the wall clock is that far from the true time; what is measured in seconds is not |
-
-A node offers them with `raftlog server --enable-faults` only. With it the disk also writes down what it has not synced
-(`raftlog.proof.disks.forgetful`), which is what a power cut needs; a node that once ran so must go on so, or lose its
-`<log dir>.unsynced`. How requests arrive (lines on standard input, HTTP) is not known here.
+Which there are says `raftlog.base.faults`. A node offers them with `raftlog server --enable-faults` only. With it the
+disk also writes down what it has not synced (`raftlog.proof.disks.forgetful`), which is what a power cut needs; a node
+that once ran so must go on so, or lose its `<log dir>.unsynced`. How requests arrive (lines on standard input, HTTP) is
+not known here.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import msgspec
 
+from raftlog.base.faults import ClockJump, FailingDisk, FullDisk, NodeFault, SlowDisk, name_of
 from raftlog.base.log import get_logger
 from raftlog.proof.disks.forgetful import ForgetfulDisk
 from raftlog.proof.disks.troubled import TroubledDisk
@@ -27,24 +21,6 @@ from raftlog.proof.place import DiskTrouble
 
 log = get_logger("faults")
 
-
-class SlowDisk(msgspec.Struct, tag_field="fault", tag="slow-disk", forbid_unknown_fields=True):
-    seconds: float
-
-
-class FullDisk(msgspec.Struct, tag_field="fault", tag="full-disk", forbid_unknown_fields=True):
-    pass
-
-
-class FailingDisk(msgspec.Struct, tag_field="fault", tag="failing-disk", forbid_unknown_fields=True):
-    operation: Literal["read", "write", "sync"]
-
-
-class ClockJump(msgspec.Struct, tag_field="fault", tag="clock-jump", forbid_unknown_fields=True):
-    offset_ms: int
-
-
-NodeFault = SlowDisk | FullDisk | FailingDisk | ClockJump
 
 ALL = "all"
 
@@ -91,8 +67,7 @@ class NodeFaults:
 
     def inject(self, fault: NodeFault) -> None:
         """Let a fault begin; one of the same name is replaced."""
-        name = fault.__struct_config__.tag
-        assert isinstance(name, str)
+        name = name_of(fault)
         self._active = {**self._active, name: fault}
         self._act()
         details = msgspec.structs.asdict(fault)

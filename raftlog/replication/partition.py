@@ -42,6 +42,7 @@ from raftlog.replication.host import (
 )
 from raftlog.replication.leading import Leading
 from raftlog.replication.role import Offline, Role, Search
+from raftlog.replication.traffic import Traffic
 from raftlog.storage.log import Appended, Log
 
 GIVEN_UP = frozenset({IneligibleReplica.code, OperationNotAttempted.code})
@@ -77,6 +78,7 @@ class Partition:
         "role",
         "topic",
         "topic_id",
+        "traffic",
     )
 
     def __init__(
@@ -93,6 +95,8 @@ class Partition:
         self._consumers: dict[FetchWaiter, None] = {}
         self._replicas: dict[ReplicaFetchWaiter, None] = {}
         self._progress_told = False
+        self.traffic = Traffic()
+        """Of its topic, once the broker knows it."""
         self._left_isr = False
         """With a damaged log: the metadata was seen to count without this replica."""
 
@@ -231,10 +235,20 @@ class Partition:
         NotLeaderOrFollower; NotEnoughReplicas (acks -1, ISR below min.insync.replicas, nothing appended);
         KafkaStorageError; and what the batch and its producer may have wrong.
         """
+        traffic = self.traffic
+        traffic.produces += 1
         try:
-            return self.role.append_produced(records, acks=acks, now_ms=now_ms)
+            appended = self.role.append_produced(records, acks=acks, now_ms=now_ms)
         except OSError as error:
+            traffic.failed_produces += 1
             raise self.storage_failed(error) from error
+        except KafkaError:
+            traffic.failed_produces += 1
+            raise
+        if not appended.duplicate:
+            traffic.messages_in += appended.end_offset - appended.base_offset
+            traffic.bytes_in += len(records)
+        return appended
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
         """Tell `waiter` when the high watermark reached `end_offset`, perhaps at once, or why it will not."""

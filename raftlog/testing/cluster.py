@@ -20,9 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from raftlog.base.faults import ClockJump
 from raftlog.proof.disks import harm
 from raftlog.proof.disks.power_cut import Loss, at_risk, cut_power
-from raftlog.proof.node_faults import ClockJump, faults_of
+from raftlog.proof.node_faults import faults_of
 from raftlog.proof.place import DiskTrouble
 from raftlog.testing.hosts import Addresses, Hosts, Loopback
 from raftlog.testing.node_process import STOP_TIMEOUT_S, NodeProcess
@@ -257,14 +258,16 @@ class AdminCluster(Cluster):
     admin = True
 
     def wait_ready(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait for the HTTP APIs, too: they open after the node takes part. Raises ClusterError."""
         super().wait_ready(timeout_s=timeout_s)
-        self.wait_until(self._admins_listen, "every admin API listens", timeout_s=timeout_s)
+        self.wait_until(
+            lambda: all(map(self._listens, self.running_ids())), "HTTP answers", timeout_s=timeout_s
+        )
 
-    def _admins_listen(self) -> bool:
+    def _listens(self, node_id: int) -> bool:
+        each = self._hosts.addresses[node_id]
         try:
-            for node_id in self.running_ids():
-                each = self._hosts.addresses[node_id]
-                socket.create_connection((each.host, each.admin_port), timeout=1.0).close()
+            socket.create_connection((each.host, each.admin_port), timeout=1).close()
         except OSError:
             return False
         return True

@@ -16,8 +16,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.faults import NodeFault
 from raftlog.proof import node_faults
-from raftlog.proof.node_faults import Command, NodeFault
+from raftlog.proof.node_faults import Command
 from raftlog.testing.hosts import Hosts
 from raftlog.testing.ports import LOOPBACK
 

@@ -28,6 +28,7 @@ from raftlog.metadata.requests import ProducerIdBlock
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 from raftlog.protocol.shapes import request_shapes
 from raftlog.replication.host import PartitionRead
+from raftlog.replication.traffic import Traffic
 
 TOPIC = "words"
 TOPIC_ID = UUID(int=7)
@@ -107,6 +108,7 @@ class FakePartition:
         self.parked_replicas: dict[Any, None] = {}
         self.reads = 0
         self.noted: list[tuple[int, Any]] = []
+        self.traffic = Traffic()
 
     def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> Appended:
         if self.error is not None:

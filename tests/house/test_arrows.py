@@ -23,13 +23,14 @@ ARROWS: dict[str, frozenset[str]] = {
     "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
     "node": frozenset({"base", "broker", "control", "metadata", "storage"}),
     "admin": frozenset({"", "base", "metadata", "protocol", "records"}),
-    "process": frozenset({"admin", "base", "node"}),
+    "facts": frozenset({"admin", "base", "node", "replication"}),
+    "process": frozenset({"admin", "base", "facts", "node"}),
     "proof": frozenset(
         {"base", "metadata", "node", "protocol", "quorum", "records", "replication", "storage"}
     ),
     "testing": frozenset({"base", "proof"}),
     "pipeline": frozenset({"base"}),
-    "cli": frozenset({"", "base", "process", "proof", "storage", "testing"}),
+    "cli": frozenset({"", "base", "pipeline", "process", "proof", "storage", "testing"}),
 }
 """What each room under raftlog/ may import. A new room is a new line here. "" is the package itself (its version)."""
 

@@ -118,3 +118,8 @@ def test_large_ranges_are_split_further_than_small_ones():
     parts = split([Range(at(0), 0, 900), Range(at(1), 0, 100)], least=5)
     assert [part.size for part in parts if part.at == at(0)] == [225] * 4
     assert [part.size for part in parts if part.at == at(1)] == [100]
+
+
+def test_nothing_to_read_is_split_into_nothing():
+    """minPartitions cannot be met where there is no record."""
+    assert split([], least=4) == []

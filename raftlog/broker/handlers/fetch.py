@@ -222,6 +222,7 @@ class PendingFetch(Slot):
         session = self.session
         if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
             self._count_throttled()
+        self._count()
         buffers = encode(self.connection, self.header, session, full=self.full)
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
@@ -304,6 +305,21 @@ class PendingFetch(Slot):
         ):
             return False
         return partition.in_sync(self.replica.broker_id) is False and replicas.sent.wait_s() > 0
+
+    def _count(self) -> None:
+        """For the metrics: what leaves with this response."""
+        for entry in self.session.ready:
+            partition, read = entry.partition, entry.read
+            if partition is None or read is None:
+                continue
+            traffic = partition.traffic
+            traffic.fetches += 1
+            if read.error_code:
+                traffic.failed_fetches += 1
+            elif read.records and self.replica is None:
+                traffic.bytes_out += len(read.records)
+            elif read.records:
+                traffic.replica_bytes_out += len(read.records)
 
     def _count_throttled(self) -> None:
         """What goes to throttled replicas counts, in sync or not."""

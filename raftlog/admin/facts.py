@@ -1,0 +1,113 @@
+"""Numbers that a node tells of itself: ports, filled by whoever puts the node together, read by `/metrics`.
+
+Ordering law: none of these calls waits for a disk, and each is short but `groups`, which may wait for a majority; what
+is per partition is asked partition by partition, so that a reader can let others run in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from raftlog.base.histogram import Histogram
+from raftlog.base.types import TopicPartition
+
+
+class PartitionFacts(NamedTuple):
+    """One replica on this node."""
+
+    leads: bool
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+    segments: int
+
+
+class TopicTraffic(Protocol):
+    """What went in and out of one topic's partitions here, since this process began."""
+
+    messages_in: int
+    bytes_in: int
+    bytes_out: int
+    replica_bytes_out: int
+    produces: int
+    failed_produces: int
+    fetches: int
+    failed_fetches: int
+
+
+class ConnectionFacts(Protocol):
+    """What the listeners for clients and brokers count."""
+
+    connections: int
+    open_connections: int
+    refused: int
+    idle_closed: int
+    bytes_received: int
+    bytes_sent: int
+
+    @property
+    def closed_by_broker(self) -> Mapping[str, int]:
+        """By reason."""
+
+    @property
+    def requests(self) -> Mapping[int, int]:
+        """By API key."""
+
+    @property
+    def latencies(self) -> Mapping[int, Histogram]:
+        """By API key, seconds."""
+
+
+class DirectoryFacts(NamedTuple):
+    """One log directory. `sync_seconds`: how long its rounds of syncs took."""
+
+    path: str
+    online: bool
+    sync_seconds: Histogram
+
+
+class GroupFacts(NamedTuple):
+    """One consumer group that this node coordinates. `offsets`: (topic, partition) → next offset to read."""
+
+    group_id: str
+    state: str
+    members: int
+    offsets: Mapping[tuple[str, int], int]
+
+
+class RaftFacts(NamedTuple):
+    """This node in the metadata quorum; `leader_id` -1: none is known. `end_index` -1: it keeps no log, it follows."""
+
+    leader_id: int
+    term: int
+    commit_index: int
+    end_index: int
+    leads: bool
+    votes: bool
+
+
+class Facts(Protocol):
+    """One node in numbers. What a node without the broker role lacks is empty."""
+
+    def partition_names(self) -> list[TopicPartition]:
+        """Return the replicas held here."""
+
+    def partition(self, name: TopicPartition) -> PartitionFacts | None:
+        """Return one of them, None if it went meanwhile."""
+
+    def traffic(self) -> Mapping[str, TopicTraffic]:
+        """Return topics' traffic by name."""
+
+    def connections(self) -> ConnectionFacts | None:
+        """Return what listeners count; None without the broker role."""
+
+    def directories(self) -> list[DirectoryFacts]:
+        """Return the log directories."""
+
+    def raft(self) -> RaftFacts | None:
+        """Return the quorum as this node sees it; None while it is not started."""
+
+    async def groups(self) -> list[GroupFacts]:
+        """Return the groups coordinated here. Raises KafkaError where they cannot be told now."""

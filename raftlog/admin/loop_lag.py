@@ -1,0 +1,52 @@
+"""How late the event loop runs what is due, and how much of its time the process computes: a timer that looks.
+
+A node is one loop, so its lateness is what every request waits on top of its own work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from raftlog.base.histogram import Histogram
+
+EVERY_S: Final = 0.1
+WEIGHT: Final = 0.1
+"""Of the newest look in the average: it follows within a second."""
+
+
+class LoopLag:
+    """`start` once, `stop` once. `seconds`: how late its timer was, each time."""
+
+    def __init__(self) -> None:
+        self.seconds = Histogram()
+        self.idle = 1.0
+        """The share of recent time in which the process did not compute, 0 to 1."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
+        self._seen = (0.0, 0.0)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._seen = (time.monotonic(), time.process_time())
+        self._arm()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due_at = loop.time() + EVERY_S
+        self._timer = loop.call_at(self._due_at, self._look)
+
+    def _look(self) -> None:
+        self.seconds.observe(max(0.0, asyncio.get_running_loop().time() - self._due_at))
+        seen = (time.monotonic(), time.process_time())
+        passed, computed = seen[0] - self._seen[0], seen[1] - self._seen[1]
+        if passed > 0:
+            busy = min(1.0, computed / passed)
+            self.idle += WEIGHT * (1.0 - busy - self.idle)
+        self._seen = seen
+        self._arm()

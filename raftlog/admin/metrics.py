@@ -1,0 +1,72 @@
+"""GET /metrics: this node for Prometheus. It is gathered and written in slices, so that no scrape holds up the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal
+
+import msgspec
+from aiohttp import web
+
+from raftlog.admin import metrics_kafka, metrics_own, process_facts
+from raftlog.admin.errors import ApiError
+from raftlog.admin.exposition import MEDIA_TYPE, Family, slices
+from raftlog.admin.loop_lag import LoopLag
+from raftlog.admin.route import Call, Route
+from raftlog.admin.scrape import Scrape, gather
+
+WRITE_S: Final = 10.0
+"""Longest time that a reader may take for one slice."""
+
+
+class WhichMetrics(msgspec.Struct, forbid_unknown_fields=True):
+    """`family`: only raftlog's own names, only those that Kafka's dashboards query, or all."""
+
+    family: Literal["all", "raftlog", "kafka"] = "all"
+
+
+async def get_metrics(call: Call) -> web.StreamResponse:
+    """Stream the text: the first slices are on their way while the last ones are made."""
+    node = call.node
+    if node.facts is None:
+        raise ApiError(503, "this node has no numbers to tell yet")
+    scrape = await gather(node, node.facts, node.lag or LoopLag())
+    headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", "X-Request-Id": call.raw["id"]}
+    response = web.StreamResponse(headers=headers)
+    try:
+        await response.prepare(call.raw)
+        for piece in slices(families(scrape, call.query.family)):
+            async with asyncio.timeout(WRITE_S):
+                await response.write(piece.encode())
+            await asyncio.sleep(0)
+        await response.write_eof()
+    except (ConnectionError, TimeoutError):
+        if call.raw.transport is not None:
+            call.raw.transport.abort()  # a text that just ended would pass for a whole one
+    return response
+
+
+def families(scrape: Scrape, which: str) -> Iterator[Family]:
+    """Yield what is asked for."""
+    parts: list[Iterable[Family]] = []
+    if which in ("all", "raftlog"):
+        parts.append(metrics_own.families(scrape))
+    if which in ("all", "kafka"):
+        parts.append(metrics_kafka.families(scrape))
+    parts.append(process_facts.families())
+    for part in parts:
+        yield from part
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/metrics",
+        get_metrics,
+        "This node's numbers, for Prometheus",
+        str,
+        query=WhichMetrics,
+        media_type="text/plain",
+    ),
+)

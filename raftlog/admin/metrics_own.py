@@ -1,0 +1,206 @@
+"""raftlog's own metrics, `raftlog_*`: what each node tells of itself, and of the cluster as it knows it.
+
+Counters count since the process began. Those of a partition are told by each node that holds a replica, with `role`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raftlog import __version__
+from raftlog.admin.exposition import Family, by_name, histogram, labelled, labels, single
+from raftlog.admin.scrape import Scrape
+from raftlog.admin.survey import Survey
+from raftlog.base.faults import name_of
+from raftlog.protocol.apis import APIS
+
+
+def families(scrape: Scrape) -> Iterator[Family]:
+    """Yield all of them."""
+    yield from _node(scrape)
+    yield from _cluster(scrape.survey)
+    yield from _partitions(scrape)
+    yield from _changes(scrape)
+    yield from _traffic(scrape)
+    yield from _requests(scrape)
+    yield from _disks(scrape)
+    yield from _raft(scrape)
+    yield from _groups(scrape)
+
+
+def _node(scrape: Scrape) -> Iterator[Family]:
+    config = scrape.node.config
+    own = labels(version=__version__, node_id=config.node_id, roles=",".join(sorted(config.roles)))
+    yield labelled("raftlog_node_info", "gauge", "This node; always 1.", [(own, 1)])
+    ready = not scrape.node.hindrances()
+    yield single("raftlog_node_ready", "gauge", "Whether this node takes part in the cluster.", ready)
+    yield single(
+        "raftlog_node_is_controller", "gauge", "Whether this node is the active controller.", scrape.tells
+    )
+    name = "raftlog_event_loop_lag_seconds"
+    yield histogram(name, "How late the event loop ran a timer of 0.1 s.", [("", scrape.lag.seconds)])
+    name = "raftlog_process_idle_ratio"
+    yield single(name, "gauge", "Share of time in which the process does not compute.", scrape.lag.idle)
+    enabled = scrape.node.faults is not None
+    yield single("raftlog_faults_enabled", "gauge", "Whether this node can be told to hurt itself.", enabled)
+    active = [] if scrape.node.faults is None else scrape.node.faults.active()
+    in_force = ((labels(fault=name_of(each)), 1) for each in active)
+    yield labelled("raftlog_fault_active", "gauge", "A fault in force on this node; always 1.", in_force)
+
+
+def _cluster(found: Survey) -> Iterator[Family]:
+    def gauge(name: str, text: str, value: int) -> Family:
+        return single(f"raftlog_cluster_{name}", "gauge", f"{text}, as this node knows it.", value)
+
+    yield gauge("brokers", "Brokers in service", len(found.active))
+    yield gauge("brokers_fenced", "Brokers that are registered but not in service", len(found.fenced))
+    yield gauge("controller_id", "The active controller, -1: none", found.image.controller_id)
+    yield gauge("topics", "Topics", found.topics)
+    yield gauge("partitions", "Partitions", found.partitions)
+    yield gauge("partitions_leaderless", "Partitions without a leader", found.leaderless.count)
+    yield gauge(
+        "partitions_isr_lost", "Partitions whose last in-sync replica lost data", found.isr_lost.count
+    )
+    yield gauge(
+        "partitions_under_replicated", "Partitions with a replica out of sync", found.under_replicated.count
+    )
+    yield gauge("partitions_under_min_isr", "Partitions that refuse acks=all", found.under_min_isr.count)
+    yield gauge("partitions_at_min_isr", "Partitions without a replica to spare", found.at_min_isr.count)
+    yield gauge(
+        "partitions_not_preferred",
+        "Partitions led by another than the preferred leader",
+        found.not_preferred.count,
+    )
+    yield gauge("partitions_reassigning", "Partitions that are reassigned", found.reassigning.count)
+
+
+def _partitions(scrape: Scrape) -> Iterator[Family]:
+    rows = scrape.rows
+    yield single("raftlog_partitions", "gauge", "Replicas on this node.", len(rows))
+    yield single("raftlog_partitions_led", "gauge", "Partitions that this node leads.", len(scrape.led))
+
+    def gauge(name: str, text: str, field: str) -> Family:
+        values = ((row.labels, int(getattr(row.facts, field))) for row in rows)
+        return labelled(f"raftlog_partition_{name}", "gauge", f"{text} of a replica on this node.", values)
+
+    yield gauge("is_leader", "Whether this node leads (1) or follows (0) the partition", "leads")
+    yield gauge("log_start_offset", "First offset", "log_start_offset")
+    yield gauge("high_watermark", "First offset that is not committed", "high_watermark")
+    yield gauge("log_end_offset", "Next offset", "log_end_offset")
+    yield gauge("size_bytes", "Bytes", "size_bytes")
+    yield gauge("segments", "Segments", "segments")
+    name = "raftlog_partition_leader_epoch"
+    values = ((row.labels, row.state.leader_epoch if row.state else None) for row in rows)
+    yield labelled(name, "gauge", "Leader epoch of a partition with a replica here.", values)
+    name = "raftlog_partition_isr_size"
+    values = ((row.labels, len(row.state.isr) if row.state else None) for row in scrape.led)
+    yield labelled(name, "gauge", "In-sync replicas of a partition led here.", values)
+
+
+def _changes(scrape: Scrape) -> Iterator[Family]:
+    if scrape.node.history is None:
+        return
+    counts = scrape.node.history.counts(scrape.node.config.node_id)
+
+    def counter(name: str, text: str, value: int) -> Family:
+        return single(f"raftlog_{name}_total", "counter", f"{text}, since this node's history begins.", value)
+
+    yield counter("leaderships_gained", "Elections that this broker won", counts.leaderships_gained)
+    yield counter("unclean_elections", "Of them those that may have lost records", counts.unclean_elections)
+    yield counter("isr_shrinks", "ISRs of partitions led here that lost members", counts.isr_shrinks)
+    yield counter("isr_expands", "ISRs of partitions led here that gained members", counts.isr_expands)
+
+
+def _traffic(scrape: Scrape) -> Iterator[Family]:
+    topics = list(scrape.facts.traffic().items())
+
+    def counter(name: str, text: str, field: str) -> Family:
+        values = ((labels(topic=topic), getattr(each, field)) for topic, each in topics)
+        return labelled(f"raftlog_topic_{name}_total", "counter", text, values)
+
+    yield counter("messages_in", "Records appended for producers.", "messages_in")
+    yield counter("bytes_in", "Bytes of records appended for producers.", "bytes_in")
+    yield counter("bytes_out", "Bytes of records sent to consumers.", "bytes_out")
+    yield counter("replication_bytes_out", "Bytes of records sent to followers.", "replica_bytes_out")
+    yield counter("produces", "Partitions that produce requests named.", "produces")
+    yield counter("produces_failed", "Partitions of produce requests that were refused.", "failed_produces")
+    yield counter("fetches", "Partitions that were answered to fetches.", "fetches")
+    yield counter("fetches_failed", "Partitions of fetches that were refused.", "failed_fetches")
+
+
+def _requests(scrape: Scrape) -> Iterator[Family]:
+    counted = scrape.facts.connections()
+    if counted is None:
+        return
+    requests = ((labels(api=api_name(key)), count) for key, count in list(counted.requests.items()))
+    yield labelled("raftlog_requests_total", "counter", "Requests by API.", requests)
+    seconds = ((labels(api=api_name(key)), each) for key, each in list(counted.latencies.items()))
+    text = "From a request's last byte to its response, waiting for records or replicas included."
+    yield histogram("raftlog_request_seconds", text, seconds)
+    yield single("raftlog_connections", "gauge", "Open connections.", counted.open_connections)
+    name = "raftlog_connections_accepted_total"
+    yield single(name, "counter", "Connections that came.", counted.connections)
+    name = "raftlog_connections_refused_total"
+    yield single(name, "counter", "Connections beyond a limit.", counted.refused)
+    name = "raftlog_connections_closed_total"
+    closed = by_name("reason", {**counted.closed_by_broker, "idle": counted.idle_closed})
+    yield labelled(name, "counter", "Connections that this node closed.", closed)
+    name = "raftlog_bytes_received_total"
+    yield single(name, "counter", "Bytes from clients and brokers.", counted.bytes_received)
+    name = "raftlog_bytes_sent_total"
+    yield single(name, "counter", "Bytes to clients and brokers.", counted.bytes_sent)
+
+
+def _disks(scrape: Scrape) -> Iterator[Family]:
+    directories = [(labels(path=each.path), each) for each in scrape.facts.directories()]
+    online = ((own, int(each.online)) for own, each in directories)
+    yield labelled("raftlog_log_directory_online", "gauge", "Whether a log directory is in service.", online)
+    seconds = ((own, each.sync_seconds) for own, each in directories)
+    text = "How long a log directory's rounds of syncs took: what acks=all waits for on this disk."
+    yield histogram("raftlog_log_sync_seconds", text, seconds)
+
+
+def _raft(scrape: Scrape) -> Iterator[Family]:
+    raft = scrape.facts.raft()
+    if raft is None:
+        return
+    yield single("raftlog_raft_term", "gauge", "Term of the metadata quorum.", raft.term)
+    yield single(
+        "raftlog_raft_leader_id", "gauge", "Leader of the quorum, -1: none is known.", raft.leader_id
+    )
+    yield single("raftlog_raft_is_leader", "gauge", "Whether this node leads the quorum.", raft.leads)
+    yield single("raftlog_raft_is_voter", "gauge", "Whether this node votes.", raft.votes)
+    yield single("raftlog_raft_commit_index", "gauge", "Last entry known to be committed.", raft.commit_index)
+    name = "raftlog_raft_end_index"
+    yield single(
+        name, "gauge", "Last entry of this voter's log.", raft.end_index if raft.end_index >= 0 else None
+    )
+    name = "raftlog_metadata_offset"
+    yield single(name, "gauge", "Metadata records published here.", scrape.survey.image.offset)
+
+
+def _groups(scrape: Scrape) -> Iterator[Family]:
+    yield single("raftlog_groups", "gauge", "Groups that this node coordinates.", len(scrape.groups))
+    name = "raftlog_group_members"
+    members = ((labels(group=each.group_id, state=each.state), each.members) for each in scrape.groups)
+    yield labelled(name, "gauge", "Members of a group coordinated here.", members)
+    name = "raftlog_group_lag"
+    text = "Committed records that a group coordinated here has not read, of partitions with a replica here."
+    yield labelled(name, "gauge", text, lags(scrape, "group"))
+
+
+def lags(scrape: Scrape, group_label: str) -> Iterator[tuple[str, int]]:
+    """Yield (labels, lag) of each committed position whose partition has a replica here."""
+    ends = {row.name: row.facts.high_watermark for row in scrape.rows}
+    for group in scrape.groups:
+        for where, offset in group.offsets.items():
+            end = ends.get(where)  # type: ignore[call-overload]  # equal to its NamedTuple
+            if end is None:
+                continue
+            named = {group_label: group.group_id, "topic": where[0], "partition": where[1]}
+            yield labels(**named), max(0, end - offset)
+
+
+def api_name(key: int) -> str:
+    """Return an API's name as Kafka has it."""
+    return "".join(map(str.capitalize, APIS[key].name.split("_"))) if key in APIS else f"api_{key}"

@@ -1,0 +1,51 @@
+"""What the operating system says of this process, under the names that Prometheus' own client libraries use."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from raftlog.admin.exposition import Family, single
+
+_START_TICKS_FIELD = 19
+"""Of /proc/self/stat, counted after the command's closing bracket."""
+
+
+def families() -> Iterator[Family]:
+    """Yield process_*; what this system does not tell is left out. Takes less than a millisecond."""
+    used = os.times()
+    yield single("process_cpu_seconds_total", "counter", "CPU time used.", used.user + used.system)
+    with suppress(OSError):
+        yield single("process_open_fds", "gauge", "Open file descriptors.", open_descriptors())
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    yield single("process_max_fds", "gauge", "File descriptors that may be open.", limit)
+    with suppress(OSError):
+        virtual, resident = _memory()
+        yield single("process_virtual_memory_bytes", "gauge", "Virtual memory.", virtual)
+        yield single("process_resident_memory_bytes", "gauge", "Resident memory.", resident)
+        yield single(
+            "process_start_time_seconds", "gauge", "When the process began, Unix time.", _started_at()
+        )
+
+
+def open_descriptors() -> int:
+    """Return how many descriptors are open. Raises OSError where /proc is missing."""
+    # Linux 6.2 and later tell it as the folder's size; listing thousands would hold up the loop
+    return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
+
+
+def _memory() -> tuple[int, int]:
+    with open("/proc/self/statm", "rb") as file:
+        virtual, resident, *_ = file.read().split()
+    page = os.sysconf("SC_PAGE_SIZE")
+    return int(virtual) * page, int(resident) * page
+
+
+def _started_at() -> float:
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    since_boot = int(fields[_START_TICKS_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot

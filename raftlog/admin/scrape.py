@@ -1,0 +1,91 @@
+"""One scrape: the facts of this moment, gathered in slices, before any text is made of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from raftlog.admin.exposition import labels
+from raftlog.admin.facts import Facts, GroupFacts, PartitionFacts
+from raftlog.admin.loop_lag import LoopLag
+from raftlog.admin.survey import MinIsr, PartitionStanding, Survey, stand, survey
+from raftlog.admin.view import NodeView
+from raftlog.base.errors import KafkaError
+from raftlog.base.log import get_logger
+from raftlog.base.types import TopicPartition
+from raftlog.metadata.image import MetadataImage, PartitionState
+
+SLICE: Final = 200
+"""Partitions that are asked before others may run: about a millisecond."""
+GROUPS_S: Final = 1.0
+"""Longest wait for the groups: what they are is known once a majority has it."""
+
+log = get_logger("admin")
+
+
+class Row(NamedTuple):
+    """One replica on this node. `state`: what the metadata says of its partition. `labels`: its own."""
+
+    labels: str
+    name: TopicPartition
+    state: PartitionState | None
+    facts: PartitionFacts
+    standing: PartitionStanding | None
+
+
+@dataclass(slots=True)
+class Scrape:
+    """`tells`: this node is the one that tells what concerns the whole cluster."""
+
+    node: NodeView
+    facts: Facts
+    survey: Survey
+    rows: list[Row]
+    led: list[Row]
+    groups: list[GroupFacts]
+    lag: LoopLag
+    tells: bool
+
+
+async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
+    """Gather everything, letting others run in between."""
+    image = node.image()
+    found = await survey(node.config, image)
+    tells = image.controller_id == node.config.node_id
+    rows: list[Row] = []
+    min_isrs = MinIsr(node.config, image)
+    for number, name in enumerate(facts.partition_names(), 1):
+        row = _row(image, min_isrs, facts, name)
+        if row is not None:
+            rows.append(row)
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+    return Scrape(
+        node,
+        facts,
+        found,
+        rows,
+        [each for each in rows if each.facts.leads],
+        await _groups(facts),
+        lag,
+        tells,
+    )
+
+
+def _row(image: MetadataImage, min_isrs: MinIsr, facts: Facts, name: TopicPartition) -> Row | None:
+    each = facts.partition(name)
+    if each is None:
+        return None
+    state = image.partition(*name)
+    standing = None if state is None else stand(state, min_isrs.of(name.topic))
+    return Row(labels(topic=name.topic, partition=name.partition), name, state, each, standing)
+
+
+async def _groups(facts: Facts) -> list[GroupFacts]:
+    try:
+        async with asyncio.timeout(GROUPS_S):
+            return await facts.groups()
+    except (KafkaError, TimeoutError) as error:
+        log.info("groups_not_scraped", reason=str(error) or "no majority in time")
+        return []

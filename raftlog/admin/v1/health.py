@@ -1,0 +1,228 @@
+"""Is the cluster well, and if not, why: in words, from whichever node is asked.
+
+Red: something cannot be read or written now, or nothing can be changed. Yellow: all is served, but what still fails
+next may take something away. Green reasons are only worth knowing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from raftlog.admin.ask import Asker, BrokerUnreachable, shapes
+from raftlog.admin.route import Call, Route
+from raftlog.admin.survey import Kind, Survey, survey
+from raftlog.admin.v1.quorum import Quorum, quorum_of
+from raftlog.admin.view import NodeView
+from raftlog.base.errors import KafkaError
+from raftlog.base.faults import name_of
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.image import BrokerState
+from raftlog.protocol.apis import ApiKey
+
+ANSWER_S: Final = 1.0
+"""Longest wait for each broker, all at once."""
+
+Colour = Literal["green", "yellow", "red"]
+_WORSE: Final[tuple[Colour, ...]] = ("green", "yellow", "red")
+
+State = Literal["in_service", "silent", "draining", "stopping", "fenced", "down"]
+
+
+class Reason(msgspec.Struct):
+    """One thing that is so. `code` is stable, `message` is for people; the first few partitions are named."""
+
+    severity: Colour
+    code: str
+    message: str
+    count: int
+    brokers: list[int] = []
+    partitions: list[str] = []
+
+
+class BrokerHealth(msgspec.Struct):
+    """A registered broker.
+
+    `state`: "silent" is in service but does not answer this node, "fenced" answers but is not in service, "down" is
+    neither.
+    """
+
+    broker_id: int
+    state: State
+    offline_log_dirs: list[str]
+
+
+class Health(msgspec.Struct):
+    """The cluster's health as node `node_id` knows it."""
+
+    status: Colour
+    reasons: list[Reason]
+    cluster_id: str | None
+    node_id: int
+    controller_id: int | None
+    brokers: list[BrokerHealth]
+    topics: int
+    partitions: int
+    leaderless_partitions: int
+    under_replicated_partitions: int
+    under_min_isr_partitions: int
+    metadata_offset: int
+
+
+async def get_health(call: Call) -> Health:
+    """Ask the quorum and all brokers at once; a dead one costs ANSWER_S at most."""
+    node, image = call.node, call.node.image()
+    asker = Asker(
+        node.config, node.image
+    )  # its own connections: others' long requests would pass for silence
+    try:
+        quorum, brokers, found = await asyncio.gather(
+            quorum_of(node),
+            asyncio.gather(*(_broker(asker, each) for _, each in sorted(image.brokers.items()))),
+            survey(node.config, image),
+        )
+    finally:
+        asker.close()
+    reasons = [*_of_quorum(node, quorum), *_of_brokers(brokers), *_of_partitions(found), *_of_faults(node)]
+    reasons.sort(key=lambda each: -_WORSE.index(each.severity))
+    return Health(
+        status=max((each.severity for each in reasons), key=_WORSE.index, default="green"),
+        reasons=reasons,
+        cluster_id=image.cluster_id or None,
+        node_id=node.config.node_id,
+        controller_id=_controller(quorum, image.controller_id),
+        brokers=list(brokers),
+        topics=found.topics,
+        partitions=found.partitions,
+        leaderless_partitions=found.leaderless.count,
+        under_replicated_partitions=found.under_replicated.count,
+        under_min_isr_partitions=found.under_min_isr.count,
+        metadata_offset=image.offset,
+    )
+
+
+def _controller(quorum: Quorum, named: int) -> int | None:
+    if not quorum.told_by_leader:
+        return None
+    return quorum.leader_id if named == NO_BROKER else named
+
+
+async def _broker(asker: Asker, broker: BrokerState) -> BrokerHealth:
+    offline: list[str] = []
+    answers = True
+    make = shapes(ApiKey.DESCRIBE_LOG_DIRS)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            request = make.DescribeLogDirsRequest(topics=())  # of no partition, so only the folders
+            answer = await asker.ask(ApiKey.DESCRIBE_LOG_DIRS, request, broker_id=broker.broker_id)
+        offline = [each.log_dir for each in answer.results if each.error_code]
+    except (BrokerUnreachable, KafkaError, TimeoutError):
+        answers = False
+    return BrokerHealth(broker.broker_id, _state(broker, answers=answers), offline)
+
+
+def _state(broker: BrokerState, *, answers: bool) -> State:
+    if broker.fenced:
+        return "fenced" if answers else "down"
+    if broker.in_controlled_shutdown:
+        return "stopping"
+    if not answers:
+        return "silent"
+    return "draining" if broker.draining else "in_service"
+
+
+def _of_quorum(node: NodeView, quorum: Quorum) -> Iterator[Reason]:
+    if not quorum.told_by_leader:
+        voters = [each.node_id for each in quorum.voters]
+        text = (
+            f"no active controller answers: {quorum.needed} of the voters {_list(voters)} must run and reach "
+            "each other; until then nothing can be changed, and nobody takes over from a leader that dies"
+        )
+        yield Reason("red", "no_controller", text, 1)
+    for hindrance in node.hindrances():
+        text = f"node {node.config.node_id}, which answers: {hindrance}"
+        yield Reason("yellow", "node_not_ready", text, 1, [node.config.node_id])
+    behind = [each.node_id for each in quorum.voters if each.state in ("silent", "lags")]
+    if behind:
+        spare = len(quorum.voters) - len(behind) - quorum.needed
+        text = f"{_voters(behind)} not keep up with the quorum's leader {quorum.leader_id}; " + (
+            "one more that fails stops all changes"
+            if spare <= 0
+            else f"{spare} more may fail before changes stop"
+        )
+        yield Reason("yellow", "voters_lag", text, len(behind), behind)
+
+
+def _voters(ids: list[int]) -> str:
+    return f"voter {ids[0]} does" if len(ids) == 1 else f"voters {_list(ids)} do"
+
+
+_OF_STATES: Final[dict[State, tuple[Colour, str, str]]] = {
+    "down": ("yellow", "brokers_down", "fenced, and does not answer: it is down or cut off"),
+    "fenced": ("yellow", "brokers_fenced", "fenced, though it runs: it is starting, or lost a log directory"),
+    "silent": ("yellow", "brokers_silent", "in service, but does not answer this node"),
+    "stopping": ("yellow", "brokers_stopping", "stopping; its leaderships go to others"),
+    "draining": ("green", "brokers_draining", "drained: it leads only what nobody else can lead"),
+}
+
+
+def _of_brokers(brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
+    brokers = list(brokers)
+    for state, (severity, code, text) in _OF_STATES.items():
+        found = [each.broker_id for each in brokers if each.state == state]
+        if found:
+            who = f"broker {found[0]} is" if len(found) == 1 else f"brokers {_list(found)} are"
+            yield Reason(severity, code, f"{who} {text}", len(found), found)
+    for each in brokers:
+        if each.offline_log_dirs:
+            text = f"broker {each.broker_id} lost {', '.join(each.offline_log_dirs)}: its disk failed"
+            yield Reason("yellow", "log_dirs_offline", text, len(each.offline_log_dirs), [each.broker_id])
+
+
+def _of_partitions(found: Survey) -> Iterator[Reason]:
+    yield from _if_any(
+        found.leaderless, "red", "partitions_leaderless", "no leader: nothing can be read or written"
+    )
+    yield from _if_any(
+        found.isr_lost,
+        "red",
+        "partitions_isr_lost",
+        "lost what only their last in-sync replica had: bring back its disk, or elect another uncleanly",
+    )
+    yield from _if_any(
+        found.under_min_isr,
+        "red",
+        "partitions_under_min_isr",
+        "fewer in-sync replicas than min.insync.replicas: acks=all is refused",
+    )
+    yield from _if_any(
+        found.under_replicated, "yellow", "partitions_under_replicated", "a replica that is not in sync"
+    )
+    yield from _if_any(found.reassigning, "green", "partitions_reassigning", "a reassignment under way")
+
+
+def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reason]:
+    if kind.count:
+        names = [f"{each.topic}-{each.partition}" for each in kind.named]
+        message = f"{kind.count} {'partition has' if kind.count == 1 else 'partitions have'} {text}"
+        yield Reason(severity, code, message, kind.count, partitions=names)
+
+
+def _of_faults(node: NodeView) -> Iterator[Reason]:
+    if node.faults is None:
+        return
+    active = [name_of(each) for each in node.faults.active()]
+    text = f"node {node.config.node_id} runs with --enable-faults, for tests only" + (
+        f"; in force now: {', '.join(active)}" if active else ""
+    )
+    yield Reason("yellow", "faults_enabled", text, len(active), [node.config.node_id])
+
+
+def _list(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, ids))
+
+
+ROUTES: Final = (Route("GET", "/v1/health", get_health, "Green, yellow or red, and why, in words", Health),)

@@ -1,0 +1,108 @@
+"""Leaderships that an operator moves: one partition's to a replica by name, or all of a broker's away."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from raftlog.admin.errors import ApiError, not_found
+from raftlog.admin.leaderships import drain, transfer_leadership, undrain
+from raftlog.admin.route import Call, Route
+from raftlog.base.errors import BrokerIdNotRegistered, EligibleLeadersNotAvailable
+from raftlog.metadata.requests import BrokerDrain
+
+LARGEST_ID: Final = 2**31 - 1
+
+
+class Drain(msgspec.Struct):
+    """Whether a broker is drained. `leaderships`: what it leads; of a drained one, what nobody else can lead now."""
+
+    broker_id: int
+    draining: bool
+    leaderships: int
+
+
+class NewLeader(msgspec.Struct, forbid_unknown_fields=True):
+    """Which replica shall lead."""
+
+    leader: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
+
+
+class Leader(msgspec.Struct):
+    """Who leads a partition from now on."""
+
+    topic: str
+    partition: int
+    leader: int
+
+
+async def get_drain(call: Call) -> Drain:
+    """As this node knows it."""
+    image, broker_id = call.node.image(), call.path["broker_id"]
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise not_found(f"broker {broker_id}")
+    led = sum(each.leader == broker_id for topic in image.topics.values() for each in topic.partitions)
+    return Drain(broker_id, broker.draining, led)
+
+
+async def drain_broker(call: Call) -> Drain:
+    """It holds until it is taken back, through restarts too; asked again it tells how far it is."""
+    try:
+        return _told(await drain(call.node.submit, call.path["broker_id"]))
+    except BrokerIdNotRegistered:
+        raise not_found(f"broker {call.path['broker_id']}") from None
+
+
+async def undrain_broker(call: Call) -> Drain:
+    """Its leaderships come back with the next rebalance or election of preferred leaders."""
+    try:
+        return _told(await undrain(call.node.submit, call.path["broker_id"]))
+    except BrokerIdNotRegistered:
+        raise not_found(f"broker {call.path['broker_id']}") from None
+
+
+def _told(reply: BrokerDrain) -> Drain:
+    return Drain(reply.broker_id, reply.draining, reply.leaderships)
+
+
+async def move_leadership(call: Call) -> Leader:
+    """That it leads already is fine."""
+    topic, partition, leader = call.path["topic_name"], call.path["partition_id"], call.body.leader
+    call.audit.update(topic=topic, partition=partition, leader=leader)
+    try:
+        await transfer_leadership(call.node.submit, topic, partition, leader)
+    except EligibleLeadersNotAvailable as error:
+        raise ApiError(409, str(error)) from None
+    return Leader(topic, partition, leader)
+
+
+ROUTES: Final = (
+    Route(
+        "GET", "/v1/brokers/{broker_id:int}/drain", get_drain, "Is a broker drained of leaderships?", Drain
+    ),
+    Route(
+        "POST",
+        "/v1/brokers/{broker_id:int}/drain",
+        drain_broker,
+        "Have a broker lead nothing that another can lead",
+        Drain,
+    ),
+    Route(
+        "DELETE",
+        "/v1/brokers/{broker_id:int}/drain",
+        undrain_broker,
+        "Let a broker lead again",
+        Drain,
+    ),
+    Route(
+        "POST",
+        "/v1/topics/{topic_name}/partitions/{partition_id:int}/leader",
+        move_leadership,
+        "Have an in-sync replica lead a partition",
+        Leader,
+        body=NewLeader,
+        errors=(409,),
+    ),
+)

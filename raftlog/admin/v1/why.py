@@ -1,0 +1,238 @@
+"""Why is it so: the last changes of a partition or a broker, when they came, because of what, newest first.
+
+Every node tells the same, from its own memory of the metadata log (`raftlog.metadata.history`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, not_found
+from raftlog.admin.route import Call, Route
+from raftlog.admin.v1.telling import BrokerChange, PartitionChange, because, of_broker, of_partition
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.causes import words
+from raftlog.metadata.history import History, Moment
+from raftlog.metadata.image import PartitionState
+
+
+class CauseOfChange(msgspec.Struct):
+    """One cause. `kind` is stable; `broker_id` null: it is about no broker."""
+
+    kind: str
+    broker_id: int | None
+    message: str
+
+
+class When(msgspec.Struct):
+    """One metadata batch. `at_ms` is the wall clock of the controller that decided it, null where it did not say."""
+
+    metadata_offset: int
+    at_ms: int | None
+    at: str | None
+    controller_id: int
+    controller_epoch: int
+
+
+class BrokerEvent(msgspec.Struct):
+    """What became of a broker, in one batch. `partitions_changed`: how many partitions that batch changed too."""
+
+    broker_id: int
+    when: When
+    what: list[str]
+    message: str
+    because: str
+    causes: list[CauseOfChange]
+    partitions_changed: int
+
+
+class PartitionEvent(msgspec.Struct):
+    """What became of a partition, in one batch. `brokers`: what became of the brokers concerned, in that batch too."""
+
+    when: When
+    what: list[str]
+    message: str
+    because: str
+    causes: list[CauseOfChange]
+    brokers: list[BrokerEvent]
+    leader: int | None
+    leader_epoch: int
+    isr: list[int]
+
+
+class PartitionWhy(msgspec.Struct):
+    """A partition, how it came to be so, and how far back this node remembers.
+
+    `complete`: all of its changes since it was created are among the events.
+    """
+
+    topic: str
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    isr: list[int]
+    replicas: list[int]
+    summary: str
+    events: list[PartitionEvent]
+    complete: bool
+    known_since_offset: int
+
+
+class BrokerWhy(msgspec.Struct):
+    """A broker, how it came to be so, and how far back this node remembers."""
+
+    broker_id: int
+    registered: bool
+    fenced: bool
+    in_controlled_shutdown: bool
+    draining: bool
+    summary: str
+    events: list[BrokerEvent]
+    complete: bool
+    known_since_offset: int
+
+
+async def get_partition_why(call: Call) -> PartitionWhy:
+    """The chain of one partition."""
+    image, history = call.node.image(), _history(call)
+    name, index = call.path["topic_name"], call.path["partition_id"]
+    topic, state = image.topics.get(name), image.partition(name, index)
+    if topic is None or state is None:
+        raise ApiError(404, f"there is no partition {name[:249]}-{index}", code=UNKNOWN_PARTITION)
+    changes = history.partition(topic.topic_id, index)
+    events = [_partition_event(history, each) for each in reversed(changes)]
+    return PartitionWhy(
+        topic=name,
+        partition=index,
+        leader=_or_none(state.leader),
+        leader_epoch=state.leader_epoch,
+        isr=list(state.isr),
+        replicas=list(state.replicas),
+        summary=_partition_summary(state, events),
+        events=events,
+        complete=bool(changes) and changes[0].old is None,
+        known_since_offset=history.since_offset,
+    )
+
+
+async def get_broker_why(call: Call) -> BrokerWhy:
+    """The chain of one broker; of one that was unregistered too, as far as it is remembered."""
+    image, history = call.node.image(), _history(call)
+    broker_id = call.path["broker_id"]
+    broker, changes = image.brokers.get(broker_id), history.broker(broker_id)
+    if broker is None and not changes:
+        raise not_found(f"broker {broker_id}")
+    events = [_broker_event(broker_id, each) for each in reversed(changes)]
+    return BrokerWhy(
+        broker_id=broker_id,
+        registered=broker is not None,
+        fenced=broker is None or broker.fenced,
+        in_controlled_shutdown=broker is not None and broker.in_controlled_shutdown,
+        draining=broker is not None and broker.draining,
+        summary=_broker_summary(broker_id, events),
+        events=events,
+        complete=bool(changes) and changes[0].old is None,
+        known_since_offset=history.since_offset,
+    )
+
+
+def _history(call: Call) -> History:
+    if call.node.history is None:
+        raise ApiError(503, "this node keeps no history")
+    return call.node.history
+
+
+def _or_none(broker_id: int) -> int | None:
+    return None if broker_id == NO_BROKER else broker_id
+
+
+def _when(moment: Moment) -> When:
+    at = None
+    if moment.at_ms:
+        at = datetime.fromtimestamp(moment.at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return When(moment.offset, moment.at_ms or None, at, moment.controller_id, moment.controller_epoch)
+
+
+def _causes(moment: Moment) -> list[CauseOfChange]:
+    return [CauseOfChange(each.kind, _or_none(each.broker_id), words(each)) for each in moment.causes]
+
+
+def _partition_event(history: History, change: PartitionChange) -> PartitionEvent:
+    assert change.new is not None, "the history of a partition ends with it"
+    what, message, concerned = of_partition(change)
+    moved = history.at(change.moment.offset)
+    return PartitionEvent(
+        when=_when(change.moment),
+        what=what,
+        message=message,
+        because=because(change.moment, concerned, what),
+        causes=_causes(change.moment),
+        brokers=[_broker_event(each, moved[each]) for each in sorted(concerned & moved.keys())],
+        leader=_or_none(change.new.leader),
+        leader_epoch=change.new.leader_epoch,
+        isr=list(change.new.isr),
+    )
+
+
+def _broker_event(broker_id: int, change: BrokerChange) -> BrokerEvent:
+    what, message = of_broker(broker_id, change)
+    return BrokerEvent(
+        broker_id=broker_id,
+        when=_when(change.moment),
+        what=what,
+        message=message,
+        because=because(change.moment, {broker_id}, what),
+        causes=_causes(change.moment),
+        partitions_changed=change.moment.partitions,
+    )
+
+
+LEADER_CHANGES: Final = frozenset(
+    {"created", "leader_changed", "leader_elected", "leader_lost", "unclean_election", "leader_reelected"}
+)
+
+
+def _partition_summary(state: PartitionState, events: Iterable[PartitionEvent]) -> str:
+    who = "Nobody leads" if state.leader == NO_BROKER else f"Broker {state.leader} leads"
+    who += f" in epoch {state.leader_epoch}"
+    event = next((each for each in events if LEADER_CHANGES.intersection(each.what)), None)
+    sentences = [f"{who}.", _told(event) if event else "How that came, this node does not remember."]
+    missing = [each for each in state.target if each not in state.isr]
+    if missing:
+        sentences.append(f"Not in sync: {', '.join(map(str, missing))}.")
+        left = next((each for each in events if "isr_shrunk" in each.what), None)
+        if left is not None and left is not event:
+            sentences.append(_told(left))
+    return " ".join(sentences)
+
+
+def _broker_summary(broker_id: int, events: list[BrokerEvent]) -> str:
+    return _told(events[0]) if events else f"What became of broker {broker_id}, this node does not remember."
+
+
+def _told(event: PartitionEvent | BrokerEvent) -> str:
+    at = f"At {event.when.at}: " if event.when.at else ""
+    reason = f", because {event.because}" if event.because else ""
+    return f"{at}{event.message}{reason}."
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/topics/{topic_name}/partitions/{partition_id:int}/why",
+        get_partition_why,
+        "The last changes of a partition's leader, ISR and replicas, and why they came",
+        PartitionWhy,
+    ),
+    Route(
+        "GET",
+        "/v1/brokers/{broker_id:int}/why",
+        get_broker_why,
+        "When a broker was fenced, unfenced, started or stopped, and why",
+        BrokerWhy,
+    ),
+)

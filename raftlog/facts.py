@@ -1,0 +1,85 @@
+"""What a node tells of itself in numbers: it fills the admin API's port `Facts` from the roles of a `Node`.
+
+Reads only. Knows where the facts are, not what they are told for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlog.admin.facts import ConnectionFacts, DirectoryFacts, GroupFacts, PartitionFacts, RaftFacts
+from raftlog.base.types import NO_BROKER, TopicPartition
+from raftlog.node import Node
+from raftlog.replication.traffic import Traffic
+
+NO_LOG = -1
+
+
+class NodeFacts:
+    """See `raftlog.admin.facts.Facts`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._replicas = None if node.broker is None else node.broker.replicas
+
+    def partition_names(self) -> list[TopicPartition]:
+        """Return the replicas held here."""
+        return [] if self._replicas is None else list(self._replicas.partitions)
+
+    def partition(self, name: TopicPartition) -> PartitionFacts | None:
+        """Return one of them, None if it went meanwhile."""
+        each = None if self._replicas is None else self._replicas.partitions.get(name)
+        if each is None:
+            return None
+        log = each.log
+        return PartitionFacts(
+            each.is_leader,
+            log.log_start_offset,
+            each.high_watermark,
+            log.log_end_offset,
+            log.size_bytes,
+            len(log.segments),
+        )
+
+    def traffic(self) -> Mapping[str, Traffic]:
+        """Return topics' traffic by name."""
+        return {} if self._replicas is None else self._replicas.traffic
+
+    def connections(self) -> ConnectionFacts | None:
+        """Return what listeners count; None without the broker role."""
+        return None if self._node.broker is None else self._node.broker.server.counters
+
+    def directories(self) -> list[DirectoryFacts]:
+        """Return the log directories."""
+        if self._replicas is None:
+            return []
+        return [
+            DirectoryFacts(each.path, each.error is None, each.flusher.seconds)
+            for each in self._replicas.logs.volumes
+        ]
+
+    def raft(self) -> RaftFacts | None:
+        """Return the quorum as this node sees it; None while it is not started."""
+        quorum, observer = self._node.control.quorum, self._node.control.observer
+        if observer is not None:
+            leader_id = NO_BROKER if observer.leader_id is None else observer.leader_id
+            return RaftFacts(leader_id, observer.term, observer.applied_index, NO_LOG, False, False)
+        if quorum is None or not quorum.started:
+            return None
+        leader_id = NO_BROKER if quorum.leader_id is None else quorum.leader_id
+        end_index = quorum.driver.core.journal.last_index
+        return RaftFacts(leader_id, quorum.term, quorum.commit_index, end_index, quorum.leading, True)
+
+    async def groups(self) -> list[GroupFacts]:
+        """Return the groups coordinated here. Raises KafkaError where they cannot be told now."""
+        if self._node.broker is None:
+            return []
+        return [
+            GroupFacts(
+                each.group_id,
+                each.state,
+                len(each.membership.members),
+                {where: committed.offset for where, committed in each.offsets.items()},
+            )
+            for each in await self._node.broker.coordinators.read_all()
+        ]

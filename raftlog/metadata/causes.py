@@ -1,0 +1,56 @@
+"""Why a batch of metadata records was decided: said by the controller, which alone knows, and kept with the batch.
+
+A cause changes nothing: replay passes it over, and batches without one (older ones) are fine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from raftlog.base.types import NO_BROKER
+
+
+class Cause(msgspec.Struct, frozen=True, array_like=True):
+    """One cause. `kind` is a key of WORDS; `broker_id` is whom it is about, `detail` what WORDS has no room for."""
+
+    kind: str
+    broker_id: int = NO_BROKER
+    detail: str = ""
+
+
+WORDS: Final[dict[str, str]] = {
+    "taken_for_dead": "broker {broker} was taken for dead: {detail}",
+    "shutdown": "broker {broker} is being stopped",
+    "disk_failed": "a log directory of broker {broker} failed",
+    "asked_to_leave": "broker {broker} asked to be out of service",
+    "damage_reported": "broker {broker} found its log damaged",
+    "caught_up": "broker {broker} runs and has caught up with the metadata",
+    "registered": "broker {broker} started: a new process of it registered",
+    "unregistered": "somebody had broker {broker} unregistered",
+    "proposed": "its leader, broker {broker}, asked for it",
+    "new_controller": "node {broker} became the active controller and looked at everything anew",
+    "heard_again": "broker {broker} was heard of again",
+    "settled": "what an earlier change had left open was settled",
+    "rebalanced": "leaderships went back to preferred replicas, as they do from time to time",
+    "preferred_asked": "somebody asked for the election of preferred leaders",
+    "unclean_asked": "somebody asked for an unclean election",
+    "reassigned": "somebody asked for other replicas",
+    "transferred": "somebody asked to move the leadership",
+    "drained": "somebody asked to drain broker {broker} of leaderships",
+    "undrained": "somebody ended the drain of broker {broker}",
+    "topics_created": "somebody asked for the topic",
+    "topics_deleted": "somebody deleted topics",
+    "partitions_added": "somebody asked for more partitions",
+    "configs_asked": "somebody changed configs",
+}
+"""A sentence for each kind. `{broker}` and `{detail}` are the cause's."""
+
+
+def words(cause: Cause) -> str:
+    """Return a cause as a sentence without its end; of a kind that this version does not know, what there is."""
+    sentence = WORDS.get(cause.kind)
+    if sentence is None:
+        return " ".join(filter(None, (cause.kind.replace("_", " "), cause.detail)))
+    return sentence.format(broker=cause.broker_id, detail=cause.detail)

@@ -1,0 +1,171 @@
+"""What happened to partitions and brokers, when, and because of what: a bounded memory of applied batches.
+
+Every node has its own, derived from the batches that it applies, so all tell the same. It reaches back to the last
+snapshot that this node started from or was sent, since a snapshot says what is and not what was; and it keeps the last
+few changes of each thing. It decides nothing and nothing rests on it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from uuid import UUID
+
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.causes import Cause
+from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState
+from raftlog.metadata.records import (
+    Batch,
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    PartitionChanged,
+    PartitionCreated,
+    TopicDeleted,
+)
+
+KEPT_OF_PARTITION: Final = 16
+KEPT_OF_BROKER: Final = 64
+MOST_KEPT: Final = 100_000
+"""Changes of partitions that are kept, of all together; beyond it those go whose partition was quiet for longest."""
+
+State = TypeVar("State")
+
+
+class Moment(NamedTuple):
+    """One batch: when (wall ms of the controller's clock, 0: not said), by whom, because of what.
+
+    `partitions`: how many partitions it changed.
+    """
+
+    offset: int
+    at_ms: int
+    controller_id: int
+    controller_epoch: int
+    causes: tuple[Cause, ...]
+    partitions: int
+
+
+class Change(NamedTuple, Generic[State]):
+    """One thing before and after one batch; None: it was not there."""
+
+    moment: Moment
+    old: State | None
+    new: State | None
+
+
+class Counts:
+    """What befell the partitions that one broker leads, as far back as the history goes."""
+
+    __slots__ = ("isr_expands", "isr_shrinks", "leaderships_gained", "unclean_elections")
+
+    def __init__(self) -> None:
+        self.leaderships_gained = 0
+        self.unclean_elections = 0
+        self.isr_shrinks = 0
+        self.isr_expands = 0
+
+
+class History:
+    """`note` every applied batch, `begin_anew` at a snapshot."""
+
+    def __init__(self, most_kept: int = MOST_KEPT) -> None:
+        self.since_offset = 0
+        """Metadata records before this one are not told of."""
+        self._most_kept = most_kept
+        self._kept = 0
+        self._partitions: dict[tuple[UUID, int], list[Change[PartitionState]]] = {}
+        """In the order of their last change."""
+        self._brokers: dict[int, list[Change[BrokerState]]] = {}
+        self._counts: defaultdict[int, Counts] = defaultdict(Counts)
+
+    def partition(self, topic_id: UUID, index: int) -> list[Change[PartitionState]]:
+        """Return the last changes of a partition, oldest first."""
+        return list(self._partitions.get((topic_id, index), ()))
+
+    def broker(self, broker_id: int) -> list[Change[BrokerState]]:
+        """Return the last changes of a broker, oldest first."""
+        return list(self._brokers.get(broker_id, ()))
+
+    def at(self, offset: int) -> dict[int, Change[BrokerState]]:
+        """Return the brokers' changes of the batch at a metadata offset."""
+        return {
+            broker_id: change
+            for broker_id, changes in self._brokers.items()
+            for change in changes
+            if change.moment.offset == offset
+        }
+
+    def counts(self, broker_id: int) -> Counts:
+        """Return what befell the partitions that a broker leads."""
+        return self._counts[broker_id]
+
+    def begin_anew(self, image: MetadataImage) -> None:
+        """A snapshot took the place of what was applied: what led there is not known."""
+        self.since_offset = image.offset
+        self._partitions.clear()
+        self._brokers.clear()
+        self._kept = 0
+
+    def note(self, old: MetadataImage, new: MetadataImage, batch: Batch) -> None:
+        """Take note of an applied batch; O(its records)."""
+        partitions: dict[tuple[UUID, int], None] = {}
+        brokers: dict[int, None] = {}
+        for record in batch.records:
+            kind = type(record)
+            if kind is PartitionChanged or kind is PartitionCreated:
+                partitions[record.topic_id, record.partition] = None  # type: ignore[union-attr]
+            elif kind is BrokerChanged or kind is BrokerRegistered or kind is BrokerUnregistered:
+                brokers[record.broker_id] = None  # type: ignore[union-attr]
+            elif kind is TopicDeleted:
+                self._forget(old, record.topic_id)  # type: ignore[union-attr]
+        moment = Moment(
+            old.offset,
+            batch.at_ms,
+            new.controller_id,
+            batch.controller_epoch,
+            batch.causes,
+            len(partitions),
+        )
+        for broker_id in brokers:
+            changes = self._brokers.setdefault(broker_id, [])
+            changes.append(Change(moment, old.brokers.get(broker_id), new.brokers.get(broker_id)))
+            del changes[:-KEPT_OF_BROKER]
+        for key in partitions:
+            before, after = _state(old, *key), _state(new, *key)
+            if after is not None:
+                self._keep(key, Change(moment, before, after))
+                self._count(before, after)
+
+    def _keep(self, key: tuple[UUID, int], change: Change[PartitionState]) -> None:
+        changes = self._partitions.pop(key, [])
+        self._kept -= len(changes)
+        changes.append(change)
+        del changes[:-KEPT_OF_PARTITION]
+        self._partitions[key] = changes
+        self._kept += len(changes)
+        while self._kept > self._most_kept:
+            self._kept -= len(self._partitions.pop(next(iter(self._partitions))))
+
+    def _forget(self, old: MetadataImage, topic_id: UUID) -> None:
+        topic = old.topic_by_id(topic_id)
+        for index in range(len(topic.partitions) if topic else 0):
+            self._kept -= len(self._partitions.pop((topic_id, index), ()))
+
+    def _count(self, old: PartitionState | None, new: PartitionState) -> None:
+        if old is None or new.leader == NO_BROKER:
+            return
+        counts = self._counts[new.leader]
+        if new.leader_epoch > old.leader_epoch:
+            counts.leaderships_gained += 1
+            counts.unclean_elections += new.unclean_epoch > old.unclean_epoch
+        counts.isr_shrinks += any(each not in new.isr for each in old.isr)
+        counts.isr_expands += any(each not in old.isr for each in new.isr)
+
+
+def _state(image: MetadataImage, topic_id: UUID, index: int) -> PartitionState | None:
+    topic = image.topic_by_id(topic_id)
+    return topic.partitions[index] if topic is not None and index < len(topic.partitions) else None
+
+
+AnyChange = Change[Any]

@@ -1,0 +1,1 @@
+"""The jobs of `raftlog pipeline`: each a function of a Spark session and its options, over the wire only."""

@@ -1,0 +1,121 @@
+"""`archive`: topics → Parquet, a folder for each topic and date, exactly one copy of each record.
+
+Law: a batch's offsets are in Spark's checkpoint before the batch is written, its files have their names before Spark
+notes it as done, and a replayed batch replaces its own files. So nothing is missing and nothing is double at any
+reader, also at one that knows nothing of this job; see `parquet` for the names.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raftlog.pipeline.jobs.common import StreamOptions, local_path, path_faults
+from raftlog.pipeline.jobs.control import Control, JobError
+from raftlog.pipeline.jobs.identity import claim_checkpoint, claim_results, has_batches
+from raftlog.pipeline.jobs.settings import setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveOptions(StreamOptions):
+    """Topics → Parquet, partitioned by topic and date."""
+
+    path: str = setting("folder of the archive, on a disk that driver and executors share")
+
+    def faults(self) -> list[str]:
+        return super().faults() + path_faults("path", self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run of a job did. `bytes` are of the files; `stopped`: told to, before the end of the log."""
+
+    job: str
+    batches: int
+    rows: int
+    files: int
+    bytes: int
+    seconds: float
+    stopped: bool
+
+    @property
+    def sound(self) -> bool:
+        """A run that ended without an error did what it promises."""
+        return True
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def as_text(self) -> str:
+        rate = self.rows / self.seconds if self.seconds else 0.0
+        end = "stopped after its batch" if self.stopped else "at the end of the log"
+        return (
+            f"{self.job}: {self.rows:,} records in {self.files:,} files ({self.bytes / 1e6:.1f} MB), "
+            f"{self.batches} batches, {self.seconds:.1f} s, {rate:,.0f} records/s; {end}"
+        )
+
+
+@dataclass(slots=True)
+class _Archive:
+    """Writes batches; counts what they held."""
+
+    root: Path
+    identity: str
+    files: int = 0
+    bytes: int = 0
+
+    def write(self, frame: DataFrame, batch: int) -> int:
+        from raftlog.pipeline.jobs.parquet import RESULT_DDL, Target, write_files
+
+        target = Target(str(self.root), self.identity, batch)
+        done = frame.mapInArrow(partial(write_files, target), RESULT_DDL).collect()
+        names = {row.file for row in done}
+        if len(names) != len(done):
+            raise JobError(
+                f"two tasks of batch {batch} had the same partition: it must not be split (minPartitions)"
+            )
+        self.files += len(done)
+        self.bytes += sum(row.bytes for row in done)
+        return sum(row.rows for row in done)
+
+
+def archive(spark: SparkSession, options: ArchiveOptions, control: Control | None = None) -> Summary:
+    """Archive up to the end of the topics, or until told to stop. Raises JobError.
+
+    Restart it with the same checkpoint after whatever happened; it goes on where it was.
+    """
+    from raftlog.pipeline.jobs.parquet import STAGING
+    from raftlog.pipeline.jobs.run import Gate, read_stream, started, wait
+    from raftlog.pipeline.jobs.tally import Tally
+
+    control = control or Control()
+    began = time.monotonic()
+    root, checkpoint = (
+        Path(local_path(options.path)).absolute(),
+        Path(local_path(options.checkpoint)).absolute(),
+    )
+    fixed = {"path": str(root), **options.subscription}
+    identity = claim_checkpoint(checkpoint, "archive", fixed)
+    claim_results(root, identity, begun=has_batches(checkpoint / "query"))
+    shutil.rmtree(root / STAGING, ignore_errors=True)
+    writing = _Archive(root, identity)
+    gate = Gate(writing.write, control)
+    frame = read_stream(spark, options)
+    with started(frame, gate, options, checkpoint / "query") as query:
+        wait([(query, gate)], Tally())
+    return Summary(
+        job="archive",
+        batches=gate.batches,
+        rows=gate.rows,
+        files=writing.files,
+        bytes=writing.bytes,
+        seconds=time.monotonic() - began,
+        stopped=gate.closed,
+    )

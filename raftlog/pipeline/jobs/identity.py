@@ -1,0 +1,83 @@
+"""Whose checkpoint this is: a note in its folder that names the job and what it must go on with.
+
+Spark takes any checkpoint and goes on from its offsets, whatever query wrote it. The note is written before Spark
+writes anything, so a checkpoint without one is somebody else's. Spark is not known here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from raftlog.pipeline.jobs.control import JobError
+from raftlog.pipeline.jobs.durable import make_folders, read_json, write_json
+
+NOTE: Final = "raftlog-job.json"
+OWNER: Final = "_raftlog-job.json"
+"""In a folder of results. Readers of Parquet pass over names that begin with an underscore."""
+
+
+def claim_checkpoint(checkpoint: Path, job: str, fixed: Mapping[str, str]) -> str:
+    """Return the id of the job whose checkpoint this is, a new one for an empty folder.
+
+    `fixed` are the options that cannot change between two runs. Raises JobError naming those that did.
+    """
+    mine = {"job": job, **fixed}
+    found = _note(checkpoint / NOTE)
+    if found is None:
+        if checkpoint.exists() and any(checkpoint.iterdir()):
+            raise JobError(
+                f"checkpoint: {checkpoint} is not empty and not a raftlog job's; give an empty or a new folder"
+            )
+        make_folders(checkpoint.absolute(), Path("/"))
+        identity = uuid.uuid4().hex[:12]
+        write_json(checkpoint / NOTE, {"id": identity, **mine})
+        return identity
+    differing = [
+        f"{name} was {found.get(name)!r} and is now {value!r}"
+        for name, value in mine.items()
+        if found.get(name) != value
+    ]
+    if differing:
+        raise JobError(
+            f"checkpoint: {checkpoint} is of another query: {'; '.join(differing)}. "
+            "Give another folder, or the options it began with"
+        )
+    return found["id"]
+
+
+def has_batches(query: Path) -> bool:
+    """Whether Spark's checkpoint of a query notes any batch as done."""
+    commits = query / "commits"
+    return commits.is_dir() and any(each.name.isdigit() for each in commits.iterdir())
+
+
+def claim_results(folder: Path, identity: str, *, begun: bool) -> None:
+    """Note that a folder of results belongs to a checkpoint, which has `begun` to write. Raises JobError."""
+    found = _note(folder / OWNER)
+    if found is None:
+        if begun:
+            raise JobError(
+                f"path: {folder} is not there any more, but its checkpoint says what was written to it"
+            )
+        if folder.exists() and any(folder.iterdir()):
+            raise JobError(f"path: {folder} is not empty and not this job's; give an empty or a new folder")
+        make_folders(folder.absolute(), Path("/"))
+        write_json(folder / OWNER, {"id": identity})
+    elif found["id"] != identity:
+        raise JobError(
+            f"path: {folder} holds the results of another checkpoint, and would hold records twice. "
+            "Go on with that checkpoint, or give another path"
+        )
+
+
+def _note(path: Path) -> dict[str, str] | None:
+    try:
+        found = read_json(path)
+    except (OSError, ValueError) as error:
+        raise JobError(f"{path} cannot be read: {error}") from None
+    if found is not None and not isinstance(found.get("id"), str):
+        raise JobError(f"{path} names no job")
+    return found

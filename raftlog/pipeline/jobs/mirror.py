@@ -1,0 +1,206 @@
+"""`mirror`: topics of one cluster → another, each record in the partition it came from, and a map of the offsets.
+
+Every copy carries the header `raftlog.mirror.source`: topic/partition/offset of what it is a copy of. Before a task
+copies, it reads at the target's end what is there already, and leaves that out: so a driver that is killed, and a batch
+that is replayed, double nothing. What may still double: records that a killed task had sent and that the target appends
+after the next task has looked. No transactions here; such doubles can be told by the header, and `audit` counts them.
+
+The topic of the map has one record for each run of records whose offsets go side by side, at least once; its newest
+record with a source offset not above the wanted one tells the target's. It can be made anew from the headers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from raftlog.pipeline.jobs.common import StreamOptions, local_path, named
+from raftlog.pipeline.jobs.control import Control, JobError
+from raftlog.pipeline.jobs.identity import claim_checkpoint
+from raftlog.pipeline.jobs.settings import setting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PATIENCE_S: Final = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorOptions(StreamOptions):
+    """Topics of one cluster → another, with a map of the offsets."""
+
+    to: str = setting("host:port of any node of the target, or several")
+    to_client: tuple[str, ...] = setting("NAME=VALUE for the target's client (librdkafka)", ())
+    prefix: str = setting("put before each topic's name at the target", "")
+    map_topic: str = setting("topic at the target that maps offsets", "raftlog.mirror.offsets")
+
+    def faults(self) -> list[str]:
+        found = super().faults()
+        found += [f"to_client: {each!r} is not NAME=VALUE" for each in self.to_client if not named(each)]
+        if self.to and self.to == self.bootstrap and not self.prefix:
+            found.append("to: is the very cluster that is read; give a prefix")
+        return found
+
+    @property
+    def target_settings(self) -> dict[str, str]:
+        return {**dict(filter(None, map(named, self.to_client))), "bootstrap.servers": self.to}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` records with offsets side by side: from `source` on at the source, from `target` on at the target."""
+
+    topic: str
+    partition: int
+    source: int
+    target: int
+    count: int
+
+
+def runs(topic: str, partition: int, pairs: Iterable[tuple[int, int]]) -> list[Run]:
+    """Return pairs of source and target offset, in rising order, as runs."""
+    found: list[Run] = []
+    for source, target in sorted(pairs):
+        last = found[-1] if found else None
+        if last and source - last.source == target - last.target == last.count:
+            found[-1] = Run(topic, partition, last.source, last.target, last.count + 1)
+        else:
+            found.append(Run(topic, partition, source, target, 1))
+    return found
+
+
+def translate(known: Iterable[Run], topic: str, partition: int, *, offset: int) -> int | None:
+    """Return the target offset to go on at for who has read the source up to `offset` (exclusive).
+
+    None if nothing at or below it was copied: then begin at the beginning. Later runs win over earlier ones.
+    """
+    best: Run | None = None
+    for run in known:
+        if (run.topic, run.partition) == (topic, partition) and run.source < offset:
+            best = run if best is None or run.source >= best.source else best
+    return None if best is None else best.target + min(offset - best.source, best.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run did. `skipped` records were at the target already."""
+
+    batches: int
+    records: int
+    skipped: int
+    seconds: float
+    stopped: bool
+    job: str = "mirror"
+
+    @property
+    def sound(self) -> bool:
+        return True
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def as_text(self) -> str:
+        end = "stopped after its batch" if self.stopped else "at the end of the log"
+        return (
+            f"mirror: {self.records:,} records copied, {self.skipped:,} were there already, {self.batches} batches, "
+            f"{self.seconds:.1f} s; {end}"
+        )
+
+
+def mirror(spark: SparkSession, options: MirrorOptions, control: Control | None = None) -> Summary:
+    """Copy up to the end of the topics, or until told to stop. Raises JobError.
+
+    Restart it with the same checkpoint after whatever happened; it goes on where it was.
+    """
+    from raftlog.pipeline.jobs.run import Gate, read_stream, started, wait
+    from raftlog.pipeline.jobs.tally import Tally
+
+    control = control or Control()
+    began = time.monotonic()
+    checkpoint = Path(local_path(options.checkpoint)).absolute()
+    claim_checkpoint(
+        checkpoint, "mirror", {**options.subscription, "to": options.to, "prefix": options.prefix}
+    )
+    prepare_topics(options)
+    copying = _Mirror(options)
+    gate = Gate(copying.write, control)
+    with started(read_stream(spark, options), gate, options, checkpoint / "query") as query:
+        wait([(query, gate)], Tally())
+    return Summary(gate.batches, copying.copied, copying.skipped, time.monotonic() - began, gate.closed)
+
+
+@dataclass(slots=True)
+class _Mirror:
+    """Copies batches, and writes the map."""
+
+    options: MirrorOptions
+    copied: int = 0
+    skipped: int = 0
+
+    def write(self, frame: DataFrame, _batch: int) -> int:
+        from raftlog.pipeline.jobs.mirror_task import RUNS_DDL, copy
+
+        task = partial(copy, self.options.target_settings, self.options.prefix)
+        done = frame.mapInArrow(task, RUNS_DDL).collect()
+        self._map([Run(row.topic, row.partition, row.source, row.target, row.records) for row in done])
+        skipped = sum(row.records for row in done if row.skipped)
+        copied = sum(row.records for row in done) - skipped
+        self.copied += copied
+        self.skipped += skipped
+        return int(copied + skipped)
+
+    def _map(self, done: list[Run]) -> None:
+        from confluent_kafka import Producer
+
+        failed: list[str] = []
+        producer = Producer({"log_level": 0, **self.options.target_settings, "enable.idempotence": True})
+        for run in done:
+            producer.produce(
+                self.options.map_topic,
+                json.dumps(asdict(run)),
+                f"{run.topic}/{run.partition}",
+                on_delivery=lambda error, _message: failed.append(str(error)) if error else None,
+            )
+        if producer.flush(PATIENCE_S) or failed:
+            raise JobError(
+                f"map_topic: {self.options.map_topic}: {failed[0] if failed else 'not acknowledged'}"
+            )
+
+
+def prepare_topics(options: MirrorOptions) -> None:
+    """Make what is missing at the target, with as many partitions as at the source. Raises JobError if they differ."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka import admin as kafka
+
+    from raftlog.pipeline.lookup import Lookup, UnknownTopic
+    from raftlog.pipeline.options import OptionFaults, read_options
+
+    try:
+        wanted: dict[str, int] = {options.map_topic: 1}
+        for place in Lookup(read_options(options.reader_options(), "stream")).partitions():
+            name = options.prefix + place.topic
+            wanted[name] = max(wanted.get(name, 0), place.partition + 1)
+        admin = kafka.AdminClient({"log_level": 0, **options.target_settings})
+        there = {
+            name: len(each.partitions) for name, each in admin.list_topics(timeout=PATIENCE_S).topics.items()
+        }
+        make: Any = kafka.NewTopic  # type: ignore[attr-defined]
+        new = [make(name, num_partitions=count) for name, count in wanted.items() if name not in there]
+        for future in admin.create_topics(new).values() if new else ():
+            future.result(PATIENCE_S)
+    except (OptionFaults, UnknownTopic, RuntimeError, KafkaException) as error:
+        raise JobError(f"topics: {error}") from error
+    differing = [
+        f"{name} has {there[name]} partitions at the target and {count} at the source"
+        for name, count in wanted.items()
+        if name in there and there[name] != count and name != options.map_topic
+    ]
+    if differing:
+        raise JobError(
+            f"topics: {'; '.join(differing)}; records keep their partition, so there must be as many"
+        )

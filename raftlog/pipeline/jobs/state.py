@@ -1,0 +1,27 @@
+"""How many records are in windows that are not final: read from the state that Spark keeps in a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raftlog.pipeline.jobs.identity import has_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_records(spark: SparkSession, query: Path) -> int:
+    """Return the sum of the first measure, the count of records, over all open windows; 0 for a new checkpoint."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StructField, StructType
+
+    if not has_batches(query):
+        return 0
+    state = spark.read.format("statestore").load(str(query))
+    value = state.schema["value"].dataType
+    assert isinstance(value, StructType)
+    # the names repeat when several measures keep a sum: only the place tells them apart
+    placed = StructType([StructField(f"at_{n}", each.dataType) for n, each in enumerate(value.fields)])
+    total = state.select(f.sum(f.col("value").cast(placed).getField("at_0"))).first()
+    return int(total[0] or 0) if total is not None else 0

@@ -1,0 +1,30 @@
+"""What went in and out of one topic's partitions here: plain numbers that only grow while the process lives."""
+
+from __future__ import annotations
+
+
+class Traffic:
+    """Shared by the partitions of a topic on this broker. A request counts once for each partition that it names."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "failed_fetches",
+        "failed_produces",
+        "fetches",
+        "messages_in",
+        "produces",
+        "replica_bytes_out",
+    )
+
+    def __init__(self) -> None:
+        self.messages_in = 0
+        """Records that producers appended; what was sent twice counts once."""
+        self.bytes_in = 0
+        self.bytes_out = 0
+        """To consumers; `replica_bytes_out` is to followers."""
+        self.replica_bytes_out = 0
+        self.produces = 0
+        self.failed_produces = 0
+        self.fetches = 0
+        self.failed_fetches = 0

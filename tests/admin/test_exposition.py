@@ -1,0 +1,137 @@
+"""Claims about the metrics' text, and about how little of it is made at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from raftlog.admin import scrape as scraping
+from raftlog.admin.exposition import SLICE_STEPS, histogram, labelled, labels, single, slices
+from raftlog.admin.facts import (
+    ConnectionFacts,
+    DirectoryFacts,
+    GroupFacts,
+    PartitionFacts,
+    RaftFacts,
+    TopicTraffic,
+)
+from raftlog.admin.loop_lag import LoopLag
+from raftlog.admin.metrics import families
+from raftlog.admin.survey import SLICE
+from raftlog.admin.view import NodeView
+from raftlog.base.config import NodeConfig
+from raftlog.base.histogram import Histogram
+from raftlog.base.types import TopicPartition
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+from tests.broker.fakes import TOPIC_ID
+
+PARTITIONS = 5_000
+
+
+class Node:
+    """A node with thousands of partitions that notes how much is asked of it at a time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def partition_names(self) -> list[TopicPartition]:
+        return [TopicPartition("t", index) for index in range(PARTITIONS)]
+
+    def partition(self, name: TopicPartition) -> PartitionFacts | None:
+        self.asked += 1
+        return PartitionFacts(name.partition % 2 == 0, 1, 7, 9, 100, 1)
+
+    def traffic(self) -> Mapping[str, TopicTraffic]:
+        return {}
+
+    def connections(self) -> ConnectionFacts | None:
+        return None
+
+    def directories(self) -> list[DirectoryFacts]:
+        return []
+
+    def raft(self) -> RaftFacts | None:
+        return RaftFacts(1, 3, 10, 11, True, True)
+
+    async def groups(self) -> list[GroupFacts]:
+        return [GroupFacts('g"\n', "Stable", 2, {("t", 0): 3, ("t", 1): 9, ("elsewhere", 0): 1})]
+
+
+def view(node: Node) -> NodeView:
+    states = tuple(PartitionState((1, 2), (1,), 1, 3) for _ in range(PARTITIONS))
+    image = MetadataImage(
+        offset=9,
+        controller_id=1,
+        topics={"t": TopicState("t", TOPIC_ID, states)},
+        topic_names={TOPIC_ID: "t"},
+    )
+    return NodeView(NodeConfig(node_id=1), lambda: image, list, lambda: 0.0, facts=node)
+
+
+def test_text_is_what_prometheus_reads() -> None:
+    """Judged by its own client library: names, kinds, labels with anything in them, buckets that add up."""
+    observed = Histogram((0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 7.0):
+        observed.observe(value)
+    text = "".join(
+        slices(
+            [
+                single("a_total", "counter", "Of one.", 3),
+                labelled("b", "gauge", "Of some.", [(labels(x='q"\\\n'), 1.5), (labels(x="none"), None)]),
+                histogram("c_seconds", "Of many.", [("", observed), (labels(x="y"), observed)]),
+            ]
+        )
+    )
+    found = {each.name: each for each in parse(text)}
+    assert [(each.labels, each.value) for each in found["a"].samples] == [({}, 3)]
+    assert [(each.labels, each.value) for each in found["b"].samples] == [({"x": 'q"\\\n'}, 1.5)]
+    buckets = [each.value for each in found["c_seconds"].samples if each.name == "c_seconds_bucket"]
+    assert buckets == [2, 3, 4] * 2
+    assert found["c_seconds"].type == "histogram"
+
+
+async def test_thousands_of_partitions_are_gathered_in_slices() -> None:
+    """The loop runs others after SLICE partitions at most, however many there are."""
+    node = Node()
+    most, seen, running = 0, 0, True
+
+    async def others() -> None:
+        nonlocal most, seen
+        while running:
+            most, seen = max(most, node.asked - seen), node.asked
+            await asyncio.sleep(0)
+
+    watching = asyncio.ensure_future(others())
+    found = await scraping.gather(view(node), node, LoopLag())
+    running = False
+    await watching
+    assert node.asked == PARTITIONS == len(found.rows)
+    assert 0 < most <= scraping.SLICE
+    assert SLICE < PARTITIONS
+
+
+async def test_thousands_of_partitions_are_told_in_slices() -> None:
+    """No piece has more samples than SLICE_STEPS and the little that stands alone, skipped ones included."""
+    node = Node()
+    found = await scraping.gather(view(node), node, LoopLag())
+    pieces = list(slices(families(found, "all")))
+    assert len(pieces) > PARTITIONS * 10 / SLICE_STEPS
+    most = max(sum(not line.startswith("#") for line in piece.splitlines()) for piece in pieces)
+    assert most <= SLICE_STEPS + 5
+    told = {each.name: each for each in parse("".join(pieces))}
+    assert len(told["raftlog_partition_high_watermark"].samples) == PARTITIONS
+    assert len(told["kafka_topic_partition_current_offset"].samples) == PARTITIONS / 2
+    assert told["kafka_server_replicamanager_underreplicatedpartitions"].samples[0].value == PARTITIONS / 2
+
+
+async def test_lag_is_told_where_the_end_is_known() -> None:
+    """A position beyond the end is no lag; one of a partition that is not here is not guessed."""
+    node = Node()
+    found = await scraping.gather(view(node), node, LoopLag())
+    told = {each.name: each for each in parse("".join(slices(families(found, "kafka"))))}
+    lags = {each.labels["partition"]: each.value for each in told["kafka_consumergroup_lag"].samples}
+    assert lags == {"0": 4, "1": 0}
+    assert [each.value for each in told["kafka_consumergroup_lag_sum"].samples] == [4]
+    assert "raftlog_group_lag" not in told

@@ -1,0 +1,80 @@
+"""Claims about faults over HTTP: only where they were enabled, said loudly, and healed by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+
+
+@pytest.fixture(scope="module")
+def hurt() -> Iterator[Api]:
+    """One node with --enable-faults."""
+    with AdminCluster(1, faults=True) as running:
+        yield Api(running.admin_url(1))
+
+
+@pytest.fixture(scope="module")
+def sound() -> Iterator[Api]:
+    """One node without."""
+    with AdminCluster(1) as running:
+        yield Api(running.admin_url(1))
+
+
+def test_a_node_without_the_flag_refuses_and_says_what_is_missing(sound: Api) -> None:
+    """Nothing is injected by accident, or from afar."""
+    for answer in (
+        sound.ask("POST", "/v1/faults", {"fault": "full-disk"}),
+        sound.ask("DELETE", "/v1/faults/all"),
+    ):
+        assert (answer.status, answer.body["error_code"]) == (403, 40301)
+        assert "--enable-faults" in answer.body["message"]
+    listed = sound.get("/v1/faults").body
+    assert (listed["enabled"], listed["active"]) == (False, [])
+    assert sound.get("/v1/health").body["status"] == "green"
+
+
+def test_a_fault_is_injected_listed_felt_and_healed(hurt: Api) -> None:
+    """A clock that jumps is the one that can be seen from here without a disk of its own."""
+    answer = hurt.ask("POST", "/v1/faults", {"fault": "clock-jump", "offset_ms": 3_600_000})
+    assert answer.status == 200
+    assert answer.body["active"] == [{"fault": "clock-jump", "offset_ms": 3_600_000}]
+    assert hurt.get("/v1/faults").body == answer.body
+    (cluster,) = hurt.get("/v3/clusters").body["data"]
+    path = f"/v3/clusters/{cluster['cluster_id']}/topics"
+    assert hurt.ask("POST", path, {"topic_name": "late", "partitions_count": 1}).status == 201
+    (event,) = hurt.get("/v1/topics/late/partitions/0/why").body["events"]
+    assert event["when"]["at_ms"] > (time.time() + 1_800) * 1000
+    assert hurt.ask("DELETE", "/v1/faults/clock-jump").body["active"] == []
+
+
+def test_a_node_that_can_be_hurt_says_so_in_its_health(hurt: Api) -> None:
+    """Nobody takes such a cluster for one in earnest."""
+    (reason,) = hurt.get("/v1/health").body["reasons"]
+    assert (reason["code"], reason["severity"], reason["count"]) == ("faults_enabled", "yellow", 0)
+    hurt.ask("POST", "/v1/faults", {"fault": "slow-disk", "seconds": 0.001})
+    (reason,) = hurt.get("/v1/health").body["reasons"]
+    assert reason["message"].endswith("in force now: slow-disk")
+    assert hurt.ask("DELETE", "/v1/faults/all").body["active"] == []
+
+
+def test_bad_faults_are_refused_by_field_and_nothing_happens(hurt: Api) -> None:
+    """Unknown names, missing and wrong details, limits."""
+    for body, field in (
+        ({"fault": "earthquake"}, "$.fault"),
+        ({"fault": "slow-disk"}, "seconds"),
+        ({"fault": "slow-disk", "seconds": -1}, "$.seconds"),
+        ({"fault": "slow-disk", "seconds": 1e9}, "$.seconds"),
+        ({"fault": "failing-disk", "operation": "dance"}, "$.operation"),
+        ({"fault": "full-disk", "more": 1}, "more"),
+        ({"fault": "clock-jump", "offset_ms": 10**18}, "$.offset_ms"),
+    ):
+        answer = hurt.ask("POST", "/v1/faults", body)
+        assert answer.status == 422, body
+        assert field in answer.body["message"], (body, answer.body)
+    assert hurt.ask("DELETE", "/v1/faults/earthquake").status == 404
+    assert hurt.get("/v1/faults").body["active"] == []

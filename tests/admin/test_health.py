@@ -1,0 +1,96 @@
+"""Claims about /v1/health and /v1/quorum: they say in words what is wrong, from whichever node is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+
+
+def api_of(cluster: AdminCluster, node_id: int) -> Api:
+    return Api(cluster.admin_url(node_id))
+
+
+def create(cluster: AdminCluster, topic: str, **settings: Any) -> None:
+    """Create a topic of three partitions, and wait until every running node knows it."""
+    node = api_of(cluster, min(cluster.running_ids()))
+    (found,) = node.get("/v3/clusters").body["data"]
+    body = {"topic_name": topic, "partitions_count": 3, "replication_factor": 3, **settings}
+    made = node.ask("POST", f"/v3/clusters/{found['cluster_id']}/topics", body)
+    assert made.status == 201, made
+    for each in cluster.running_ids():
+        path = f"/v3/clusters/{found['cluster_id']}/topics/{topic}"
+        cluster.wait_until(
+            lambda each=each, path=path: api_of(cluster, each).get(path).status == 200,  # type: ignore[misc]
+            "the topic is known",
+        )
+
+
+def reasons(health: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["code"]: each for each in health["reasons"]}
+
+
+def test_every_node_tells_that_a_whole_cluster_is_green(cluster: AdminCluster) -> None:
+    """All agree on the controller and on the brokers in service."""
+    create(cluster, "whole")
+    told = [api_of(cluster, each).get("/v1/health").body for each in (1, 2, 3)]
+    assert [each["status"] for each in told] == ["green"] * 3, told
+    assert [each["reasons"] for each in told] == [[], [], []]
+    assert {each["controller_id"] for each in told} == {cluster.controller_id()}
+    assert [each["node_id"] for each in told] == [1, 2, 3]
+    assert [each["state"] for each in told[0]["brokers"]] == ["in_service"] * 3
+
+
+def test_quorum_is_told_with_its_lag_by_every_node(cluster: AdminCluster) -> None:
+    """The leader tells, whoever is asked."""
+    told = [api_of(cluster, each).get("/v1/quorum").body for each in (1, 2, 3)]
+    assert {each["leader_id"] for each in told} == {cluster.controller_id()}
+    assert all(each["told_by_leader"] and each["needed"] == 2 and each["term"] >= 1 for each in told)
+    for each in told:
+        assert sorted(voter["state"] for voter in each["voters"]) == ["follows", "follows", "leads"]
+        assert all(0 <= voter["lag"] <= 10 for voter in each["voters"])
+        assert all(voter["port"] for voter in each["voters"])
+
+
+def test_health_says_who_is_down_and_what_that_costs_until_it_is_back(cluster: AdminCluster) -> None:
+    """Yellow: everything is served. Red: acks=all is refused where two of three replicas are not enough."""
+    create(cluster, "careful", configs=[{"name": "min.insync.replicas", "value": "3"}])
+    controller = cluster.controller_id()
+    victim = next(each for each in (1, 2, 3) if each != controller)
+    asked = next(each for each in (1, 2, 3) if each not in (controller, victim))
+    cluster.kill(victim)
+    node = api_of(cluster, asked)
+    cluster.wait_until(lambda: "brokers_down" in reasons(node.get("/v1/health").body), "it is told")
+    health = node.get("/v1/health").body
+    told = reasons(health)
+    assert health["status"] == "red"
+    assert told["brokers_down"]["brokers"] == [victim]
+    assert told["brokers_down"]["severity"] == "yellow"
+    assert told["brokers_down"]["message"].startswith(f"broker {victim} is fenced, and does not answer")
+    assert told["partitions_under_min_isr"]["count"] == 3
+    assert "careful-0" in told["partitions_under_min_isr"]["partitions"]
+    assert told["partitions_under_replicated"]["count"] == health["under_replicated_partitions"] >= 3
+    assert health["leaderless_partitions"] == 0
+    node.ask("DELETE", f"/v3/clusters/{health['cluster_id']}/topics/careful")
+    cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "yellow", "nothing is refused")
+    cluster.restart(victim)
+    cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "green", "all is well again")
+
+
+def test_a_node_without_a_majority_says_so(cluster: AdminCluster) -> None:
+    """It answers all the same, in time, and does not pretend to know a controller. The last test: nobody comes back."""
+    for each in (1, 2):
+        cluster.kill(each)
+    node = api_of(cluster, 3)
+    health: dict[str, Any] = {}
+
+    def is_told() -> bool:
+        health.update(node.get("/v1/health").body)
+        return "no_controller" in reasons(health)
+
+    cluster.wait_until(is_told, "it is told")
+    assert (health["status"], health["controller_id"]) == ("red", None)
+    quorum = node.get("/v1/quorum").body
+    assert not quorum["told_by_leader"]
+    assert [each["state"] for each in quorum["voters"]] == ["unknown"] * 3

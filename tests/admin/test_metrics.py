@@ -1,0 +1,113 @@
+"""Claims about /metrics of a real cluster: dashboards for Kafka find their names, and the numbers add up."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from raftlog.testing.cluster import AdminCluster
+
+TOPIC = "rides"
+RECORDS = 30
+PARTITIONS = 6
+
+DASHBOARD_NAMES = {
+    "kafka_brokers",
+    "kafka_topic_partitions",
+    "kafka_topic_partition_current_offset",
+    "kafka_topic_partition_oldest_offset",
+    "kafka_topic_partition_in_sync_replica",
+    "kafka_topic_partition_leader",
+    "kafka_topic_partition_leader_is_preferred",
+    "kafka_topic_partition_replicas",
+    "kafka_topic_partition_under_replicated_partition",
+    "kafka_server_brokertopicmetrics_messagesin",
+    "kafka_server_brokertopicmetrics_bytesin",
+    "kafka_server_replicamanager_leadercount",
+    "kafka_server_replicamanager_underreplicatedpartitions",
+    "kafka_controller_kafkacontroller_activecontrollercount",
+    "kafka_controller_kafkacontroller_offlinepartitionscount",
+    "kafka_log_log_size",
+    "kafka_server_raftmetrics_current_epoch",
+    "process_open_fds",
+}
+"""What the dashboards 7589, 721, 11285 and Strimzi's query, as the parser names it (counters without _total)."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[AdminCluster]:
+    """Three nodes that took some records."""
+    settings = {"num.partitions": str(PARTITIONS)}
+    with AdminCluster(3, settings=settings) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap_servers, "acks": "all"})
+        for number in range(RECORDS):
+            producer.produce(TOPIC, b"x" * 100, partition=number % PARTITIONS)
+        assert producer.flush(10) == 0
+        yield running
+
+
+def scrape(cluster: AdminCluster, node_id: int, query: str = "") -> dict[str, dict[tuple[str, ...], float]]:
+    """Return metrics by name and by the values of their labels."""
+    host, _, port = cluster.admin_url(node_id).removeprefix("http://").rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    try:
+        connection.request("GET", f"/metrics{query}")
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        assert answer.status == 200, text
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    finally:
+        connection.close()
+    return {
+        family.name: {tuple(each.labels.values()): each.value for each in family.samples}
+        for family in parse(text)
+    }
+
+
+def total(cluster: AdminCluster, name: str) -> float:
+    return sum(sum(scrape(cluster, each).get(name, {}).values()) for each in (1, 2, 3))
+
+
+def test_dashboards_for_kafka_find_their_names(cluster: AdminCluster) -> None:
+    """All nodes together tell every name that stock dashboards query."""
+    names = set().union(*(scrape(cluster, each).keys() for each in (1, 2, 3)))
+    assert names >= DASHBOARD_NAMES, DASHBOARD_NAMES - names
+
+
+def test_sums_over_all_nodes_count_everything_once(cluster: AdminCluster) -> None:
+    """A partition is told by its leader, the cluster by the controller: as one exporter does."""
+    assert total(cluster, "kafka_brokers") == 3
+    assert total(cluster, "kafka_topic_partitions") == PARTITIONS
+    assert total(cluster, "kafka_topic_partition_current_offset") == RECORDS
+    assert total(cluster, "kafka_topic_partition_in_sync_replica") == 3 * PARTITIONS
+    assert total(cluster, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+    assert total(cluster, "kafka_server_brokertopicmetrics_messagesin") == RECORDS
+    assert total(cluster, "kafka_server_replicamanager_leadercount") == PARTITIONS
+
+
+def test_a_node_tells_its_requests_disks_quorum_and_process(cluster: AdminCluster) -> None:
+    """raftlog's own family: counts grow with what was done, latencies and syncs have buckets."""
+    found = scrape(cluster, 1)
+    assert found["raftlog_requests"][("Produce",)] >= 1
+    seconds = found["raftlog_request_seconds"]
+    assert seconds[("Produce", "+Inf")] == found["raftlog_requests"][("Produce",)]
+    assert sum(found["raftlog_log_sync_seconds"].values()) > 0
+    assert found["raftlog_topic_replication_bytes_out"][(TOPIC,)] > 0
+    assert found["raftlog_raft_term"][()] >= 1
+    assert found["raftlog_cluster_partitions_under_replicated"][()] == 0
+    assert found["raftlog_event_loop_lag_seconds"][("+Inf",)] > 0
+    assert found["process_resident_memory_bytes"][()] > 10_000_000
+    assert found["process_open_fds"][()] > 10
+
+
+def test_one_family_of_names_may_be_asked_for(cluster: AdminCluster) -> None:
+    """Who has no Kafka dashboards need not store their names."""
+    own = scrape(cluster, 1, "?family=raftlog")
+    assert "raftlog_partitions" in own
+    assert not [each for each in own if each.startswith("kafka_")]
+    compatible = scrape(cluster, 1, "?family=kafka")
+    assert not [each for each in compatible if each.startswith("raftlog_")]

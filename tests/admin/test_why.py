@@ -1,0 +1,111 @@
+"""Claims about `why`: the causal chain of a partition and of a broker, told the same by every node."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+from tests.admin.test_health import api_of, create
+
+TOPIC = "trips"
+
+
+def why(node: Api, partition: int = 0) -> dict[str, Any]:
+    body: dict[str, Any] = node.get(f"/v1/topics/{TOPIC}/partitions/{partition}/why").body
+    return body
+
+
+def broker_why(node: Api, broker_id: int) -> dict[str, Any]:
+    body: dict[str, Any] = node.get(f"/v1/brokers/{broker_id}/why").body
+    return body
+
+
+def led_by(cluster: AdminCluster, broker_id: int) -> int:
+    return next(each for each, view in cluster.partitions(TOPIC).items() if view.leader == broker_id)
+
+
+def follower_of_quorum(cluster: AdminCluster) -> int:
+    return next(each for each in (1, 2, 3) if each != cluster.controller_id())
+
+
+def test_a_killed_leader_is_the_reason_for_the_next_one(cluster: AdminCluster) -> None:
+    """Created → the leader died, and why that is believed → another took over → the first is back and caught up."""
+    create(cluster, TOPIC)
+    victim = follower_of_quorum(cluster)
+    partition = led_by(cluster, victim)
+    cluster.kill(victim)
+    asked = [api_of(cluster, each) for each in sorted(cluster.running_ids())]
+    cluster.wait_until(
+        lambda: all(why(each, partition)["leader"] != victim for each in asked), "another leads"
+    )
+    told = [why(each, partition) for each in asked]
+    assert told[0] == told[1]
+    newest, *_, oldest = told[0]["events"]
+    assert oldest["what"] == ["created"]
+    assert newest["what"] == ["leader_changed", "isr_shrunk"]
+    assert newest["message"].startswith(f"broker {told[0]['leader']} took over from broker {victim}; ")
+    assert newest["because"].startswith(f"broker {victim} was taken for dead: connection ")
+    assert newest["causes"][0]["kind"] == "taken_for_dead"
+    assert newest["brokers"][0]["broker_id"] == victim
+    assert newest["brokers"][0]["what"] == ["fenced"]
+    assert newest["when"]["at_ms"] > oldest["when"]["at_ms"] > 1_700_000_000_000
+    assert f"because broker {victim} was taken for dead" in told[0]["summary"]
+    assert f"Not in sync: {victim}." in told[0]["summary"]
+    assert told[0]["complete"]
+    cluster.restart(victim)
+
+
+def test_a_fenced_broker_is_told_with_its_cause_and_its_return(cluster: AdminCluster) -> None:
+    """Fenced, because its port refused; started anew; in service, because it caught up."""
+    victim = follower_of_quorum(cluster)
+    asked = api_of(cluster, next(iter(cluster.running_ids() - {victim})))
+    cluster.wait_until(lambda: len(why(asked)["isr"]) == 3, "the ISR is whole")
+    cluster.kill(victim)
+    cluster.wait_until(lambda: broker_why(asked, victim)["fenced"], "it is fenced")
+    fenced = broker_why(asked, victim)
+    assert fenced["events"][0]["what"] == ["fenced"]
+    assert fenced["events"][0]["partitions_changed"] >= 3
+    assert f"because broker {victim} was taken for dead" in fenced["summary"]
+    cluster.restart(victim)
+    cluster.wait_until(lambda: not broker_why(asked, victim)["fenced"], "it is in service")
+    back = broker_why(asked, victim)
+    assert [each["what"] for each in back["events"][:2]] == [["unfenced"], ["registered"]]
+    assert "has caught up" in back["events"][0]["because"]
+    cluster.wait_until(lambda: len(why(asked)["isr"]) == 3, "the ISR is whole")
+    assert why(asked)["events"][0]["what"] == ["isr_expanded"]
+    assert why(asked)["events"][0]["because"].startswith("it caught up with its leader, broker ")
+
+
+def test_a_restarted_node_remembers_what_its_journal_holds(cluster: AdminCluster) -> None:
+    """What happened while it was down, it tells as the others do."""
+    victim = follower_of_quorum(cluster)
+    other = next(each for each in (1, 2, 3) if each != victim)
+    cluster.restart(victim)
+    node, reference = api_of(cluster, victim), api_of(cluster, other)
+    cluster.wait_until(lambda: node.get("/v1/ready").status == 200, "it takes part")
+    cluster.wait_until(lambda: why(node) == why(reference), "both tell the same")
+    assert why(node)["complete"]
+
+
+def test_a_controlled_shutdown_is_told_as_what_it_is(cluster: AdminCluster) -> None:
+    """Whoever was asked to stop was not taken for dead."""
+    cluster.wait_until(lambda: len(why(api_of(cluster, 1))["isr"]) == 3, "the ISR is whole")
+    victim = follower_of_quorum(cluster)
+    cluster.nodes[victim].signal(signal.SIGTERM)
+    cluster.nodes[victim].wait(15)
+    asked = api_of(cluster, next(iter(cluster.running_ids())))
+    cluster.wait_until(lambda: broker_why(asked, victim)["fenced"], "it is fenced")
+    events = broker_why(asked, victim)["events"]
+    began = next(each for each in events if "shutdown_began" in each["what"])
+    assert began["because"] == f"broker {victim} is being stopped"
+
+
+def test_what_does_not_exist_has_no_why(cluster: AdminCluster) -> None:
+    """404, with the code that clients of REST v3 know."""
+    asked = api_of(cluster, next(iter(cluster.running_ids())))
+    missing = asked.get("/v1/topics/nothing/partitions/0/why")
+    assert (missing.status, missing.body["error_code"]) == (404, 40403)
+    assert asked.get(f"/v1/topics/{TOPIC}/partitions/-1/why").status == 404
+    assert asked.get("/v1/brokers/99/why").status == 404
