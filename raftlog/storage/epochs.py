@@ -74,10 +74,11 @@ class LeaderEpochs:
 
     def epoch_at(self, offset: int) -> int:
         """Return the epoch of the record at `offset`, -1 if unknown."""
-        found = (
-            bisect_right(self._starts, offset) - 1
-        )  # another thread's reader: epochs are never fewer than starts
-        return self._epochs[found] if found >= 0 else NO_EPOCH
+        found = bisect_right(self._starts, offset) - 1
+        try:
+            return self._epochs[found] if found >= 0 else NO_EPOCH
+        except IndexError:  # a cold read asks from another thread, and they were cut meanwhile
+            return NO_EPOCH
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return the largest known epoch ≤ `epoch` and where it ends.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftlog.base.types import UNKNOWN_EPOCH_END, EpochEnd
+from raftlog.base.types import NO_EPOCH, UNKNOWN_EPOCH_END, EpochEnd
 from raftlog.storage.epochs import LeaderEpochs
 
 STEPS = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 10)), max_size=12)
@@ -103,3 +103,19 @@ def test_a_cut_off_checkpoint_is_refused() -> None:
     for length in range(len(whole)):
         with pytest.raises(ValueError, match=r"."):
             LeaderEpochs().decode(whole[:length])
+
+
+def test_reader_of_another_thread_survives_a_cut_in_between() -> None:
+    """A cold read asks on its own thread; entries may go after it has found the place of its own."""
+    cache = LeaderEpochs()
+    cache.note(0, 0)
+    cache.note(4, 100)
+
+    class Cut(list[int]):
+        def __getitem__(self, index: object) -> int:  # type: ignore[override]
+            found = list(self)[index]  # type: ignore[call-overload]
+            cache._epochs.clear()
+            return int(found)
+
+    cache._starts = Cut(cache._starts)
+    assert cache.epoch_at(150) == NO_EPOCH
