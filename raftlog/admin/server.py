@@ -12,7 +12,7 @@ import secrets
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from aiohttp import web
@@ -35,6 +35,9 @@ IDLE_S: Final = 30.0
 """A connection on which nothing is being handled is cut after this: idle ones, slow headers and slow readers alike."""
 SWEEP_S: Final = 5.0
 MOST_CONNECTIONS: Final = 256
+"""Beyond them the quietest is cut for a new one; they take from the files that the logs may have open."""
+BACKLOG: Final = 64
+HANDSHAKE_S: Final = 10.0
 SHUTDOWN_S: Final = 1.0
 PATIENCE_S: Final = 3.0
 """How long a question waits for a leader, a coordinator or a broker that is away."""
@@ -60,6 +63,7 @@ class AdminServer:
         self._asker = Asker(node.config, node.image)
         self._tokens: Mapping[bytes, Caller] | None = None
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._busy: set[Any] = set()
         self._quiet_since: dict[Any, float] = {}
@@ -84,16 +88,15 @@ class AdminServer:
             app, access_log=None, keepalive_timeout=IDLE_S, shutdown_timeout=SHUTDOWN_S
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=self._ssl(), backlog=MOST_CONNECTIONS)
         try:
-            await site.start()
+            self._listening = await self._listen(host, port)
         except OSError as error:
             await self._runner.cleanup()
             reason = error.strerror or str(error)
             raise AdminUnavailable(
                 f"cannot listen on {host}:{port} (raftlog.admin.listener): {reason}"
             ) from error
-        self.address = self._runner.addresses[0][:2]
+        self.address = self._listening.sockets[0].getsockname()[:2]
         self._lag.start()
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
         log.info(
@@ -108,8 +111,21 @@ class AdminServer:
         self._lag.stop()
         if self._sweeping is not None:
             self._sweeping.cancel()
+        if self._listening is not None:
+            self._listening.close()
         if self._runner is not None:
             await self._runner.cleanup()
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server:
+        context = self._ssl()
+        return await asyncio.get_running_loop().create_server(
+            self._accept,
+            host,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
+            backlog=BACKLOG,
+        )
 
     def _ssl(self) -> ssl.SSLContext | None:
         config = self._node.config
@@ -138,7 +154,9 @@ class AdminServer:
         finally:
             self._busy.discard(request.protocol)
             self._quiet_since[request.protocol] = asyncio.get_running_loop().time()
-        if not answer.prepared:
+        if not answer.prepared and request.writer.output_size:
+            request.protocol.force_close()  # half an answer is out: only its missing end can tell that it failed
+        elif not answer.prepared:
             answer.headers[REQUEST_ID] = request_id
             answer.headers["X-Content-Type-Options"] = "nosniff"
             answer.headers["Cache-Control"] = "no-store"
@@ -203,24 +221,42 @@ class AdminServer:
         check_browser(request.method, request.headers, open_to_all=self._tokens is None)
         return web.Response(body=msgspec.json.encode(document(ROUTES)), content_type="application/json")
 
-    # --- slow clients
+    # --- slow clients, and many
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        connections = self._connections()
+        if len(connections) >= MOST_CONNECTIONS:
+            quiet = [each for each in connections if each not in self._busy and each.transport is not None]
+            if not quiet:
+                return _Refused()
+            now = asyncio.get_running_loop().time()
+            min(quiet, key=lambda each: self._quiet_since.get(each, now)).force_close()
+        assert self._runner is not None
+        assert self._runner.server is not None
+        return self._runner.server()
+
+    def _connections(self) -> list[web.RequestHandler]:
+        server = None if self._runner is None else self._runner.server
+        return list(server.connections) if isinstance(server, web.Server) else []
 
     async def _sweep(self) -> None:
-        """Cut what has been quiet for too long, and what is too many."""
+        """Cut what has been quiet for too long."""
         clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(SWEEP_S)
-            assert self._runner is not None
-            server = self._runner.server
             now = clock()
-            connections = list(server.connections) if isinstance(server, web.Server) else []
+            connections = self._connections()
             self._quiet_since = {each: self._quiet_since.get(each, now) for each in connections}
-            quiet = [each for each in connections if each not in self._busy]
-            quiet.sort(key=lambda each: self._quiet_since[each])
-            surplus = max(0, len(connections) - MOST_CONNECTIONS)
-            for number, connection in enumerate(quiet):
-                if number < surplus or now - self._quiet_since[connection] > IDLE_S:
+            for connection in connections:
+                if connection not in self._busy and now - self._quiet_since[connection] > IDLE_S:
                     connection.force_close()
+
+
+class _Refused(asyncio.Protocol):
+    """A connection for which there is no room."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).abort()
 
 
 async def _patiently(route: Route, call: Call) -> Any:
