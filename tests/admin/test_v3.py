@@ -276,3 +276,24 @@ def test_deep_json_costs_an_error_and_no_more(api: Api) -> None:
     batch = b'{"entries":[{"id":"a","value":{"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}}]}"
     assert api.ask("POST", "/topics/deep/records:batch", batch).status == 400
     assert api.get("/topics/deep/partitions/0/offset").body["next_offset"] == 0
+
+
+def test_batch_that_is_too_large_is_written_in_parts(api: Api) -> None:
+    """What a topic limits is a batch; records that are small enough must not fail for their company."""
+    create(api, "small", partitions_count=1, configs=[{"name": "max.message.bytes", "value": "2000"}])
+    sizes = [300] * 9 + [3000] + [300] * 10
+    entries = [
+        {"id": str(number), "value": {"type": "STRING", "data": "x" * size}}
+        for number, size in enumerate(sizes)
+    ]
+    report = api.ask("POST", "/topics/small/records:batch", {"entries": entries}).body
+    assert [each["id"] for each in report["failures"]] == ["9"]
+    assert "max.message.bytes" in report["failures"][0]["message"]
+    assert [each["offset"] for each in report["successes"]] == list(range(19))
+
+
+def test_number_that_json_cannot_say_is_refused(api: Api) -> None:
+    """1e400 is JSON, but read as a float it is infinite, and Infinity is not JSON."""
+    create_once(api, "infinite")
+    answer = api.ask("POST", "/topics/infinite/records", b'{"value": {"type": "JSON", "data": 1e400}}')
+    assert answer.body["error_code"] == 422

@@ -25,7 +25,14 @@ from raftlog.admin.partitioner import partition_of_key
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.shared import image_of, topic_of
 from raftlog.admin.wire import REQUEST_TIMEOUT_MS
-from raftlog.base.errors import LeaderNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition, from_code
+from raftlog.base.errors import (
+    LeaderNotAvailable,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    UnknownTopicOrPartition,
+    from_code,
+)
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
@@ -41,6 +48,8 @@ MOST_ENTRIES: Final = 1000
 SPACE: Final = re.compile(r"[ \t\r\n]*")
 UNWRITTEN: Final = (LeaderNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition)
 """A leader that moved, or does not know yet that it leads."""
+TOO_LARGE: Final = (MessageTooLarge, RecordListTooLarge)
+"""A batch, while each of its records may be small enough."""
 ATTEMPTS: Final = 10
 RETRY_S: Final = 0.2
 _turns = itertools.count()
@@ -155,19 +164,18 @@ async def produce_records(call: Call) -> web.StreamResponse:
     if call.raw.content_type != "application/json":
         raise ApiError(415, f"the body must be application/json, but is {call.raw.content_type}")
     answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.raw["id"]})
-    written = 0
+    call.audit["records"] = 0
     async for round_ in _rounds(call.raw.content):
         if not answer.prepared and isinstance(round_[0], ApiError):
             raise round_[0]  # nothing is written yet, so that the status can tell
         reports = await _reports(call, topic, round_)
+        call.audit["records"] += sum(each.error_code == web.HTTPOk.status_code for each in reports)
         if not answer.prepared:
             await answer.prepare(call.raw)
         async with asyncio.timeout(CHUNK_S):  # for who does not read; the connection is cut then
             await answer.write(b"".join(msgspec.json.encode(each) + b"\n" for each in reports))
-        written += sum(each.error_code == web.HTTPOk.status_code for each in reports)
     if not answer.prepared:
         raise ApiError(400, "the body has no record")
-    call.audit["records"] = written
     await answer.write_eof()
     return answer
 
@@ -274,6 +282,11 @@ async def _write(call: Call, topic: TopicState, records: Sequence[NewRecord]) ->
     async def write(partition: int, batch: list[tuple[int, Record]]) -> None:
         try:
             base = await _produce(call, topic.name, partition, [record for _, record in batch])
+        except TOO_LARGE:
+            half = len(batch) // 2
+            await write(partition, batch[:half])
+            await write(partition, batch[half:])
+            return
         except (ApiError, BrokerUnreachable) as error:
             code = error.body.error_code if isinstance(error, ApiError) else 503
             for number, _ in batch:
@@ -307,9 +320,11 @@ def _bytes(datum: Datum | None, name: str) -> bytes | None:
     if datum is None or datum.data is None:
         return None
     if datum.type == "JSON":
-        return json.dumps(datum.data, separators=(",", ":"), ensure_ascii=False).encode(
-            errors="surrogatepass"
-        )
+        try:
+            text = json.dumps(datum.data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            raise ApiError(422, f"{name}: a number is too large for JSON's readers") from None
+        return text.encode(errors="surrogatepass")
     if not isinstance(datum.data, str):
         raise ApiError(422, f"{name}: the data of {datum.type} must be a string")
     if datum.type == "STRING":
@@ -336,7 +351,7 @@ def _partition(topic: TopicState, given: NewRecord, record: Record) -> int:
 
 
 async def _produce(call: Call, topic: str, partition: int, records: Sequence[Record]) -> int:
-    """Return the offset of the first record. Raises ApiError, BrokerUnreachable.
+    """Return the offset of the first record. Raises ApiError, BrokerUnreachable, or TOO_LARGE of several records.
 
     Sent again only where a broker's answer says that it has not written them.
     """
@@ -369,7 +384,8 @@ async def _produce_once(call: Call, topic: str, partition: int, records: Sequenc
     (answer,) = response.responses[0].partition_responses
     if answer.error_code:
         error = from_code(answer.error_code, answer.error_message)
-        raise error if isinstance(error, UNWRITTEN) else of_kafka(error, where)
+        goes_on = isinstance(error, UNWRITTEN) or (isinstance(error, TOO_LARGE) and len(records) > 1)
+        raise error if goes_on else of_kafka(error, where)
     return int(answer.base_offset)
 
 
