@@ -1,13 +1,13 @@
 """Kafka requests to any broker of the cluster, answered as objects: over the wire, as every client's.
 
-Ordering law: answers come in the order of the requests of one connection. A connection that breaks fails what it had
-open with BrokerUnreachable; whether that was carried out nobody knows, so nothing here is sent again.
+A connection carries one request at a time, so that nobody waits for the answer to somebody else's. One that breaks
+fails its request with BrokerUnreachable; whether that was carried out nobody knows, so nothing here is sent again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, cast
@@ -22,6 +22,8 @@ CONNECT_S: Final = 2.0
 ANSWER_S: Final = 15.0
 MOST_BYTES: Final = 64 << 20
 """An answer larger than this is refused, and its connection closed."""
+MOST_AT_ONCE: Final = 32
+"""Requests to one broker, each on a connection of its own; more wait."""
 CLIENT_ID: Final = "raftlog-admin"
 
 VERSIONS: Final[dict[int, int]] = {
@@ -59,27 +61,43 @@ def shapes(api_key: int) -> Any:
 
 
 class Asker:
-    """Asks brokers by their ids. One connection for each, opened when first needed."""
+    """Asks brokers by their ids. Connections are opened when needed, and kept for the next request."""
 
     def __init__(self, config: NodeConfig, image: Callable[[], MetadataImage]) -> None:
         self._config = config
         self._image = image
-        self._wires: dict[int, _Wire] = {}
-        self._opening: dict[int, asyncio.Lock] = {}
+        self._closed = False
+        self._idle: defaultdict[int, list[_Wire]] = defaultdict(list)
+        self._busy: set[_Wire] = set()
+        self._turns: dict[int, asyncio.Semaphore] = {}
 
     async def ask(self, api_key: int, message: Any, *, broker_id: int | None = None) -> Any:
         """Return a broker's response; by default this node's, else any other's. Raises BrokerUnreachable."""
         target = self._anyone() if broker_id is None else broker_id
-        wire = await self._wire(target)
+        turns = self._turns.setdefault(target, asyncio.Semaphore(MOST_AT_ONCE))
         try:
-            async with asyncio.timeout(ANSWER_S):
-                return await wire.ask(api_key, message)
+            async with asyncio.timeout(ANSWER_S), turns:
+                return await self._ask_alone(target, api_key, message)
         except TimeoutError:
-            wire.close()
             raise BrokerUnreachable(f"broker {target} did not answer within {ANSWER_S:.0f} s") from None
 
+    async def _ask_alone(self, broker_id: int, api_key: int, message: Any) -> Any:
+        wire = await self._wire(broker_id)
+        self._busy.add(wire)
+        try:
+            answer = await wire.ask(api_key, message)
+        except BaseException:
+            wire.close()  # an answer that nobody waits for would be taken for the next one's
+            raise
+        finally:
+            self._busy.discard(wire)
+        self._idle[broker_id].append(wire)
+        return answer
+
     def close(self) -> None:
-        for wire in self._wires.values():
+        """Fail what is under way, and all that is asked from now on."""
+        self._closed = True
+        for wire in (*self._busy, *(each for idle in self._idle.values() for each in idle)):
             wire.close()
 
     def _anyone(self) -> int:
@@ -95,11 +113,16 @@ class Asker:
         raise BrokerUnreachable("no broker is alive, as far as this node knows")
 
     async def _wire(self, broker_id: int) -> _Wire:
-        async with self._opening.setdefault(broker_id, asyncio.Lock()):
-            wire = self._wires.get(broker_id)
-            if wire is None or wire.closed:
-                wire = self._wires[broker_id] = await self._connect(broker_id)
-            return wire
+        idle = self._idle[broker_id]
+        while idle:
+            wire = idle.pop()
+            if not wire.closed:
+                return wire
+        wire = await self._connect(broker_id)
+        if self._closed:
+            wire.close()
+            raise BrokerUnreachable("this node is stopping")
+        return wire
 
     async def _connect(self, broker_id: int) -> _Wire:
         state = self._image().brokers.get(broker_id)

@@ -7,6 +7,7 @@ import json
 import struct
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -297,3 +298,19 @@ def test_number_that_json_cannot_say_is_refused(api: Api) -> None:
     create_once(api, "infinite")
     answer = api.ask("POST", "/topics/infinite/records", b'{"value": {"type": "JSON", "data": 1e400}}')
     assert answer.body["error_code"] == 422
+
+
+def test_question_that_waits_is_neither_cut_short_nor_waited_for(api: Api, node: Api) -> None:
+    """Requests to one broker do not share a connection: a fetch that waits ends when another comes behind it."""
+    create_once(api, "quiet")
+    at = "/v1/topics/quiet/partitions/0/records"
+    until(lambda: node.get(at).status == 200)
+    with ThreadPoolExecutor() as threads:
+        began_at = time.monotonic()
+        waiting = threads.submit(node.get, f"{at}?offset=0&timeout_ms=1500")
+        while not waiting.done():
+            asked_at = time.monotonic()
+            assert node.get(at).status == 200
+            assert time.monotonic() - asked_at < 1
+        assert waiting.result().body["records"] == []
+        assert time.monotonic() - began_at >= 1.4
