@@ -36,5 +36,8 @@ REGRESSIONS: Final = (
     Regression("corruption", 3.0, 1022, "rot in an offset was not looked for, and met the judge"),
     Regression("corruption", 3.0, 10067, "the last member of an ISR found out that it had rotted"),
     Regression("endurance", 6.0, 10015, "a node whose power went took a port on its way out"),
+    Regression(
+        "endurance", 6.0, 51, "a node that started on a full disk could not recover its logs, and ended"
+    ),
     Regression("endurance", 6.0, 10032, "a topic whose creation was given up came after all"),
 )

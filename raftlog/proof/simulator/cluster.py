@@ -59,6 +59,8 @@ class SimNode:
         """What a sync of its disk costs when nothing is wrong with it."""
         self.troubled = False
         """Its disk failed in this life: it may end itself, and starts again when it is told to."""
+        self.cramped = False
+        """Its disk was full while it started in this life: without room no log is recovered, so it may end as well."""
 
     @property
     def ready(self) -> bool:
@@ -108,6 +110,7 @@ class SimCluster:
             if not place.running:
                 place.running = True
                 place.troubled = place.host.disk.fails
+                place.cramped = place.host.disk.is_full
                 place.host.start(self._run(place))
 
     async def _run(self, place: SimNode) -> None:
@@ -130,7 +133,7 @@ class SimCluster:
                 return  # its power went, and it made the best of a disk that answers no more
             place.started = True
             reason = await node.failed
-            if not place.troubled:
+            if not (place.troubled or place.cramped):
                 self.failures.append(f"node {place.node_id} stopped itself: {reason}")
                 return
         place.host.note("ended itself")
@@ -189,7 +192,7 @@ class SimCluster:
         """Set the state of a node's disk. While it fails, and until the node starts anew, the node may end itself.
 
         `failures`: which operations fail and where, instead of all of the kind that the trouble names. That a disk is
-        full is no reason to end.
+        full is no reason to end, but for a node that was starting: it can't recover its logs.
         """
         place = self.nodes[node_id]
         disk = place.host.disk
@@ -203,6 +206,7 @@ class SimCluster:
         if trouble.full:
             disk.fill()
         place.troubled |= bool(trouble.failing)
+        place.cramped |= trouble.full and not place.started
 
     def _sync_slowly(self, disk: SimDisk, slow_s: float) -> None:
         disk.effects["sync slow"] += 1
