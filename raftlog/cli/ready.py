@@ -1,7 +1,7 @@
 """`python -m raftlog.cli.ready`: ask the node on this machine whether it is ready. For containers' health checks.
 
 Loads nothing but the standard library, since it runs every few seconds beside the node. It knows the address as the
-node does, from RAFTLOG_ADMIN_LISTENER.
+node does, from RAFTLOG_ADMIN_LISTENER, and that it speaks TLS from RAFTLOG_ADMIN_SSL_CERTIFICATE.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ def main() -> int:
     host, _, port = os.environ.get("RAFTLOG_ADMIN_LISTENER", DEFAULT).rpartition(":")
     if host in ("", "0.0.0.0", "[::]"):  # noqa: S104 - compared with, never bound to
         host = "127.0.0.1"
-    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=TIMEOUT_S)
+    if not port.isdecimal():
+        print("RAFTLOG_ADMIN_LISTENER is not host:port: nobody can be asked", file=sys.stderr)
+        return exits.UNREACHABLE
+    connection = _connection(host.strip("[]"), int(port))
     try:
         connection.request("GET", "/v1/ready")
         answer = connection.getresponse()
@@ -33,6 +36,17 @@ def main() -> int:
     finally:
         connection.close()
     return exits.OK if answer.status == http.client.OK else exits.UNHEALTHY
+
+
+def _connection(host: str, port: int) -> http.client.HTTPConnection:
+    if not os.environ.get("RAFTLOG_ADMIN_SSL_CERTIFICATE"):
+        return http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # this machine asks itself, and the certificate names another's address
+    context.verify_mode = ssl.CERT_NONE
+    return http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
 
 
 if __name__ == "__main__":

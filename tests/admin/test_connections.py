@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.cli import exits, ready
 from raftlog.testing.cluster import AdminCluster
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
-def test_api_speaks_https_with_its_certificate_and_nothing_else(tmp_path: Path) -> None:
-    """Who trusts the certificate is answered; who speaks HTTP is not."""
+def test_api_speaks_https_with_its_certificate_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who trusts the certificate is answered; who speaks HTTP is not. A container's health check knows of it."""
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -35,6 +38,10 @@ def test_api_speaks_https_with_its_certificate_and_nothing_else(tmp_path: Path) 
             assert json.load(answer)["status"] == "alive"
         with pytest.raises((urllib.error.URLError, OSError)):
             urllib.request.urlopen(f"http://{address}/v1/live", timeout=5)
+        monkeypatch.setenv("RAFTLOG_ADMIN_LISTENER", address)
+        assert ready.main() == exits.UNREACHABLE
+        monkeypatch.setenv("RAFTLOG_ADMIN_SSL_CERTIFICATE", str(certificate))
+        assert ready.main() == exits.OK
 
 
 def test_slow_client_holds_up_nobody(cluster: AdminCluster) -> None:
