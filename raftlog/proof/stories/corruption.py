@@ -27,7 +27,7 @@ async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:
-        await _scrub(scene)
+        await scrub(scene)
         await scene.served(5)
         leader = await scene.leader()
         rotten = scene.chance.choice((leader, *scene.followers(leader)))
@@ -43,11 +43,11 @@ async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
             scene.cluster.crash(leader)
         await scene.others_follow(rotten)
     scene.stop()
-    await _scrub(scene)
+    await scrub(scene)
     return await scene.end()
 
 
-async def _scrub(scene: Scene) -> None:
+async def scrub(scene: Scene) -> None:
     """Have every rotten log read as a whole: what nobody has met yet must not meet the next rot elsewhere."""
     for _ in range(SCRUBS_AT_MOST):
         await scene.whole()
