@@ -53,20 +53,24 @@ def copy(
     partitions: dict[tuple[str, int], _Partition] = {}
     failed: list[str] = []
     skipped: dict[tuple[str, int], dict[int, int]] = {}
-    for batch in batches:
-        for row in batch.to_pylist():
-            at = (row["topic"], row["partition"])
-            if at not in partitions:
-                partitions[at] = _Partition(_already(settings, prefix, *at, first=row["offset"]))
-            one = partitions[at]
-            if row["offset"] in one.there:
-                skipped.setdefault(at, {})[row["offset"]] = one.there[row["offset"]]
-            else:
-                _send(producer, prefix, row, one=one, failed=failed)
-    if producer.flush(PATIENCE_S):
-        raise NotCopied(f"the target did not acknowledge all records within {PATIENCE_S:g} s")
-    if failed:
-        raise NotCopied(failed[0])
+    try:
+        for batch in batches:
+            for row in batch.to_pylist():
+                at = (row["topic"], row["partition"])
+                if at not in partitions:
+                    partitions[at] = _Partition(_already(settings, prefix, *at, first=row["offset"]))
+                one = partitions[at]
+                if row["offset"] in one.there:
+                    skipped.setdefault(at, {})[row["offset"]] = one.there[row["offset"]]
+                else:
+                    _send(producer, prefix, row, one=one, failed=failed)
+        if producer.flush(PATIENCE_S):
+            raise NotCopied(f"the target did not acknowledge all records within {PATIENCE_S:g} s")
+        if failed:
+            raise NotCopied(failed[0])
+    except BaseException:
+        producer.purge()  # nothing may arrive behind the back of the next attempt, which looks at what is there
+        raise
     for at, one in partitions.items():
         yield from _told(at, one.sent, skipped=False)
         yield from _told(at, skipped.get(at, {}), skipped=True)
