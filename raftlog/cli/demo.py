@@ -7,6 +7,7 @@ with another client library, compare. Exit code 0 only if nothing was lost, doub
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -113,13 +114,16 @@ def run(options: DemoOptions) -> int:
     try:
         _require_clients()
         text = find_text(options.file)
-        with terminated_like_interrupted(), closing(Cluster(options.nodes)) as cluster:
-            report = _run(cluster, text, options)
+        with terminated_like_interrupted() as asked, closing(Cluster(options.nodes)) as cluster:
+            report = _run(cluster, text, options, asked)
             _show(report, options)
             if options.keep:
                 _wait_for_interrupt(cluster)
     except KeyboardInterrupt:
-        return exits.INTERRUPTED
+        sys.stderr.flush()
+        os._exit(
+            exits.INTERRUPTED
+        )  # all is taken down; a client that still looks for the nodes would hold up the end
     except (ClusterError, OSError, ImportError) as error:
         print(f"raftlog: {error}", file=sys.stderr)
         return exits.FAILED
@@ -139,25 +143,32 @@ def _require_clients() -> None:
 
 
 @contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM, too, unwind through what takes the nodes down."""
+def terminated_like_interrupted() -> Iterator[threading.Event]:
+    """Let SIGTERM, too, unwind through what takes the nodes down.
+
+    The event is set as well: an exception raised in the midst of a client library's callback may get lost there.
+    """
+    asked = threading.Event()
 
     def interrupt(_number: int, _frame: Any) -> None:
+        asked.set()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield asked
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _run(cluster: Cluster, text: Text, options: DemoOptions) -> Report:
+def _run(cluster: Cluster, text: Text, options: DemoOptions, asked: threading.Event) -> Report:
     with Screen(quiet=options.json) as screen:
         ready_s = cluster.start()
         screen.say(f"{_nodes(options.nodes)} ready in {ready_s:.2f} s at {cluster.bootstrap_servers}")
         _create_topic(cluster, options.nodes)
         stream = Stream(cluster.bootstrap_servers, TOPIC, text=text, partitions=PARTITIONS, acks=options.acks)
+        stream.asked_to_end = asked
         bulk = max(1, int(options.records * BULK_SHARE))
         screen.phase("streaming", bulk)
         took_s = stream.bulk(bulk, progress=screen.progress)

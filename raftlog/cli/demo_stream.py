@@ -47,6 +47,8 @@ class Stream:
         self._timed = False
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
+        self.asked_to_end = threading.Event()
+        """Somebody wants `bulk` to end; whoever sets it raises KeyboardInterrupt as well, which may get lost."""
         self.sent = 0
         self.bytes = 0
         self.acked = 0
@@ -60,6 +62,8 @@ class Stream:
         for index in range(count):
             self._send()
             if index % PROGRESS_EVERY == 0:
+                if self.asked_to_end.is_set():
+                    raise KeyboardInterrupt
                 self._producer.poll(0)
                 progress(self.acked)
         self._producer.flush(FLUSH_S)
