@@ -67,6 +67,7 @@ class Tenure:
         env: Env,
         config: NodeConfig,
         find: Callable[[int], Partition],
+        may_add: Callable[[], bool],
     ) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
@@ -75,6 +76,7 @@ class Tenure:
         self._env = env
         self._config = config
         self._find = find
+        self._may_add = may_add
         self._partition: Partition | None = None
         self._moved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -123,7 +125,9 @@ class Tenure:
             self.end(NotCoordinator())
             return
         groups = replay.groups()
-        coordinator = GroupCoordinator(self._config, self._append, new_uuid=self._new_uuid)
+        coordinator = GroupCoordinator(
+            self._config, self._append, new_uuid=self._new_uuid, may_add=self._may_add
+        )
         coordinator.load(groups, now=loop.time())
         coordinator.committed(partition.high_watermark)
         self.coordinator = coordinator
