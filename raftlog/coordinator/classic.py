@@ -150,7 +150,7 @@ class ClassicGroup:
         present, who = self.present, request.member
         check_join(request)
         holder = present.member_of_instance(who.group_instance_id) if who.group_instance_id else None
-        self._check_room(present, who, is_known=holder is not None)
+        self._check_room(present, who, at, is_known=holder is not None)
         check_protocols(request, present.protocol_type, map(self._offer_of, present.members.values()))
         if who.member_id and not self._sessions.is_expected(self.group_id, who.member_id):
             return self._admit_again(find_member(present, who), request, answer, at)
@@ -163,13 +163,13 @@ class ClassicGroup:
         self._gather(joining_member(request, who.member_id or new_member_id), request, answer, at)
         return None
 
-    def _check_room(self, present: Membership, who: MemberRef, *, is_known: bool) -> None:
+    def _check_room(self, present: Membership, who: MemberRef, at: Moment, *, is_known: bool) -> None:
         """Raises GroupMaxSizeReached. While a rebalance gathers, the places go to those who come first."""
         most, gathering = self._config.group_max_size, self._gathering
         taken = gathering.joins if gathering else present.members
         if not is_known and who.member_id not in taken and len(taken) >= most:
             if gathering and who.member_id in present.members:
-                self._remove(who.member_id, UnknownMemberId())
+                self._remove_and_rebalance((who.member_id,), at)
             raise GroupMaxSizeReached(f"group.max.size is {most}")
 
     def _expect(self, member_id: str, request: JoinGroup, at: Moment) -> MemberIdRequired:
@@ -483,10 +483,6 @@ class ClassicGroup:
         if begins:
             self._start_clock(gathering, at)
         return self._complete_if_all_joined(at)
-
-    def _remove(self, member_id: str, reason: KafkaError) -> None:
-        if self._gathering is not None:
-            self._forget(member_id, self._gathering, reason)
 
     def _forget(self, member_id: str, gathering: Gathering, reason: KafkaError) -> None:
         """Take a member out; what it waits for is answered with `reason`."""

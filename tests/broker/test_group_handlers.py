@@ -106,8 +106,10 @@ def test_join_group(version: int) -> None:
         assert bytes(joined.members[0].metadata) == b"sub"
         if version >= 7:
             assert joined.protocol_type == "consumer"
-        second = await join(world, version)
-        assert (int(second.error_code), second.members) == (81, ())
+        if version >= 9:
+            assert joined.skip_assignment is False
+        second = await join(world, version, "invented")
+        assert (int(second.error_code), second.members) == (25, ())
         described = await world.groups.read("g")
         member = described.membership.members[joined.member_id]
         assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
