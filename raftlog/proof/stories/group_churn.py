@@ -32,7 +32,7 @@ async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     )
     await scene.begin()
     scene.pace([2.0] * len(scene.producers))
-    book = GroupBook("churn", scene.history)
+    book = GroupBook("churn", scene.history, frozenset(filter(None, INSTANCES)))
     workers = [_employ(scene, book, f"m{number}", each) for number, each in enumerate(INSTANCES)]
     await _progress(scene, book, 1)
     end = loop.time() + seconds
@@ -47,7 +47,12 @@ async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
         await _progress(scene, book, chance.randrange(10))
     for each in workers:
         each.calm = True
-    await _progress(scene, book, 5 * PARTITIONS)
+    before = dict(book.acked)
+    await scene.cluster.until(
+        lambda: all(book.least(index) > before.get(index, 0) for index in range(PARTITIONS)),
+        SERVED_S,
+        "every partition is read by somebody",
+    )
     for each in workers:
         each.stopping = True
     return await scene.end()

@@ -1,7 +1,7 @@
 """What the members of a group did and were told, and what must hold of it whatever dies.
 
-A generation gives a partition to one owner only. A commit that was acknowledged is never taken back. Nobody commits
-whose generation is over or whose static id another life has taken.
+A generation has one leader, and gives a partition to one owner only. A commit that was acknowledged is never taken
+back. Nobody commits whose generation is over or whose static id another life has taken.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from raftlog.proof.workloads.history import History
 class GroupBook:
     """One group's. Owners are static ids, or member ids of those that have none."""
 
-    def __init__(self, name: str, history: History) -> None:
+    def __init__(self, name: str, history: History, instances: frozenset[str]) -> None:
         self.name = name
         self.history = history
         self.acked: dict[int, int] = {}
         self.commits = 0
         self.generations: set[int] = set()
         self._attempted: dict[int, int] = {}
+        self._leaders: dict[int, str] = {}
         self._owners: dict[tuple[int, int], str] = {}
-        self._lives: dict[str, set[str]] = {}
+        self._lives: dict[str, set[str]] = {each: set() for each in instances}
         self._over: set[str] = set()
 
     # -- who owns what -------------------------------------------------------------------------------------
@@ -31,6 +32,13 @@ class GroupBook:
             known = self._owners.setdefault((generation, index), owner)
             if known != owner:
                 self._blame(f"generation {generation} gave partition {index} to {known} and to {owner}")
+
+    def told(self, generation: int, leader: str) -> None:
+        """A member was let into a generation. A static leader's id changes with its lives, all but the beginning."""
+        owner = next((each for each in self._lives if leader.startswith(f"{each}-")), leader)
+        known = self._leaders.setdefault(generation, owner)
+        if known != owner:
+            self._blame(f"generation {generation} is led by {known} and by {owner}")
 
     def lives_of(self, instance: str | None) -> frozenset[str]:
         """The member ids that a static id has had so far; a join that begins now ends them."""
@@ -50,12 +58,12 @@ class GroupBook:
         self._attempted[index] = max(offset, self._attempted.get(index, 0))
 
     def committed(self, member_id: str, index: int, offset: int, *, least: int, was_over: bool) -> None:
-        """A commit was acknowledged; `least` and `was_over` are from when it was sent."""
+        """A commit was acknowledged; `least` and `was_over` (it could not be right) are from when it was sent."""
         self.commits += 1
         if offset < least:
             self._blame(f"partition {index}: {offset} was taken from {member_id} after {least}")
         if was_over:
-            self._blame(f"{member_id} committed, though its static id has a new life")
+            self._blame(f"{member_id} committed, though its static id has a new life, or it a new generation")
         self.acked[index] = max(offset, self.least(index))
 
     def is_over(self, member_id: str) -> bool:

@@ -1,6 +1,7 @@
 """A member among others of one group: it joins, assigns if it leads, commits what it owns, and behaves badly.
 
-It leaves, forgets who it was, or sleeps through its session and then commits as if nothing had happened.
+It leaves, forgets who it was, sleeps through its session and then commits as if nothing had happened, and sends a
+commit of its former generation late.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ class GroupWorker:
         self.stopping = False
         self.calm = False
         self.member_id = ""
-        self.generation = -1
+        self.generation = self._latest = -1
         self.positions: dict[int, int] = {}
+        self._former: tuple[int, dict[int, int]] | None = None
+        """The generation before, and where it was."""
         self._chance = chance
         self._coordinator: tuple[str, int] | None = None
 
@@ -108,6 +111,8 @@ class GroupWorker:
             await asyncio.sleep(self._chance.uniform(1.0, 4.0))
         elif luck < 0.3 or not self.positions or self._chance.random() < 0.2:
             return await self._beat()
+        if self._former is not None and luck > 0.9:
+            return await self._commit_late()
         return await self._commit()
 
     # -- membership ----------------------------------------------------------------------------------------
@@ -135,6 +140,7 @@ class GroupWorker:
             return code
         self.member_id = joined.member_id
         self.book.joined(self.instance, self.member_id, ended)
+        self.book.told(joined.generation_id, joined.leader)
         members = sorted(
             (each.group_instance_id or each.member_id, each.member_id) for each in joined.members
         )
@@ -177,7 +183,10 @@ class GroupWorker:
         )
         if int(response.error_code):
             return int(response.error_code)
-        self.positions = {}
+        self._former = (
+            (self._latest, self.positions) if self.positions and generation > self._latest else None
+        )
+        self.positions, self._latest = {}, generation
         for topic in response.topics:
             for each in topic.partitions:
                 index = each.partition_index
@@ -208,26 +217,39 @@ class GroupWorker:
     # -- offsets -------------------------------------------------------------------------------------------
 
     async def _commit(self) -> int:
-        make = shapes(OFFSET_COMMIT)
-        book, member_id = self.book, self.member_id
         index = self._chance.choice(sorted(self.positions))
         offset = self.positions[index] + 1
-        least, was_over = book.least(index), book.is_over(member_id)
-        book.attempt(index, offset)
+        least = self.book.least(index)
+        was_over = self.book.is_over(self.member_id)
+        self.book.attempt(index, offset)
+        code = await self._send_commit(self.generation, index, offset)
+        if code == 0:
+            self.positions[index] = offset
+            self.book.committed(self.member_id, index, offset, least=least, was_over=was_over)
+        return code
+
+    async def _commit_late(self) -> int:
+        """Send what was still under way when the next generation began: it must be refused."""
+        assert self._former is not None
+        (generation, positions), self._former = self._former, None
+        index, position = self._chance.choice(sorted(positions.items()))
+        code = await self._send_commit(generation, index, position)
+        if code == 0:
+            self.book.committed(self.member_id, index, position, least=0, was_over=True)
+        return 0 if code == ILLEGAL_GENERATION else code
+
+    async def _send_commit(self, generation: int, index: int, offset: int) -> int:
+        make = shapes(OFFSET_COMMIT)
         partition = make.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
         request = make.OffsetCommitRequest(
-            group_id=book.name,
-            generation_id_or_member_epoch=self.generation,
-            member_id=member_id,
+            group_id=self.book.name,
+            generation_id_or_member_epoch=generation,
+            member_id=self.member_id,
             group_instance_id=self.instance,
             topics=(make.OffsetCommitRequestTopic(name=self.topic, partitions=(partition,)),),
         )
         response = await self._ask(OFFSET_COMMIT, request)
-        code = int(response.topics[0].partitions[0].error_code)
-        if code == 0:
-            self.positions[index] = offset
-            book.committed(member_id, index, offset, least=least, was_over=was_over)
-        return code
+        return int(response.topics[0].partitions[0].error_code)
 
     # -- the coordinator -----------------------------------------------------------------------------------
 
