@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from raftlog.broker.handlers import (
+    delete_groups,
     describe_groups,
     find_coordinator,
     heartbeat,
@@ -17,6 +18,7 @@ from raftlog.broker.handlers import (
     leave_group,
     list_groups,
     offset_commit,
+    offset_delete,
     offset_fetch,
     sync_group,
 )
@@ -316,3 +318,66 @@ def test_list_groups(version: int) -> None:
         assert int(loading.error_code) == 14
 
     play(story)
+
+
+@versions(delete_groups)
+def test_delete_groups(version: int) -> None:
+    """Each group has its own answer: gone, has members, not found, no name; not ours."""
+
+    async def story(world: World) -> None:
+        await stable(world)
+        await commit(world, 8, (0, 5, ""), group_id="simple")
+
+        async def delete() -> dict[str, int]:
+            names = ["simple", "g", "unknown", ""]
+            response = await world.call(delete_groups, version, groups_names=names)
+            return {each.group_id: int(each.error_code) for each in response.results}
+
+        assert await delete() == {"simple": 0, "g": 68, "unknown": 69, "": 24}
+        assert not (await world.groups.read("simple")).exists
+        world.publish(leader=2)
+        assert await delete() == {"simple": 16, "g": 16, "unknown": 16, "": 24}
+
+    play(story)
+
+
+@versions(offset_delete)
+def test_offset_delete(version: int) -> None:
+    """Each partition has its own answer; what concerns the group is told once."""
+
+    async def story(world: World) -> None:
+        await commit(world, 8, (0, 5, ""), (2, 8, ""))
+
+        async def delete(group_id: str) -> Any:
+            rows = [{"_": "OffsetDeleteRequestPartition", "partition_index": index} for index in (0, 1, 9)]
+            topics = [
+                {"_": "OffsetDeleteRequestTopic", "name": name, "partitions": rows} for name in ("t", "nope")
+            ]
+            return await world.call(offset_delete, version, group_id=group_id, topics=topics)
+
+        response = await delete("g")
+        assert int(response.error_code) == 0
+        codes = [[int(each.error_code) for each in topic.partitions] for topic in response.topics]
+        assert codes == [[0, 0, 3], [3, 3, 3]]
+        assert list((await world.groups.read("g")).offsets) == [("t", 2)]
+        assert int((await delete("unknown")).error_code) == 69
+        assert int((await delete("")).error_code) == 24
+
+    play(story)
+
+
+@versions(join_group)
+def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
+    """One generation, after the delay that the second one prolonged; on time, not with the next tick."""
+
+    async def story(world: World) -> None:
+        began = world.loop.time()
+        ids = [""] * 2
+        if version >= 4:
+            ids = [(await join(world, version)).member_id for _ in ids]
+        first, second = await asyncio.gather(*(join(world, version, each) for each in ids))
+        assert {int(first.generation_id), int(second.generation_id)} == {1}
+        assert sorted((len(first.members), len(second.members))) == [0, 2]
+        assert 6.42 <= world.loop.time() - began < 6.6
+
+    play(story, group_initial_rebalance_delay_ms=3_210)

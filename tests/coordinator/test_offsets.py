@@ -8,13 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.errors import (
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
     IllegalGeneration,
+    NonEmptyGroup,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
     UnknownMemberId,
 )
+from raftlog.coordinator.consumer_protocol import subscribed_topics
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset
-from raftlog.coordinator.requests import OffsetCommit
+from raftlog.coordinator.requests import DeleteOffsets, OffsetCommit
 from tests.coordinator.journals import Answers, Bench
 
 
@@ -143,3 +148,148 @@ def test_replay_gives_what_was_answered(steps: list[tuple[Any, ...]]) -> None:
     rebalancing = {group_id for group_id, group in known.items() if group.preparing}
     assert replayed.keys() - rebalancing == known.keys() - rebalancing
     assert all(replayed[each] == known[each] for each in known.keys() - rebalancing)
+
+
+# -- the end of offsets and groups -----------------------------------------------------------------------
+
+DAY_S = 86_400
+
+
+def subscription_to(*topics: str) -> bytes:
+    """ConsumerProtocolSubscription v0."""
+    names = b"".join(len(each.encode()).to_bytes(2, "big") + each.encode() for each in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff" * 4
+
+
+def at_places(*topics: str) -> tuple[OffsetCommit, ...]:
+    """A commit of partition 0 of each."""
+    return tuple(OffsetCommit(topic, 0, CommittedOffset(1, -1, "", 100_000)) for topic in topics)
+
+
+def sweep(bench: Bench, seconds: float) -> None:
+    """Let time pass without anybody's sign of life, then look for what has expired."""
+    bench.now += seconds
+    for _ in range(2):
+        bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+        bench.commit()
+
+
+def test_offsets_of_lone_consumers_expire_from_their_commit_on() -> None:
+    """offsets.retention.minutes, seven days by default; with its last offset the group is gone for good."""
+    bench = Bench()
+    bench.commit_offset(1)
+    sweep(bench, 6.9 * DAY_S)
+    assert bench.read().exists
+    bench.commit_offset(2, commits=(OffsetCommit("u", 0, CommittedOffset(1, -1, "", bench.now_ms)),))
+    sweep(bench, 0.2 * DAY_S)
+    assert list(bench.read().offsets) == [("u", 0)]
+    sweep(bench, 7 * DAY_S)
+    assert not bench.read().exists
+    assert bench.replayed() == {}
+
+
+def test_an_empty_groups_offsets_expire_from_when_the_last_member_left() -> None:
+    """KIP-211: an old commit is no reason to forget what a group read that was there yesterday."""
+    bench = Bench()
+    member_id, generation = bench.stable_member()
+    bench.commit_offset(1, member_id=member_id, generation=generation)
+    bench.now += 30 * DAY_S
+    bench.leave(member_id)
+    sweep(bench, 6.9 * DAY_S)
+    assert len(bench.read().offsets) == 1
+    sweep(bench, 0.2 * DAY_S)
+    assert not bench.read().exists
+
+
+def test_a_stable_consumer_group_forgets_only_topics_it_no_longer_reads() -> None:
+    """KIP-211, KAFKA-4682: what the members subscribe to never expires."""
+    bench = Bench()
+    protocols = (("range", subscription_to("read")),)
+    member_id = bench.join(may_require_member_id=False, protocols=protocols).member_id
+    bench.sync(member_id, 1)
+    bench.commit_offset(0, member_id=member_id, generation=1, commits=at_places("read", "dropped"))
+    for _ in range(2):
+        bench.now += 8 * DAY_S
+        bench.heartbeat(member_id, 1)
+        sweep(bench, 0)
+    assert list(bench.read().offsets) == [("read", 0)]
+
+
+def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members() -> None:
+    """What Connect's workers read is unknown, so nothing of it is forgotten."""
+    bench = Bench()
+    member_id = bench.join(may_require_member_id=False, protocol_type="connect").member_id
+    bench.sync(member_id, 1)
+    bench.commit_offset(0, member_id=member_id, generation=1, commits=at_places("any"))
+    bench.now += 8 * DAY_S
+    bench.heartbeat(member_id, 1)
+    sweep(bench, 0)
+    assert len(bench.read().offsets) == 1
+
+
+def test_an_old_clients_own_retention_is_kept_to() -> None:
+    """OffsetCommit v2 to v4 could name one; it survives the failover."""
+    bench = Bench()
+    expiring = CommittedOffset(1, -1, "text", bench.now_ms, bench.now_ms + 60_000)
+    bench.commit_offset(0, commits=(OffsetCommit("t", 0, expiring),))
+    bench.fail_over()
+    assert bench.read().offsets["t", 0] == expiring
+    sweep(bench, 3_600)
+    assert not bench.read().exists
+
+
+def test_many_groups_are_swept_in_slices() -> None:
+    """No tick looks at more than SWEPT_AT_ONCE groups, and all come up in the end."""
+    bench = Bench()
+    for number in range(2 * SWEPT_AT_ONCE + 1):
+        bench.commit_offset(1, group_id=f"g{number}")
+    bench.now += 8 * DAY_S
+    left = []
+    for _ in range(3):
+        bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+        bench.commit()
+        left.append(len(bench.coordinator))
+    assert left == [SWEPT_AT_ONCE + 1, 1, 0]
+
+
+def test_only_a_group_without_members_is_deleted() -> None:
+    """NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; then it is gone with its offsets, and a new one begins at generation 1."""
+    bench = Bench()
+    member_id, generation = bench.stable_member()
+    bench.commit_offset(1, member_id=member_id, generation=generation)
+    assert isinstance(bench.ask(bench.coordinator.delete, "g"), NonEmptyGroup)
+    bench.begin_join(may_require_member_id=False)
+    assert isinstance(bench.ask(bench.coordinator.delete, "g"), NonEmptyGroup)
+    bench.pass_time(400)
+    assert bench.ask(bench.coordinator.delete, "g") is None
+    assert isinstance(bench.ask(bench.coordinator.delete, "g"), GroupIdNotFound)
+    assert bench.replayed() == {}
+    assert bench.stable_member()[1] == 1
+
+
+def test_offsets_of_a_groups_own_topics_are_not_deleted() -> None:
+    """KIP-496: GROUP_SUBSCRIBED_TO_TOPIC for these, NON_EMPTY_GROUP where what members read is unknown."""
+    bench = Bench()
+    gone = DeleteOffsets("g", (("read", 0), ("dropped", 0), ("dropped", 9)))
+    assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone), GroupIdNotFound)
+    protocols = (("range", subscription_to("read")),)
+    member_id = bench.join(may_require_member_id=False, protocols=protocols).member_id
+    bench.sync(member_id, 1)
+    bench.commit_offset(0, member_id=member_id, generation=1, commits=at_places("read", "dropped"))
+    assert bench.ask(bench.coordinator.delete_offsets, gone) == (GroupSubscribedToTopic.code, 0, 0)
+    assert list(bench.replayed()["g"].offsets) == [("read", 0)]
+    bench.leave(member_id)
+    assert bench.ask(bench.coordinator.delete_offsets, gone) == (0, 0, 0)
+    opaque = bench.join(may_require_member_id=False, protocol_type="connect").member_id
+    bench.sync(opaque, 3)
+    assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone), NonEmptyGroup)
+
+
+@given(st.lists(st.text(max_size=9), max_size=4), st.binary(max_size=20), st.integers(0, 60))
+def test_subscriptions_are_read_and_rubbish_is_not(topics: list[str], rubbish: bytes, cut: int) -> None:
+    """Topics of any version's beginning; None for what is cut off."""
+    assert subscribed_topics(subscription_to(*topics) + rubbish) == frozenset(topics)
+    subscribed_topics(rubbish)
+    short = subscription_to(*topics)[:-4][:cut]
+    if len(short) < len(subscription_to(*topics)) - 4:
+        assert subscribed_topics(short) is None

@@ -15,6 +15,9 @@ from raftlog.proof.workloads.group_book import GroupBook
 from raftlog.proof.workloads.group_worker import PATIENCE_S, GroupWorker
 from raftlog.proof.workloads.wire import Client
 
+REBALANCED_S = 5.0
+"""Within this some rebalance is to be expected, virtual seconds."""
+
 INSTANCES = (None, None, None, "one", "one", "two")
 """The members' static ids: two processes believe that they are the same one."""
 
@@ -37,10 +40,10 @@ async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     await _progress(scene, book, 1)
     end = loop.time() + seconds
     while loop.time() < end:
-        await asyncio.sleep(scene.a_while(0.01, 0.1, 1.0))
+        await _moment(scene, book)
         state = scene.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
-        assert state is not None
-        nodes = (state.leader,) if chance.random() < 0.8 else tuple(scene.cluster.nodes)
+        one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
+        nodes = (state.leader,) if state and one else tuple(scene.cluster.nodes)
         scene.cluster.crash(*(each for each in nodes if each > 0), power_loss=scene.power())
         await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
         scene.cluster.start()
@@ -56,6 +59,20 @@ async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     for each in workers:
         each.stopping = True
     return await scene.end()
+
+
+async def _moment(scene: Scene, book: GroupBook) -> None:
+    """Wait for a while, or until some member was just let into a generation and did not hear of its share yet."""
+    if scene.chance.random() < 0.5:
+        await asyncio.sleep(scene.a_while(0.01, 0.1, 1.0))
+        return
+    book.told_one.clear()
+    try:
+        async with asyncio.timeout(REBALANCED_S):
+            await book.told_one.wait()
+        await asyncio.sleep(scene.a_while(0.0, 0.001, 0.01))
+    except TimeoutError:
+        pass
 
 
 async def _progress(scene: Scene, book: GroupBook, commits: int) -> None:

@@ -6,6 +6,8 @@ back. Nobody commits whose generation is over or whose static id another life ha
 
 from __future__ import annotations
 
+import asyncio
+
 from raftlog.proof.workloads.history import History
 
 
@@ -18,6 +20,8 @@ class GroupBook:
         self.acked: dict[int, int] = {}
         self.commits = 0
         self.generations: set[int] = set()
+        self.told_one = asyncio.Event()
+        """Set when a member was let into a generation, for who wants to be there."""
         self._attempted: dict[int, int] = {}
         self._leaders: dict[int, str] = {}
         self._owners: dict[tuple[int, int], str] = {}
@@ -35,6 +39,7 @@ class GroupBook:
 
     def told(self, generation: int, leader: str) -> None:
         """A member was let into a generation. A static leader's id changes with its lives, all but the beginning."""
+        self.told_one.set()
         owner = next((each for each in self._lives if leader.startswith(f"{each}-")), leader)
         known = self._leaders.setdefault(generation, owner)
         if known != owner:
