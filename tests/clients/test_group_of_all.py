@@ -17,7 +17,6 @@ import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.stock import PATIENCE_S
-from tests.clients.stock import until as until_it
 from tests.clients.with_confluent import Confluent
 
 PARTITIONS = 6
@@ -28,7 +27,10 @@ LOOK_S = 0.05
 
 def until(holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Look now and then: what is looked at does not wait itself."""
-    until_it(lambda: holds() or bool(time.sleep(LOOK_S)), what, patience_s=patience_s)
+    deadline = time.monotonic() + patience_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
+        time.sleep(LOOK_S)
 
 
 class MemberProcess:
