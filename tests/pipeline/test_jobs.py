@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +17,12 @@ from raftlog.pipeline.jobs.audit import AuditOptions, audit
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError
 from raftlog.pipeline.jobs.mirror import MirrorOptions, Run, mirror, translate
 from raftlog.pipeline.jobs.settings import build
-from tests.pipeline.conftest import ROOT
+from tests.pipeline.processes import PATIENCE_S, finished, given, started, wait_for
 from tests.pipeline.test_standalone import master  # noqa: F401 - a fixture
 from tests.pipeline.topics import Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-PATIENCE_S = 120.0
 RECORDS = 4_000
 
 
@@ -49,33 +44,6 @@ def fill(
     for partition in range(partitions):
         topics.fill(topic, [f"{partition}-{n}".encode() for n in range(each)], partition=partition)
     return [(p, n, f"{p}-{n}") for p in range(partitions) for n in range(each)]
-
-
-def given(topics: Topics, topic: str, folder: Path, **more: Any) -> dict[str, Any]:
-    return {"topics": [topic], "bootstrap": topics.servers, "checkpoint": str(folder / "checkpoint"), **more}
-
-
-def started(job: str, options: dict[str, Any]) -> subprocess.Popen[str]:
-    """Start a job as a process of its own."""
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if name != "topics"]
-    flags += [f"--topics={topic}" for topic in options["topics"]]
-    command = [sys.executable, "-m", "raftlog", "pipeline", job, *flags]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def finished(process: subprocess.Popen[str]) -> str:
-    output, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, errors[-3_000:]
-    return output
-
-
-def wait_for(holds: Callable[[], Any], process: subprocess.Popen[str]) -> None:
-    """Wait until `holds()` while a process runs."""
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert process.poll() is None, process.communicate()[1][-3_000:]
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def forget_last_batch(checkpoint: Path) -> None:
