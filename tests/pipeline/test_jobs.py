@@ -226,6 +226,23 @@ def test_without_a_dead_letter_topic_a_malformed_record_ends_the_job(
     assert topics.read(f"{topic}-windows") == []
 
 
+def test_a_restart_in_a_process_of_its_own_knows_what_was_in_open_windows(
+    java: None, topics: Topics, topic: str, tmp_path: Path
+):
+    """A Spark that has run no query yet must read the state that another left."""
+    topics.make(topic)
+    options = given(topics, topic, tmp_path, to_path=str(tmp_path / "table"), master="local[2]", **SHAPE)
+    topics.fill(topic, [trip("00:10:00"), trip("00:20:00")])
+    first = json.loads(finished(started("aggregate", options, "--json")))
+    topics.fill(topic, [trip("09:00:00")])
+    second = json.loads(finished(started("aggregate", options, "--json")))
+    assert [(each["records"], each["counted"], each["open"]) for each in (first, second)] == [
+        (2, 0, 2),
+        (1, 2, 1),
+    ]
+    assert (first["late"], second["late"]) == (0, 0)
+
+
 # --- mirror and audit
 
 
