@@ -13,6 +13,7 @@ from raftlog.pipeline.jobs.archive import ArchiveOptions, archive
 from raftlog.pipeline.jobs.audit import AuditOptions, audit
 from raftlog.pipeline.jobs.settings import build
 from raftlog.testing.cluster import Cluster
+from tests.pipeline.damage import check_audit_of_damage
 from tests.pipeline.processes import finished, given, started
 from tests.pipeline.topics import Topics
 from tests.pipeline.two_clusters import check_mirror_across_a_crash
@@ -102,3 +103,8 @@ def test_an_audit_is_sound_until_something_is_wrong(spark: Any, topics: Topics, 
         "doubled": 2,
         "straying": 1,
     }
+
+
+def test_an_audit_finds_a_damaged_batch_and_judges_the_other_partitions(spark: Any) -> None:
+    """The Java client checks CRCs too, and says it in other words."""
+    check_audit_of_damage(spark, connector="kafka")

@@ -17,6 +17,7 @@ from raftlog.pipeline.jobs.audit import AuditOptions, audit
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError
 from raftlog.pipeline.jobs.mirror import MirrorOptions, Run, mirror, translate
 from raftlog.pipeline.jobs.settings import build
+from tests.pipeline.damage import check_audit_of_damage
 from tests.pipeline.processes import PATIENCE_S, finished, given, started, wait_for
 from tests.pipeline.test_standalone import master  # noqa: F401 - a fixture
 from tests.pipeline.topics import Topics
@@ -312,11 +313,28 @@ def test_an_audit_is_sound_until_something_is_wrong(spark: Any, topics: Topics, 
         "disordered": 1,
         "unnumbered": 0,
         "doubled": 1,
+        "nameless": 0,
         "straying": 1,
+        "corrupt": 0,
     }
     assert f"{topic}-0: offset 50: 8 after 96 of key b'0'" in wrong.examples
     topics.forget(topic, 0, 20)
     assert audit(spark, options).partitions[0].missing == 0
+
+
+def test_an_audit_finds_a_damaged_batch_and_judges_the_other_partitions(spark: Any):
+    """A bit flipped in the only replica's segment: by the checksum alone, for the value is a value as before."""
+    check_audit_of_damage(spark, connector="raftlog")
+
+
+def test_an_audit_is_not_sound_when_records_have_no_identity(spark: Any, topics: Topics, topic: str):
+    """A header's name misspelt would else find nothing double; a record without a value has none by it, and may."""
+    topics.make(topic)
+    topics.fill(topic, [b"a", None, None], headers=[("n", b"1")])
+    asked = {"topics": [topic], "bootstrap": topics.servers}
+    misspelt = audit(spark, build(AuditOptions, asked, {"identity": "header:m"}))
+    assert (misspelt.counts["nameless"], misspelt.counts["doubled"], misspelt.sound) == (3, 0, False)
+    assert audit(spark, build(AuditOptions, asked, {"identity": "value"})).sound
 
 
 def test_the_verdict_of_an_audit_is_its_exit_code(java: None, topics: Topics, topic: str, tmp_path: Path):
