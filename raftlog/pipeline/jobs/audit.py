@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.pipeline.jobs.audit_verdict import PartitionVerdict, Summary, Twice
-from raftlog.pipeline.jobs.common import SourceOptions, named
+from raftlog.pipeline.jobs.common import SourceOptions, pairs
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError
 from raftlog.pipeline.jobs.failures import spark_errors, told
 from raftlog.pipeline.jobs.settings import setting
@@ -52,7 +52,7 @@ class AuditOptions(SourceOptions):
             found.append(f"identity: {self.identity!r} is none of value, header:NAME, json:FIELD")
         if self.order and not _tells(self.order):
             found.append(f"order: {self.order!r} is neither header:NAME nor json:FIELD")
-        client = dict(filter(None, map(named, self.client)))
+        client = pairs(self.client)
         if client.get("check.crcs", "true").lower() != "true":
             found.append("client: check.crcs=false would blind the audit")
         return found
@@ -224,5 +224,5 @@ def _number(order: str) -> Column:
 
 def _damage(error: Exception) -> str:
     """Return the line of an error that tells of a damaged batch, or nothing."""
-    lines = (line.strip() for line in str(error).splitlines())
+    lines = (line.strip().removeprefix("Caused by: ") for line in str(error).splitlines())
     return next((line for line in lines if any(mark in line for mark in DAMAGE)), "")

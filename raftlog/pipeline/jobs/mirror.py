@@ -16,13 +16,13 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.pipeline.jobs.common import StreamOptions, local_path, named
+from raftlog.pipeline.jobs.common import StreamOptions, local_path, named, pairs
 from raftlog.pipeline.jobs.control import Control, JobError
 from raftlog.pipeline.jobs.identity import claim_checkpoint
 from raftlog.pipeline.jobs.settings import setting
+from raftlog.pipeline.jobs.summary import StreamSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +48,7 @@ class MirrorOptions(StreamOptions):
 
     @property
     def target_settings(self) -> dict[str, str]:
-        return {**dict(filter(None, map(named, self.to_client))), "bootstrap.servers": self.to}
+        return {**pairs(self.to_client), "bootstrap.servers": self.to}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,30 +86,16 @@ def translate(known: Iterable[Run], topic: str, partition: int, *, offset: int) 
     return None if best is None else best.target + min(offset - best.source, best.count)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(StreamSummary):
     """What a run did. `skipped` records were at the target already."""
 
-    batches: int
+    job: str = "mirror"
     records: int
     skipped: int
-    seconds: float
-    stopped: bool
-    job: str = "mirror"
 
-    @property
-    def sound(self) -> bool:
-        return True
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def as_text(self) -> str:
-        end = "stopped after its batch" if self.stopped else "at the end of the log"
-        return (
-            f"mirror: {self.records:,} records copied, {self.skipped:,} were there already, {self.batches} batches, "
-            f"{self.seconds:.1f} s; {end}"
-        )
+    def told(self) -> str:
+        return f"{self.records:,} records copied, {self.skipped:,} were there already"
 
 
 def mirror(spark: SparkSession, options: MirrorOptions, control: Control | None = None) -> Summary:
@@ -122,7 +108,7 @@ def mirror(spark: SparkSession, options: MirrorOptions, control: Control | None 
 
     control = control or Control()
     began = time.monotonic()
-    checkpoint = Path(local_path(options.checkpoint)).absolute()
+    checkpoint = local_path(options.checkpoint)
     claim_checkpoint(
         checkpoint, "mirror", {**options.subscription, "to": options.to, "prefix": options.prefix}
     )
@@ -131,7 +117,13 @@ def mirror(spark: SparkSession, options: MirrorOptions, control: Control | None 
     gate = Gate(copying.write, control)
     with started(read_stream(spark, options), gate, options, checkpoint / "query") as query:
         wait([(query, gate)], Tally())
-    return Summary(gate.batches, copying.copied, copying.skipped, time.monotonic() - began, gate.closed)
+    return Summary(
+        batches=gate.batches,
+        records=copying.copied,
+        skipped=copying.skipped,
+        seconds=time.monotonic() - began,
+        stopped=gate.closed,
+    )
 
 
 @dataclass(slots=True)
