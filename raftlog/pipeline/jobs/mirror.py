@@ -4,6 +4,7 @@ Every copy carries the header `raftlog.mirror.source`: topic/partition/offset of
 copies, it reads at the target's end what is there already, and leaves that out: so a driver that is killed, and a batch
 that is replayed, double nothing. What may still double: records that a killed task had sent and that the target appends
 after the next task has looked. No transactions here; such doubles can be told by the header, and `audit` counts them.
+Two attempts of a task side by side would both send: a Spark that speculates is refused.
 
 The topic of the map has one record for each run of records whose offsets go side by side, at least once; its newest
 record with a source offset not above the wanted one tells the target's. It can be made anew from the headers.
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE_S: Final = 60.0
+SPECULATION: Final = (
+    "spark.speculation=true has two attempts of a task run side by side, both of which would send its records; "
+    "a mirror needs it false"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +47,8 @@ class MirrorOptions(StreamOptions):
     def faults(self) -> list[str]:
         found = super().faults()
         found += [f"to_client: {each!r} is not NAME=VALUE" for each in self.to_client if not named(each)]
+        if _is_true(pairs(self.conf).get("spark.speculation")):
+            found.append(f"conf: {SPECULATION}")
         if self.to and self.to == self.bootstrap and not self.prefix:
             found.append("to: is the very cluster that is read; give a prefix")
         return found
@@ -49,6 +56,11 @@ class MirrorOptions(StreamOptions):
     @property
     def target_settings(self) -> dict[str, str]:
         return {**pairs(self.to_client), "bootstrap.servers": self.to}
+
+
+def _is_true(setting: str | None) -> bool:
+    """Read a setting as Spark does."""
+    return (setting or "").strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +118,8 @@ def mirror(spark: SparkSession, options: MirrorOptions, control: Control | None 
     from raftlog.pipeline.jobs.run import Gate, read_stream, started, wait
     from raftlog.pipeline.jobs.tally import Tally
 
+    if _is_true(spark.conf.get("spark.speculation", "false")):
+        raise JobError(SPECULATION)
     control = control or Control()
     began = time.monotonic()
     checkpoint = local_path(options.checkpoint)
