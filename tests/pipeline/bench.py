@@ -191,6 +191,7 @@ class Rounds:
         began = time.perf_counter()
         way.go(turn)
         rate = rows / (time.perf_counter() - began)
+        print(f"  {way.name:22} {rows:,} rows, {rate:,.0f} rows/s", file=sys.stderr, flush=True)
         shutil.rmtree(turn.folder, ignore_errors=True)
         self._topics.delete(turn.empty)
         return rate

@@ -337,6 +337,12 @@ def test_an_audit_is_not_sound_when_records_have_no_identity(spark: Any, topics:
     assert audit(spark, build(AuditOptions, asked, {"identity": "value"})).sound
 
 
+def test_an_audit_of_no_topic_at_all_is_refused(spark: Any, topics: Topics):
+    """It would have found nothing wrong."""
+    with pytest.raises(JobError, match="topic_pattern: no topic matches none-.*"):
+        audit(spark, build(AuditOptions, {"topic_pattern": "none-.*", "bootstrap": topics.servers}))
+
+
 def test_the_verdict_of_an_audit_is_its_exit_code(java: None, topics: Topics, topic: str, tmp_path: Path):
     """8 for wrong, with the verdict as JSON; 1 for a topic that is not there."""
     topics.make(topic)

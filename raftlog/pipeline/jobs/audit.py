@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = 5
 TELLS: Final = ("header:", "json:")
-DAMAGE: Final = ("_BAD_MSG", "INVALID_MSG", "CorruptRecordException", "Record is corrupt")
+DAMAGE: Final = ("code=_BAD_MSG", "code=INVALID_MSG", "CorruptRecordException", "Record is corrupt")
 """What the clients of the two connectors say of a batch whose checksum fails."""
 
 Spans = dict[TopicPartition, tuple[int, int]]
@@ -38,7 +38,8 @@ class AuditOptions(SourceOptions):
     """Reads whole topics in parallel and judges them."""
 
     identity: str = setting(
-        "what tells records apart: value, header:NAME or json:FIELD (default: not judged)", ""
+        "what tells records apart: value, header:NAME or json:FIELD, which every record must have (default: not judged)",
+        "",
     )
     order: str = setting(
         "a whole number that must not fall from one record of a key to the next: header:NAME (digits) or json:FIELD",
@@ -72,8 +73,8 @@ def audit(spark: SparkSession, options: AuditOptions, control: Control | None = 
         control.hear(BatchDone(0, sum(each.records for each in verdicts), time.monotonic() - began))
         corrupt = {TopicPartition(each.topic, each.partition) for each in verdicts if each.corrupt}
         frame = _read(spark, options, {at: span for at, span in spans.items() if at not in corrupt})
-        twice = _twice(frame, options.identity) if options.identity and frame else Twice()
-        straying = _straying(frame) if options.order and frame else 0
+        twice = _twice(frame, options.identity) if options.identity and frame is not None else Twice()
+        straying = _straying(frame) if options.order and frame is not None else 0
     except spark_errors() as error:
         raise told(error) from error
     return Summary(
@@ -98,6 +99,10 @@ def _spans(options: AuditOptions) -> Spans:
         firsts, ends = lookup.earliest(places), lookup.latest(places)
     except (OptionFaults, UnknownTopic, RuntimeError) as error:
         raise JobError(str(error)) from error
+    if not places:
+        raise JobError(
+            f"topic_pattern: no topic matches {options.topic_pattern}, so there is nothing to judge"
+        )
     return {at: (firsts[at], ends[at]) for at in places}
 
 
