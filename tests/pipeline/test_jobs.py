@@ -339,7 +339,7 @@ def test_an_audit_is_not_sound_when_records_have_no_identity(spark: Any, topics:
 
 def test_an_audit_of_no_topic_at_all_is_refused(spark: Any, topics: Topics):
     """It would have found nothing wrong."""
-    with pytest.raises(JobError, match="topic_pattern: no topic matches none-.*"):
+    with pytest.raises(JobError, match="topic_pattern: no topic matches none-"):
         audit(spark, build(AuditOptions, {"topic_pattern": "none-.*", "bootstrap": topics.servers}))
 
 

@@ -38,7 +38,7 @@ class AuditOptions(SourceOptions):
     """Reads whole topics in parallel and judges them."""
 
     identity: str = setting(
-        "what tells records apart: value, header:NAME or json:FIELD, which every record must have (default: not judged)",
+        "what tells records apart, in every record: value, header:NAME or json:FIELD (default: not judged)",
         "",
     )
     order: str = setting(
