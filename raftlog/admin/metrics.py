@@ -32,7 +32,7 @@ async def get_metrics(call: Call) -> web.StreamResponse:
     if node.facts is None:
         raise ApiError(503, "this node has no numbers to tell yet")
     scrape = await gather(node, node.facts, node.lag or LoopLag())
-    headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", "X-Request-Id": call.raw["id"]}
+    headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", "X-Request-Id": call.request_id}
     response = web.StreamResponse(headers=headers)
     try:
         await response.prepare(call.raw)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from openapi_spec_validator import validate
 
+from raftlog.admin.limits import Limits
 from raftlog.admin.resources import ROUTES
-from raftlog.admin.server import MOST_BODY_BYTES
 from tests.admin.conftest import Api
 
 
@@ -73,7 +73,7 @@ def test_page_from_elsewhere_can_change_nothing(node: Api) -> None:
         (b"{}", {"Content-Type": "text/plain"}, 415),
         (b'{"topic_name": 5}', {}, 422),
         (b'{"topic_name": "a", "partitions": 5}', {}, 422),
-        (b"x" * (MOST_BODY_BYTES + 1), {}, 413),
+        (b"x" * (Limits().body_bytes + 1), {}, 413),
     ],
     ids=("cut off", "no UTF-8", "deep", "no JSON", "wrong type", "misspelt", "huge"),
 )
