@@ -23,6 +23,7 @@ def families(scrape: Scrape) -> Iterator[Family]:
     yield from _changes(scrape)
     yield from _traffic(scrape)
     yield from _requests(scrape)
+    yield from _answers(scrape)
     yield from _disks(scrape)
     yield from _raft(scrape)
     yield from _groups(scrape)
@@ -149,6 +150,12 @@ def _requests(scrape: Scrape) -> Iterator[Family]:
     yield single(name, "counter", "Bytes from clients and brokers.", counted.bytes_received)
     name = "raftlog_bytes_sent_total"
     yield single(name, "counter", "Bytes to clients and brokers.", counted.bytes_sent)
+
+
+def _answers(scrape: Scrape) -> Iterator[Family]:
+    answers = ((labels(status=status), count) for status, count in sorted(scrape.node.answers.items()))
+    text = "Answers of the admin API; of status 499 those that nobody waited for."
+    yield labelled("raftlog_admin_answers_total", "counter", text, answers)
 
 
 def _disks(scrape: Scrape) -> Iterator[Family]:
