@@ -16,6 +16,16 @@ def test_node_says_that_it_lives_and_takes_part(node: Api) -> None:
     assert node.ask("GET", "/v1/ready")[::2] == (200, {"ready": True, "reasons": []})
 
 
+def test_address_without_a_path_says_where_to_go_on(node: Api) -> None:
+    """Each of its links leads somewhere."""
+    index = node.get("/").body
+    assert (index["name"], index["node_id"]) == ("raftlog", 2)
+    for name in ("openapi", "health", "clusters"):
+        host, _, path = index[name].removeprefix("http://").partition("/")
+        assert (host, node.get(f"/{path}").status) == (f"{node.host}:{node.port}", 200)
+    assert index["metrics"].endswith("/metrics")
+
+
 def test_failures_are_json_with_a_code_and_a_sentence(node: Api) -> None:
     """Whatever fails, a program can read why."""
     status, headers, body = node.ask("GET", "/v3/nothing")
