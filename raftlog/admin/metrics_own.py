@@ -196,16 +196,10 @@ def _groups(scrape: Scrape) -> Iterator[Family]:
     yield labelled(name, "gauge", text, lags(scrape, "group"))
 
 
-def lags(scrape: Scrape, group_label: str) -> Iterator[tuple[str, int]]:
-    """Yield (labels, lag) of each committed position whose partition has a replica here."""
-    ends = {row.name: row.facts.high_watermark for row in scrape.rows}
-    for group in scrape.groups:
-        for where, offset in group.offsets.items():
-            end = ends.get(where)  # type: ignore[call-overload]  # equal to its NamedTuple
-            if end is None:
-                continue
-            named = {group_label: group.group_id, "topic": where[0], "partition": where[1]}
-            yield labels(**named), max(0, end - offset)
+def lags(scrape: Scrape, group_label: str) -> Iterator[tuple[str, int | None]]:
+    """Yield (labels, lag) of each committed position; None where its partition has no replica here."""
+    for group, topic, partition, lag in scrape.lags():
+        yield labels(**{group_label: group, "topic": topic, "partition": partition}), lag
 
 
 def api_name(key: int) -> str:
