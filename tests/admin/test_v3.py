@@ -128,11 +128,29 @@ def test_brokers_their_configs_and_their_replicas(api: Api) -> None:
     assert api.get("/brokers/x").status == 404
 
 
+def test_what_topics_set_comes_in_pages_across_topics(api: Api) -> None:
+    """One request to a broker for a page, however many topics; the order is that of the names."""
+    for name in ("set-a", "set-b"):
+        configs = [{"name": each, "value": "600000"} for each in ("retention.ms", "segment.ms")]
+        create(api, name, partitions_count=1, configs=configs)
+    found, path = [], "/topics/-/configs?page_size=3"
+    while path:
+        page = api.get(path).body
+        assert len(page["data"]) <= 3
+        found += [(each["topic_name"], each["name"], each["value"]) for each in page["data"]]
+        path = (page["metadata"]["next"] or "").partition(api.at)[2]
+    assert found == sorted(found)
+    assert [each for each in found if each[0].startswith("set-")] == [
+        (topic, name, "600000") for topic in ("set-a", "set-b") for name in ("retention.ms", "segment.ms")
+    ]
+
+
 def test_default_of_all_brokers_is_set_and_reset(api: Api) -> None:
     """The dynamic default, which survives restarts, as KIP-226 has it."""
     at = "/broker-configs/log.retention.ms"
     assert api.ask("PUT", at, {"value": "600000"}).status == 204
-    assert api.get(at).body["value"] == "600000"
+    assert (api.get(at).body["value"], api.get(at).body["kind"]) == ("600000", "KafkaClusterConfig")
+    assert api.get("/broker-configs").body["kind"] == "KafkaClusterConfigList"
     assert api.ask("DELETE", at).status == 204
     assert api.get(at).status == 404
 
@@ -208,7 +226,9 @@ def test_group_its_member_and_its_lag(api: Api, cluster: AdminCluster) -> None:
             4,
             "one",
         )
-        assert api.get("/consumer-groups/readers/lag-summary").body["total_lag"] == 4
+        summary = api.get("/consumer-groups/readers/lag-summary").body
+        assert (summary["total_lag"], summary["unknown_partitions"]) == (4, 0)
+        assert api.get("/consumer-groups/readers/lags/read/partitions/0").body["lag"] == 4
         assert "readers" in {each["consumer_group_id"] for each in api.get("/consumer-groups").body["data"]}
         (member,) = api.get("/consumer-groups/readers/consumers").body["data"]
         at = f"/consumer-groups/readers/consumers/{member['consumer_id']}/assignments"
