@@ -32,7 +32,8 @@ INFO: Final = {
     "version": __version__,
     "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     "description": "Administers a raftlog cluster; any node answers for all of it. Below /v3 are the resources of the "
-    "REST API that Kafka users know, below /v1 raftlog's own.",
+    "REST API that Kafka users know, below /v1 raftlog's own. A whole number may be written with a fraction of zero. "
+    "Data of records is not read on its way, so that its numbers keep all their digits.",
 }
 
 

@@ -7,6 +7,7 @@ sees none of it. Knows aiohttp; the resources do not, but for those that stream.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import re
 import secrets
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from raftlog.admin import audit
 from raftlog.admin.ask import Asker, BrokerUnreachable
@@ -48,6 +50,20 @@ CLIENT_LEFT: Final = 499
 ID: Final = web.RequestKey("id", str)
 
 log = get_logger("admin")
+aiohttps = logging.getLogger("raftlog.admin.aiohttp")
+"""What aiohttp itself has to say."""
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Keep what is no HTTP, such as TLS or a Kafka client at this port, from passing for an error of the node."""
+    error = record.exc_info[1] if record.exc_info else None
+    if not isinstance(error, HttpProcessingError):
+        return True
+    log.info("admin_request_unreadable", reason=error.message.partition("\n")[0][:200])
+    return False
+
+
+aiohttps.addFilter(_is_ours)
 
 
 class AdminUnavailable(Exception):
@@ -88,7 +104,11 @@ class AdminServer:
             app.router.add_route(route.method, route.pattern, self._adapter(route))
         app.router.add_get("/openapi.json", self._openapi)
         self._runner = web.AppRunner(
-            app, access_log=None, keepalive_timeout=self._limits.idle_s, shutdown_timeout=SHUTDOWN_S
+            app,
+            access_log=None,
+            logger=aiohttps,
+            keepalive_timeout=self._limits.idle_s,
+            shutdown_timeout=SHUTDOWN_S,
         )
         await self._runner.setup()
         try:

@@ -196,6 +196,16 @@ def test_body_that_cannot_be_unpacked_is_the_clients_fault() -> None:
     assert set(seen[0].answers) == {400}
 
 
+@pytest.mark.parametrize(
+    "text", [b"\x16\x03\x01 \r\n\r\n", b"\0\0\0\x14\0\x12\0\4\r\n\r\n", b"GET / HTTP/9\r\n\r\n"]
+)
+def test_what_is_no_http_is_no_error_of_the_node(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever comes to the wrong port gets a 400, and an operator no traceback."""
+    limits = Limits(idle_s=SOON_S, sweep_s=SOON_S)
+    assert b" 400 Bad Request" in served(lambda api: sent(api, text), limits)
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 def test_answer_that_breaks_off_has_no_end_and_no_second_head(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads it must see that it is not whole, not find another answer in the middle of it."""
 
