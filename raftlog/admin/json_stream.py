@@ -51,14 +51,15 @@ class Objects:
         self._buffer += chunk
         found = []
         begin = 0
-        while self.fault is None and (end := self._next_end()):
+        while end := self._next_end():
+            if end - begin > self._most_bytes:
+                break
             found.append(bytes(self._buffer[begin:end]).strip())
             begin = end
         del self._buffer[:begin]
         self._seen -= begin
-        if self.fault is None and max(len(self._buffer), *map(len, found), 0) > self._most_bytes:
+        if len(self._buffer) > self._most_bytes:
             self.fault = ApiError(413, f"a record may have {self._most_bytes} bytes of JSON at most")
-            found = [each for each in found if len(each) <= self._most_bytes]
         return found
 
     def _next_end(self) -> int:

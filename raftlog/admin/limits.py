@@ -15,7 +15,7 @@ class Limits(NamedTuple):
     record_bytes: int = 2 << 20
     """JSON of one record of a stream; base64 makes a megabyte into 1.4 of them."""
     chunk_s: float = 15.0
-    """Of a stream: longest time from one record to the end of the next, and for a report to be taken away."""
+    """Longest time from one record of a stream to the end of the next, and for a piece of an answer to be taken."""
     stream_s: float = 600.0
     """Longest time that a stream of records may last, however lively: it keeps a connection from others."""
     idle_s: float = 30.0

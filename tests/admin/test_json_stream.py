@@ -125,6 +125,7 @@ def test_record_that_is_too_large_is_refused_before_it_ends() -> None:
     assert run.result[0] == [Numbered(1)]
     assert fault(run.result[1][0]) == (413, "a record may have 100 bytes of JSON at most")
     whole = read(Dripping([b'{"n": 1} {"data": "%s"}{"n": 3}' % (b"x" * 200)]), Limits(record_bytes=100))
+    assert whole.result[0] == [Numbered(1)]
     assert [fault(each[0])[0] for each in whole.result[1:]] == [413]
 
 

@@ -16,6 +16,7 @@ from raftlog.admin import server
 from raftlog.admin.json_stream import rounds
 from raftlog.admin.limits import Limits
 from raftlog.admin.route import Call, Route
+from raftlog.admin.sending import send
 from raftlog.admin.server import AdminServer
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
@@ -159,6 +160,32 @@ def test_stream_that_stops_is_told_why_and_cut() -> None:
     text = served(lambda api: sent(api, POST % (b"/v1/stream", 99) + b'{"a": 1} {"b"'), limits)
     assert b"{'a': 1}" in text
     assert b"no record arrived for 0.05 s" in text
+
+
+def test_client_that_does_not_read_is_cut_and_no_failure_of_the_node(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is sent to it takes memory until it is gone."""
+    seen: list[NodeView] = []
+
+    async def pour(call: Call) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(call.raw)
+        while True:
+            await send(answer, b"x" * (1 << 20), call.raw, within_s=call.limits.chunk_s)
+
+    async def story(api: AdminServer) -> None:
+        _, writer = await asyncio.open_connection(*api.address)
+        writer.write(b"GET /v1/pour HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while not seen[0].answers:
+            await answered(api, b"/v1/none")
+            del seen[0].answers[404]
+        writer.close()
+
+    monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/pour", pour, "Pour", str),))
+    served(story, Limits(chunk_s=SOON_S), seen=seen)
+    assert set(seen[0].answers) == {server.CLIENT_LEFT}
+    assert "admin_request_failed" not in "".join(capsys.readouterr())
 
 
 @pytest.mark.usefixtures("routes")

@@ -23,6 +23,7 @@ from raftlog.admin.errors import INVALID, UNKNOWN_PARTITION, ApiError, of_kafka
 from raftlog.admin.json_stream import rounds
 from raftlog.admin.partitioner import partition_of_key
 from raftlog.admin.route import Call, Route
+from raftlog.admin.sending import send
 from raftlog.admin.v3.shared import image_of, topic_of
 from raftlog.admin.wire import REQUEST_TIMEOUT_MS
 from raftlog.base.errors import (
@@ -169,8 +170,8 @@ async def produce_records(call: Call) -> web.StreamResponse:
         _count(call, written=sum(each.error_code == WRITTEN for each in reports), of=len(reports))
         if not answer.prepared:
             await answer.prepare(call.raw)
-        async with asyncio.timeout(call.limits.chunk_s):  # for who does not read; the connection is cut then
-            await answer.write(b"".join(msgspec.json.encode(each) + b"\n" for each in reports))
+        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in reports)
+        await send(answer, lines, call.raw, within_s=call.limits.chunk_s)
     if not answer.prepared:
         raise ApiError(400, "the body has no record")
     await answer.write_eof()
