@@ -152,7 +152,8 @@ class ClassicGroup:
         holder = present.member_of_instance(who.group_instance_id) if who.group_instance_id else None
         self._check_room(present, who, at, is_known=holder is not None)
         check_protocols(request, present.protocol_type, map(self._offer_of, present.members.values()))
-        if who.member_id and not self._sessions.is_expected(self.group_id, who.member_id):
+        expected = self._sessions.is_expected(self.group_id, who.member_id) and holder is None
+        if who.member_id and not expected:
             return self._admit_again(find_member(present, who), request, answer, at)
         if holder is not None and not who.member_id:
             self._admit_successor(holder, request, answer, new_member_id, at)

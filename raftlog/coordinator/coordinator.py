@@ -179,9 +179,7 @@ class GroupCoordinator:
             group_id, lambda group: group.heartbeat(member, answer, generation=generation, at=at), answer
         )
 
-    def leave(
-        self, group_id: str, member: MemberRef, answer: Answer, *, now_ms: int, now: float = 0.0
-    ) -> None:
+    def leave(self, group_id: str, member: MemberRef, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with None or a KafkaError. An id that was given out and never used is given back."""
         at = Moment(now, now_ms)
         self._ask(group_id, lambda group: group.leave(member, answer, at=at), answer)

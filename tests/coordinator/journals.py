@@ -92,7 +92,8 @@ class Bench:
         return answers[0] if answers else "waits"
 
     def leave(self, member_id: str, instance: str | None = None) -> Any:
-        return self.ask(self.coordinator.leave, "g", MemberRef(member_id, instance), now_ms=self.now_ms)
+        ref = MemberRef(member_id, instance)
+        return self.ask(self.coordinator.leave, "g", ref, now=self.now, now_ms=self.now_ms)
 
     def commit_offset(self, offset: int, *, member_id: str = "", generation: int = -1, **changes: Any) -> Any:
         metadata = changes.pop("metadata", "")

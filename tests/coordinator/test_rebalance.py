@@ -351,6 +351,15 @@ def test_a_static_member_that_waits_twice_fences_its_former_self() -> None:
     assert len(heir[0].members) == 2
 
 
+def test_an_id_that_was_given_out_takes_no_static_place() -> None:
+    """A dynamic newcomer that comes again under another's static id is fenced: two never share one."""
+    bench = Bench()
+    bench.stable_group("a", "b")
+    required = bench.join()
+    assert isinstance(bench.join(required.member_id, instance="a"), FencedInstanceId)
+    assert bench.read().state == STABLE
+
+
 def test_a_static_member_that_changes_the_protocol_costs_a_rebalance() -> None:
     """Only if the protocol chosen stays the same is the assignment still valid."""
     bench = Bench()
