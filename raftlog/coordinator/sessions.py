@@ -13,6 +13,9 @@ from typing import Final, NamedTuple
 MOST_EXPECTED: Final = 5_000
 """Member ids per group that may be given out and not yet used."""
 
+FEWEST_STALE: Final = 1_000
+"""Heap entries of ended sessions that are never worth a clean-up."""
+
 
 class Kind(IntEnum):
     """What ends at a deadline."""
@@ -42,6 +45,10 @@ class Sessions:
         self._heap: list[tuple[float, ClockKey]] = []
         self._expected_counts: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        """How many entries are held, those of ended sessions included."""
+        return len(self._heap)
+
     def renew(self, key: ClockKey, expires_at: float) -> None:
         """Begin a session, or let it last longer (or shorter)."""
         before = self._expires_at.get(key)
@@ -50,6 +57,13 @@ class Sessions:
         self._expires_at[key] = expires_at
         if before is None or expires_at < before:
             heapq.heappush(self._heap, (expires_at, key))
+            self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        """Ended sessions leave an entry that lasts until its deadline: most of the heap must not be such."""
+        if len(self._heap) > 2 * len(self._expires_at) + FEWEST_STALE:
+            self._heap = [(at, key) for key, at in self._expires_at.items()]
+            heapq.heapify(self._heap)
 
     def end(self, key: ClockKey) -> None:
         """Forget a session; fine if there is none."""
