@@ -56,7 +56,7 @@ NEW_MEMBER_TIMEOUT_S: Final = 300.0
 """A newcomer that waits longer than this for a rebalance to end has surely gone away (as in Apache Kafka)."""
 
 RETRY_S: Final = 1.0
-"""What could not be appended, and nobody asks for again, is tried again after this."""
+"""What could not be appended, or still has nobody to lead it, is tried again after this at the earliest."""
 
 log = get_logger(__name__)
 
@@ -149,7 +149,8 @@ class ClassicGroup:
         """Return an answer that can be given at once, or None: it is waited for, or given."""
         present, who = self.present, request.member
         check_join(request)
-        holder = present.member_of_instance(who.group_instance_id) if who.group_instance_id else None
+        static_id = who.group_instance_id
+        holder = None if static_id is None else present.member_of_instance(static_id)
         self._check_room(present, who, at, is_known=holder is not None)
         check_protocols(request, present.protocol_type, map(self._offer_of, present.members.values()))
         expected = self._sessions.is_expected(self.group_id, who.member_id) and holder is None
@@ -302,7 +303,7 @@ class ClassicGroup:
         for member_id in gathering.absent():
             self._forget(member_id, gathering, UnknownMemberId())
         if gathering.members and not gathering.joins:
-            timeout_s = gathering.rebalance_timeout_ms() / 1000
+            timeout_s = max(gathering.rebalance_timeout_ms() / 1000, RETRY_S)
             self._sessions.renew(self._rebalance_clock, at.now + timeout_s)
             return None
         if not gathering.members and not self.runner.tail.exists:
@@ -345,7 +346,7 @@ class ClassicGroup:
         if gathering.is_initial and not gathering.members:
             return
         self._gathering = gathering
-        timeout_s = gathering.rebalance_timeout_ms() / 1000 if gathering.members else RETRY_S
+        timeout_s = max(gathering.rebalance_timeout_ms() / 1000, RETRY_S)
         self._sessions.renew(self._rebalance_clock, at.now + timeout_s)
 
     def _generation_began(self, generation: Membership, at: Moment) -> None:

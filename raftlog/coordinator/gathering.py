@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from raftlog.base.machine import Answer
 from raftlog.coordinator.group import Member, Membership
 from raftlog.coordinator.requests import JoinGroup
@@ -72,6 +74,8 @@ class Gathering:
         """Let a member wait; returns its former request, if that still waited."""
         if self.is_initial and join.is_new and self.joins:
             self.saw_newcomer = True
+        if not self.members:  # who was here before has left, and took the group's type along
+            self.present = msgspec.structs.replace(self.present, protocol_type=join.request.protocol_type)
         self.members[member.member_id] = member
         former = self.joins.get(member.member_id)
         self.joins[member.member_id] = join

@@ -241,6 +241,17 @@ def test_a_newcomer_that_leaves_an_empty_group_leaves_nothing() -> None:
     assert (len(bench.coordinator), bench.batches) == (0, [])
 
 
+def test_a_group_whose_first_member_left_is_of_its_next_members_type() -> None:
+    """Within the initial delay one comes and goes, another of another type comes: the group is its kind."""
+    bench = Bench(group_initial_rebalance_delay_ms=3_000)
+    bench.begin_join(may_require_member_id=False, instance="a")
+    bench.leave("", instance="a")
+    newcomer = bench.begin_join(may_require_member_id=False, protocol_type="connect")
+    bench.pass_time(6)
+    assert [each.protocol_type for each in newcomer] == ["connect"]
+    assert bench.read().membership.protocol_type == "connect"
+
+
 def test_who_does_not_join_again_in_time_is_out() -> None:
     """The longest rebalance timeout of the members; beating alone is not enough."""
     bench = Bench()
@@ -337,6 +348,28 @@ def test_a_static_member_may_be_late_for_a_rebalance() -> None:
     bench.pass_time(8.5)
     assert {each.group_instance_id for each in rejoined[0].members} == {"a", "b"}
     assert rejoined[0].leader == ids[1]
+
+
+def test_a_rebalance_without_time_waits_for_late_static_members_in_peace() -> None:
+    """A rebalance timeout of 0 does not make the coordinator wake up all the time until the session ends."""
+    bench = Bench()
+    (_, leaves), _ = bench.stable_group("a", "b", rebalance_timeout_ms=0)
+    bench.leave(leaves)
+    for _ in range(3):
+        bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+    next_at = bench.coordinator.next_expiry_at()
+    assert next_at is not None
+    assert next_at > bench.now
+    assert bench.read().state == PREPARING_REBALANCE
+
+
+def test_an_empty_static_id_is_one_too() -> None:
+    """Two members never hold the same static id, not even the empty one."""
+    bench = Bench()
+    first, _ = bench.stable_group("")
+    successor = bench.join(instance="")
+    assert list(bench.read().membership.members) == [successor.member_id]
+    assert isinstance(bench.heartbeat(first[0], 1, ""), FencedInstanceId)
 
 
 def test_a_static_member_that_waits_twice_fences_its_former_self() -> None:
