@@ -113,26 +113,30 @@ def decide_expire_offsets(group: Group, *, shown: Group, now_ms: int, retention_
     """
     if shown.preparing:
         return Decision()
+    kept = _kept_topics(group)
+    if kept is None:
+        return Decision()
     expired = [
         place
         for place, committed in group.offsets.items()
-        if _is_expired(group, place[0], committed, now_ms=now_ms, retention_ms=retention_ms)
+        if place[0] not in kept and _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
     ]
     if group.state == EMPTY and group.exists and len(expired) == len(group.offsets):
         return Decision(_ended(group))
     return Decision(_forgotten(group, expired))
 
 
-def _is_expired(
-    group: Group, topic: str, committed: CommittedOffset, *, now_ms: int, retention_ms: int
-) -> bool:
+def _kept_topics(group: Group) -> frozenset[str] | None:
+    """The topics whose offsets do not expire because members read them; None: no offset expires now."""
+    if group.membership.members and group.state != STABLE:
+        return None
+    return _read_topics(group)
+
+
+def _is_expired(group: Group, committed: CommittedOffset, *, now_ms: int, retention_ms: int) -> bool:
     membership = group.membership
     since_ms = committed.commit_timestamp_ms
-    if membership.members:
-        topics = _read_topics(group)
-        if group.state != STABLE or topics is None or topic in topics:
-            return False
-    elif membership.protocol_type is not None and membership.since_ms >= 0:
+    if not membership.members and membership.protocol_type is not None and membership.since_ms >= 0:
         since_ms = membership.since_ms
     if committed.expire_timestamp_ms >= 0:
         return now_ms >= committed.expire_timestamp_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from hypothesis import given
@@ -18,7 +19,8 @@ from raftlog.base.errors import (
 )
 from raftlog.coordinator.consumer_protocol import subscribed_topics
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
-from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset
+from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group, Member, Membership
+from raftlog.coordinator.offsets import decide_expire_offsets
 from raftlog.coordinator.requests import DeleteOffsets, OffsetCommit
 from tests.coordinator.journals import Answers, Bench
 
@@ -213,6 +215,22 @@ def test_a_stable_consumer_group_forgets_only_topics_it_no_longer_reads() -> Non
         bench.heartbeat(member_id, 1)
         sweep(bench, 0)
     assert list(bench.read().offsets) == [("read", 0)]
+
+
+def test_a_look_for_expired_offsets_reads_each_subscription_once() -> None:
+    """A thousand members with thousands of offsets must not hold up the loop: one plus the other, not one times it."""
+    subscription = subscription_to("read")
+    members = {each: Member(each, None, "c", "h", 1, 1, subscription) for each in "abc"}
+    offsets = {("dropped", each): CommittedOffset(1, commit_timestamp_ms=0) for each in range(50)}
+    group = Group("g", Membership("consumer", 1, "range", "a", 0, members), offsets, described=True)
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        decision = decide_expire_offsets(group, shown=group, now_ms=10, retention_ms=5)
+    finally:
+        sys.setprofile(None)
+    assert called.count("subscribed_topics") == len(members)
+    assert len(decision.records) == len(offsets)
 
 
 def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members() -> None:
