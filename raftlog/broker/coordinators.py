@@ -24,7 +24,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
-from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.requests import (
@@ -147,10 +147,12 @@ class Coordinators:
     def _tick(self) -> None:
         now, now_ms = self._now()
         late = now - self._tick_due_at
+        sweeps = SWEPT_AT_ONCE
         for coordinator in self._active():
             if late > STALL_S:
                 coordinator.stalled(late)
             coordinator.tick(now=now, now_ms=now_ms)
+            sweeps -= coordinator.sweep(now=now, now_ms=now_ms, most=sweeps)
         self._schedule_tick()
 
     def _now(self) -> tuple[float, int]:

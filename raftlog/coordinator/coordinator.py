@@ -39,7 +39,7 @@ Append = Callable[[tuple[KeyValue, ...]], int]
 """Append keys and values as one batch, return the journal's end offset after it; on KafkaError nothing is appended."""
 
 SWEPT_AT_ONCE: Final = 200
-"""Groups whose offsets are looked through for expired ones before the loop gets its turn again."""
+"""Groups of a broker whose offsets are looked through for expired ones before the loop gets its turn again."""
 
 MS_PER_MINUTE: Final = 60_000
 
@@ -191,7 +191,7 @@ class GroupCoordinator:
         return self._sessions.next_expiry_at()
 
     def tick(self, *, now: float, now_ms: int) -> None:
-        """Take out the members whose session has ended, end rebalances whose time is up, forget old offsets."""
+        """Take out the members whose session has ended, end rebalances whose time is up."""
         at = Moment(now, now_ms)
         for key in self._sessions.expire(now):
             group = self._groups.get(key.group_id)
@@ -204,22 +204,22 @@ class GroupCoordinator:
             else:
                 group.clock_rang(at)
             self._settle(group)
-        self._sweep(now, now_ms)
 
-    def _sweep(self, now: float, now_ms: int) -> None:
-        """Look through some groups for expired offsets; through all of them once per check interval."""
+    def sweep(self, *, now: float, now_ms: int, most: int) -> int:
+        """Forget the expired offsets of at most so many groups, of all once per check interval; returns how many."""
         if not self._to_sweep:
             if now < self._sweeps_at:
-                return
+                return 0
             self._sweeps_at = now + self._config.offsets_retention_check_interval_ms / 1000
             self._to_sweep = list(self._groups)
         retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
-        batch, self._to_sweep = self._to_sweep[:SWEPT_AT_ONCE], self._to_sweep[SWEPT_AT_ONCE:]
+        batch, self._to_sweep = self._to_sweep[:most], self._to_sweep[most:]
         for group in filter(None, map(self._groups.get, batch)):
             shown = group.shown(group.runner.tail)
             expire = _expiring(shown, now_ms=now_ms, retention_ms=retention_ms)
             group.runner.handle(expire, _nobody_waits)
             self._settle(group)
+        return len(batch)
 
     def stalled(self, seconds: float) -> None:
         """This broker itself stood still for so long: nobody's session ends for that."""

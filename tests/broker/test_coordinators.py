@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.broker.coordinators import TICK_S
 from raftlog.broker.tenure import Tenure
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
 from raftlog.metadata.image import PartitionState, TopicState
@@ -249,3 +252,19 @@ async def test_a_tenure_that_fails_is_over_rather_than_loading_for_ever() -> Non
     tenure.start()
     await asyncio.sleep(0)
     assert tenure.is_over
+
+
+def test_all_partitions_together_are_swept_in_slices() -> None:
+    """A broker that leads fifty partitions looks at no more groups in one tick than one that leads one."""
+
+    async def story(world: World) -> None:
+        for number in range(SWEPT_AT_ONCE + 100):
+            await world.groups.commit(commit_of(1, f"g{number}"))
+        counts = [len(await world.groups.read_all())]
+        while counts[-1]:
+            await asyncio.sleep(TICK_S / 2)
+            counts.append(len(await world.groups.read_all()))
+        swept = [before - after for before, after in pairwise(counts) if before != after]
+        assert swept == [SWEPT_AT_ONCE, 100]
+
+    run(story, offsets_retention_check_interval_ms=60_000)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import KafkaError
-from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
 from raftlog.coordinator.group import CommittedOffset, Group
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
@@ -129,8 +129,13 @@ class Bench:
         end = self.now + seconds
         while self.now < end:
             self.now = min(self.now + 0.5, end)
-            self.coordinator.tick(now=self.now, now_ms=self.now_ms)
+            self.tick()
             self._settle()
+
+    def tick(self) -> None:
+        """What the broker does every half second."""
+        self.coordinator.tick(now=self.now, now_ms=self.now_ms)
+        self.coordinator.sweep(now=self.now, now_ms=self.now_ms, most=SWEPT_AT_ONCE)
 
     def _settle(self) -> None:
         if self.autocommit:

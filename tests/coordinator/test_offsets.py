@@ -129,7 +129,7 @@ def _take(bench: Bench, member: list[Any], step: tuple[Any, ...]) -> None:
             bench.leave(member[0])
         case ("time", seconds):
             bench.now += seconds
-            bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+            bench.tick()
             bench.commit()
         case ("forget", topic):
             bench.coordinator.forget_topics(frozenset({topic}))
@@ -172,7 +172,7 @@ def sweep(bench: Bench, seconds: float) -> None:
     """Let time pass without anybody's sign of life, then look for what has expired."""
     bench.now += seconds
     for _ in range(2):
-        bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+        bench.tick()
         bench.commit()
 
 
@@ -264,7 +264,7 @@ def test_many_groups_are_swept_in_slices() -> None:
     bench.now += 8 * DAY_S
     left = []
     for _ in range(3):
-        bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+        bench.tick()
         bench.commit()
         left.append(len(bench.coordinator))
     assert left == [SWEPT_AT_ONCE + 1, 1, 0]
