@@ -36,7 +36,7 @@ UUID_BYTES: Final = 37
 def find_member(membership: Membership, member: MemberRef) -> Member:
     """Return the member that a request speaks for. Raises UnknownMemberId, FencedInstanceId.
 
-    A static id alone (admin tools and a restarted static member have no member id) is enough.
+    A static id alone is enough: admin tools that take a static member out have no member id.
     """
     if member.group_instance_id is not None:
         holder = membership.member_of_instance(member.group_instance_id)
@@ -52,10 +52,10 @@ def find_member(membership: Membership, member: MemberRef) -> Member:
 
 
 def check_member(membership: Membership, member: MemberRef, generation: int) -> Member:
-    """Return who speaks. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration."""
+    """Return who speaks, under its member id. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration."""
     found = find_member(membership, member)
-    if not member.member_id:
-        raise UnknownMemberId
+    if member.member_id != found.member_id:
+        raise FencedInstanceId
     if generation != membership.generation:
         raise IllegalGeneration
     return found

@@ -101,6 +101,17 @@ def test_strangers_and_the_past_are_told_so() -> None:
     assert isinstance(bench.join("invented"), UnknownMemberId)
 
 
+def test_a_static_id_alone_does_not_speak_for_its_holder() -> None:
+    """FENCED_INSTANCE_ID, as in Apache Kafka's validateMember; only who leaves may name the static id alone."""
+    bench = Bench()
+    _, generation = bench.stable_group("a")
+    assert isinstance(bench.heartbeat("", generation, "a"), FencedInstanceId)
+    assert isinstance(bench.sync("", generation, instance="a"), FencedInstanceId)
+    refused = bench.commit_offset(1, generation=generation, group_instance_id="a")
+    assert isinstance(refused, FencedInstanceId)
+    assert bench.leave("", "a") is None
+
+
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
