@@ -232,12 +232,13 @@ class GroupCoordinator:
         limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
 
         def ask(group: ClassicGroup) -> None:
-            group.seen(request.member, now)
             shown = group.shown(group.runner.tail)
 
             def decide(tail: Group) -> Decision:
                 self._check_room(request.group_id)
-                return decide_commit(tail, request, shown=shown, metadata_max_bytes=limit)
+                decision = decide_commit(tail, request, shown=shown, metadata_max_bytes=limit)
+                group.seen(request.member, now)
+                return decision
 
             group.runner.handle(decide, answer)
 

@@ -62,6 +62,20 @@ def test_who_is_not_in_the_generation_may_not_commit() -> None:
     assert len(bench.batches) == written
 
 
+def test_only_a_commit_that_is_let_in_is_a_sign_of_life() -> None:
+    """Commits renew the session of 10 s, those of a generation that is over do not."""
+    bench = Bench()
+    member_id, generation = bench.stable_member()
+    bench.pass_time(6)
+    assert bench.commit_offset(1, member_id=member_id, generation=generation) == (0,)
+    bench.pass_time(6)
+    assert bench.read().membership.members
+    refused = bench.commit_offset(2, member_id=member_id, generation=generation - 1)
+    assert isinstance(refused, IllegalGeneration)
+    bench.pass_time(6)
+    assert bench.read().state == EMPTY
+
+
 def test_one_text_too_long_refuses_one_commit() -> None:
     """OFFSET_METADATA_TOO_LARGE counts bytes (offset.metadata.max.bytes 4096); the others are kept."""
     bench = Bench()
