@@ -53,7 +53,7 @@ async def join(world: World, version: int = 5, member_id: str = "", **fields: An
     )
 
 
-async def sync(world: World, member_id: str, generation: int, version: int = 3) -> Any:
+async def sync(world: World, member_id: str, generation: int, version: int = 3, **fields: Any) -> Any:
     assignments = [{"_": "SyncGroupRequestAssignment", "member_id": member_id, "assignment": b"mine"}]
     return await world.call(
         sync_group,
@@ -61,9 +61,8 @@ async def sync(world: World, member_id: str, generation: int, version: int = 3) 
         group_id="g",
         generation_id=generation,
         member_id=member_id,
-        protocol_type="consumer",
-        protocol_name="range",
         assignments=assignments,
+        **{"protocol_type": "consumer", "protocol_name": "range", **fields},
     )
 
 
@@ -122,7 +121,7 @@ def test_join_group(version: int) -> None:
 
 @versions(sync_group)
 def test_sync_group(version: int) -> None:
-    """The leader's assignment comes back; another generation is refused."""
+    """The leader's assignment comes back; another generation, and since v5 no protocol, is refused."""
 
     async def story(world: World) -> None:
         member_id = (await join(world, 3)).member_id
@@ -131,6 +130,10 @@ def test_sync_group(version: int) -> None:
         if version >= 5:
             assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
         assert int((await sync(world, member_id, 2, version)).error_code) == 22
+        if version >= 5:
+            for missing in ("protocol_type", "protocol_name"):
+                refused = await sync(world, member_id, 1, version, **{missing: None})
+                assert int(refused.error_code) == 23
 
     play(story)
 
