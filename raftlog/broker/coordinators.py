@@ -17,6 +17,7 @@ from raftlog.base.errors import (
     InvalidGroupId,
     KafkaError,
     NotCoordinator,
+    RequestTimedOut,
 )
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer
@@ -216,7 +217,9 @@ class Coordinators:
         def answer(reply: object) -> None:
             if future.done():
                 return
-            if isinstance(reply, KafkaError):
+            if isinstance(reply, RequestTimedOut):  # fatal to members; Apache Kafka tells them this as well
+                future.set_exception(CoordinatorNotAvailable(reply.message))
+            elif isinstance(reply, KafkaError):
                 future.set_exception(reply)
             else:
                 future.set_result(reply)

@@ -18,6 +18,7 @@ from raftlog.base.errors import (
     NotCoordinator,
     UnknownMemberId,
 )
+from raftlog.base.machine import MAX_PARKED
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker.coordinators import TICK_S
 from raftlog.broker.tenure import Tenure
@@ -268,3 +269,21 @@ def test_all_partitions_together_are_swept_in_slices() -> None:
         assert swept == [SWEPT_AT_ONCE, 100]
 
     run(story, offsets_retention_check_interval_ms=60_000)
+
+
+def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() -> None:
+    """REQUEST_TIMED_OUT is fatal to a consumer that beats; COORDINATOR_NOT_AVAILABLE is not."""
+
+    async def story(world: World) -> None:
+        member = MemberRef(await join(world))
+        world.partition_host.flushes = False
+        commit = CommitOffsets("g", member, 1, commit_of(1).commits)
+        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(world.groups.commit(commit))]
+        for _ in range(MAX_PARKED):
+            waiting.append(asyncio.ensure_future(world.groups.heartbeat("g", member, 1)))
+        await asyncio.sleep(0.01)
+        assert [each.done() for each in (waiting[-2], waiting[-1])] == [False, True]
+        assert isinstance(waiting[-1].exception(), CoordinatorNotAvailable)
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(story)
