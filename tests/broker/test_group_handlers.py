@@ -22,9 +22,12 @@ from raftlog.broker.handlers import (
     offset_fetch,
     sync_group,
 )
+from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.protocol.apis import APIS
 from tests.broker.group_world import TOPIC_ID, World
+
+MANY = 4 * PARTS_AT_ONCE
 
 
 def play(story: Callable[[World], Awaitable[None]], **settings: Any) -> None:
@@ -384,3 +387,36 @@ def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
         assert 6.42 <= world.loop.time() - began < 6.6
 
     play(story, group_initial_rebalance_delay_ms=3_210)
+
+
+@pytest.mark.parametrize(
+    ("handler", "parts"),
+    [
+        (delete_groups, {"groups_names": [f"g{number}" for number in range(MANY)]}),
+        (describe_groups, {"groups": ["g"] * MANY}),
+        (find_coordinator, {"coordinator_keys": ["g"] * MANY}),
+        (leave_group, {"group_id": "g", "members": [{"_": "MemberIdentity", "member_id": "x"}] * MANY}),
+        (
+            offset_fetch,
+            {"groups": [{"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None}] * MANY},
+        ),
+    ],
+)
+def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: dict[str, Any]) -> None:
+    """One request of half a million names must not keep the broker from its own heartbeats."""
+
+    async def story(world: World) -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        others = asyncio.ensure_future(count())
+        await world.call(handler, APIS[handler.API_KEY].max_version, **parts)
+        others.cancel()
+        assert turns >= MANY // PARTS_AT_ONCE
+
+    play(story)

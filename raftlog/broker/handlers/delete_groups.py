@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
@@ -17,7 +18,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_shapes(API_KEY, request.api_version)
     results = [
         make.DeletableGroupResult(group_id=each, error_code=await _delete(broker, each))
-        for each in dict.fromkeys(message.groups_names)
+        async for each in in_turns(dict.fromkeys(message.groups_names))
     ]
     return make.DeleteGroupsResponse(results=tuple(results))
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import GroupIdNotFound, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import in_turns
 from raftlog.coordinator.group import DEAD, STABLE, Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -20,7 +21,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer per group."""
     make = response_shapes(API_KEY, request.api_version)
     return make.DescribeGroupsResponse(
-        groups=tuple([await _describe(broker, request, group_id) for group_id in message.groups])
+        groups=tuple(
+            [await _describe(broker, request, group_id) async for group_id in in_turns(message.groups)]
+        )
     )
 
 
