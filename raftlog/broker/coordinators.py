@@ -109,8 +109,8 @@ class Coordinators:
             if (now := new.topics.get(name)) is None or now.topic_id != topic.topic_id
         )
         if gone:
-            for coordinator in self._active():
-                coordinator.forget_topics(gone)
+            for tenure in self._tenures.values():
+                tenure.forget_topics(gone)
 
     def _active(self) -> list[GroupCoordinator]:
         return [each.coordinator for each in self._tenures.values() if each.coordinator and not each.is_over]

@@ -78,6 +78,8 @@ class Tenure:
         self._find = find
         self._may_add = may_add
         self._partition: Partition | None = None
+        self._deleted_topics: frozenset[str] = frozenset()
+        """Topics that were deleted while the partition was read back."""
         self._moved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -96,6 +98,13 @@ class Tenure:
             self._partition.unpark(self)
         if self.coordinator is not None:
             self.coordinator.stand_down(error)
+
+    def forget_topics(self, topics: frozenset[str]) -> None:
+        """Topics were deleted: remove their offsets, at once or when they are read back."""
+        if self.coordinator is None:
+            self._deleted_topics |= topics
+        elif not self.is_over:
+            self.coordinator.forget_topics(topics)
 
     def wake(self, partition: Partition) -> None:
         """The high watermark moved, or the replica's role changed."""
@@ -131,6 +140,7 @@ class Tenure:
         coordinator.load(groups, now=loop.time())
         coordinator.committed(partition.high_watermark)
         self.coordinator = coordinator
+        coordinator.forget_topics(self._deleted_topics)
         if groups or replay.skipped:
             log.info(
                 "groups_loaded",

@@ -70,7 +70,11 @@ class GroupCoordinator:
         self._waiting: dict[str, ClassicGroup] = {}
         self._sessions = Sessions()
         self._lost: KafkaError | None = None
+        self._refusal: KafkaError | None = None
+        """Why the journal took no records, when it last took none."""
         self._committed_offset = 0
+        self._deleted_topics: frozenset[str] = frozenset()
+        """Those whose offsets could not all be removed yet."""
         self._to_sweep: list[str] = []
         self._sweeps_at = 0.0
 
@@ -91,7 +95,11 @@ class GroupCoordinator:
         return Runner(group, apply, self._append_records)
 
     def _append_records(self, records: tuple[GroupRecord, ...]) -> int:
-        return self._append(encode_all(records))
+        try:
+            return self._append(encode_all(records))
+        except KafkaError as error:
+            self._refusal = error
+            raise
 
     def _find(self, group_id: str) -> ClassicGroup:
         """Return a group, or an empty one of that name that is kept once something is known of it."""
@@ -191,8 +199,9 @@ class GroupCoordinator:
         return self._sessions.next_expiry_at()
 
     def tick(self, *, now: float, now_ms: int) -> None:
-        """Take out the members whose session has ended, end rebalances whose time is up."""
+        """Take out the members whose session has ended, end rebalances whose time is up; try again what failed."""
         at = Moment(now, now_ms)
+        self._forget_deleted()
         for key in self._sessions.expire(now):
             group = self._groups.get(key.group_id)
             if group is None:
@@ -232,6 +241,7 @@ class GroupCoordinator:
         limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
 
         def ask(group: ClassicGroup) -> None:
+            self._forget_deleted()
             shown = group.shown(group.runner.tail)
 
             def decide(tail: Group) -> Decision:
@@ -255,10 +265,21 @@ class GroupCoordinator:
         self._decide(group_id, lambda tail, shown: decide_delete(tail, shown=shown), answer)
 
     def forget_topics(self, topics: frozenset[str]) -> None:
-        """Topics were deleted: remove their offsets."""
+        """Topics were deleted: remove their offsets, before anything is committed for a successor of that name."""
+        self._deleted_topics |= topics
+        self._forget_deleted()
+
+    def _forget_deleted(self) -> None:
+        topics = self._deleted_topics
+        if not topics:
+            return
         for group_id, group in tuple(self._groups.items()):
-            if any(topic in topics for topic, _ in group.runner.tail.offsets):
+            before, self._refusal = group.runner.tail, None
+            if any(topic in topics for topic, _ in before.offsets):
                 self._decide(group_id, lambda tail, _: decide_forget_topics(tail, topics), _nobody_waits)
+                if group.runner.tail is before and (self._refusal is None or self._refusal.retriable):
+                    return  # not now: the next tick or commit tries again
+        self._deleted_topics = frozenset()
 
     def _decide(self, group_id: str, decide: Callable[[Group, Group], Decision], answer: Answer) -> None:
         """Run a decision about the recorded group, and the group as it is shown."""
@@ -296,4 +317,4 @@ def _expiring(shown: Group, *, now_ms: int, retention_ms: int) -> Callable[[Grou
 
 
 def _nobody_waits(reply: object) -> None:
-    """What concerns deleted topics and old offsets is tried again with the next deletion or sweep."""
+    """What concerns deleted topics and old offsets is tried again with the next tick or sweep."""

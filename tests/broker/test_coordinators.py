@@ -287,3 +287,24 @@ def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() 
         await asyncio.gather(*waiting, return_exceptions=True)
 
     run(story)
+
+
+def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
+    """Else a topic made again under that name would be read from the old one's offset: records skipped."""
+
+    async def story(world: World) -> None:
+        await world.groups.commit(commit_of(1))
+        world.partition_host.flushes = False
+        with pytest.raises(CoordinatorNotAvailable, match="in time"):
+            await world.groups.commit(commit_of(2))
+        world.publish(leader=1)
+        world.publish(topics={})
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.groups.read("g")
+        world.partition_host.flushes = True
+        for partition in world.replicas.partitions.values():
+            world.partition_host.flush(partition)
+        await asyncio.sleep(0.1)
+        assert (await world.groups.read("g")).offsets == {}
+
+    run(story)

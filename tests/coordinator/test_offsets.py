@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,9 @@ from raftlog.base.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
+    InvalidCommitOffsetSize,
     NonEmptyGroup,
+    NotEnoughReplicas,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
     UnknownMemberId,
@@ -103,6 +106,38 @@ def test_offsets_of_deleted_topics_go() -> None:
     bench.commit()
     assert list(bench.read().offsets) == [("kept", 0)]
     assert list(bench.replayed()["g"].offsets) == [("kept", 0)]
+
+
+@pytest.mark.parametrize("next_comes", ["a tick", "a commit"])
+def test_offsets_of_deleted_topics_go_as_soon_as_that_can_be_written(next_comes: str) -> None:
+    """Below min.insync.replicas nothing can; what is committed for the topic's successor stays."""
+    bench = Bench()
+    bench.commit_offset(7, commits=at_places("gone", "kept"))
+    bench.refuses = NotEnoughReplicas()
+    bench.coordinator.forget_topics(frozenset({"gone"}))
+    bench.tick()
+    assert len(bench.read().offsets) == 2
+    bench.refuses = None
+    if next_comes == "a tick":
+        bench.tick()
+        assert list(bench.read().offsets) == [("kept", 0)]
+    bench.commit_offset(3, commits=at_places("gone"))
+    bench.tick()
+    assert set(bench.read().offsets) == {("kept", 0), ("gone", 0)}
+    written = len(bench.batches)
+    bench.tick()
+    assert len(bench.batches) == written
+
+
+def test_offsets_of_deleted_topics_that_can_never_be_removed_are_left_to_expire() -> None:
+    """What no batch can hold (a group id of 32 KB, many partitions) is not tried for ever."""
+    bench = Bench()
+    bench.commit_offset(7, commits=at_places("gone"))
+    bench.refuses = InvalidCommitOffsetSize()
+    bench.coordinator.forget_topics(frozenset({"gone"}))
+    bench.refuses = None
+    bench.tick()
+    assert list(bench.read().offsets) == [("gone", 0)]
 
 
 def test_commits_of_one_group_wait_and_are_answered_together() -> None:
