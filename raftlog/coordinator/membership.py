@@ -54,7 +54,7 @@ def find_member(membership: Membership, member: MemberRef) -> Member:
 def check_member(membership: Membership, member: MemberRef, generation: int) -> Member:
     """Return who speaks, under its member id. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration."""
     found = find_member(membership, member)
-    if member.member_id != found.member_id:
+    if not member.member_id:
         raise FencedInstanceId
     if generation != membership.generation:
         raise IllegalGeneration
