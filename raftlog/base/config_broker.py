@@ -51,6 +51,17 @@ def _read_secret(text: str) -> bytes:
     return text.encode()
 
 
+CONSUMER_ASSIGNORS = ("uniform", "range")
+
+
+def _read_assignors(text: str) -> tuple[str, ...]:
+    names = tuple(each.strip() for each in text.split(","))
+    unknown = sorted(set(names) - set(CONSUMER_ASSIGNORS))
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not built, only {', '.join(CONSUMER_ASSIGNORS)}")
+    return names
+
+
 @dataclass(frozen=True, eq=False)
 class NodeConfig(TopicDefaults):
     """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
@@ -455,6 +466,38 @@ class NodeConfig(TopicDefaults):
         at_least=1,
     )
     group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)
+    group_consumer_assignors: tuple[str, ...] = setting(
+        "group.consumer.assignors",
+        "list",
+        CONSUMER_ASSIGNORS,
+        "Assignors that consumer groups may ask for; the first is used when nobody does",
+        read=_read_assignors,
+        show=",".join,
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        "group.consumer.heartbeat.interval.ms",
+        "int",
+        5_000,
+        "How often members of consumer groups are told to send heartbeats",
+        at_least=1,
+    )
+    group_consumer_session_timeout_ms: int = setting(
+        "group.consumer.session.timeout.ms",
+        "int",
+        45_000,
+        "A member of a consumer group that is silent for so long is taken out",
+        at_least=1,
+    )
+    group_consumer_max_size: int = setting(
+        "group.consumer.max.size", "int", INT_MAX, "Most members of a consumer group", at_least=1
+    )
+    group_consumer_migration_policy: str = setting(
+        "group.consumer.migration.policy",
+        "string",
+        "bidirectional",
+        "Whether groups may turn into consumer groups and back while they have members",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms",
         "int",

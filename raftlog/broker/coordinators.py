@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final
+from uuid import UUID
+
+import msgspec
 
 from raftlog.base.errors import (
     NONE,
@@ -25,7 +28,8 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
-from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
+from raftlog.coordinator.consumer.requests import Beat, Heard
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, Append, GroupCoordinator
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.requests import (
@@ -93,10 +97,21 @@ class Coordinators:
             index,
             leader_epoch,
             env=self._broker.env,
-            config=self._broker.config,
             find=lambda index: replicas.get(CONSUMER_OFFSETS_TOPIC, index),
-            may_add=self._may_add,
+            new_coordinator=self._new_coordinator,
         )
+
+    def _new_coordinator(self, append: Append) -> GroupCoordinator:
+        return GroupCoordinator(
+            self._broker.config,
+            append,
+            new_uuid=self._new_uuid,
+            may_add=self._may_add,
+            image=self._broker.image,
+        )
+
+    def _new_uuid(self) -> UUID:
+        return UUID(int=self._broker.env.random.getrandbits(128), version=4)
 
     def _may_add(self) -> bool:
         """Whether there is room for one more group."""
@@ -264,6 +279,17 @@ class Coordinators:
         )
         self._hasten(coordinator)
         await waiting
+
+    async def beat(self, beat: Beat) -> Heard:
+        """The consumer protocol's heartbeat; an empty member id is chosen here."""
+        coordinator = self._member_coordinator(beat.group_id)
+        if not beat.member_id:
+            beat = msgspec.structs.replace(beat, member_id=str(self._new_uuid()))
+        now, now_ms = self._now()
+        waiting = self._ask(lambda answer: coordinator.beat(beat, answer, now=now, now_ms=now_ms))
+        self._hasten(coordinator)
+        heard: Heard = await waiting
+        return heard
 
     async def delete(self, group_id: str) -> None:
         coordinator = self._member_coordinator(group_id)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
-from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.base.errors import (
     CoordinatorNotAvailable,
@@ -27,7 +25,7 @@ from raftlog.base.errors import (
     from_code,
 )
 from raftlog.base.log import get_logger
-from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.coordinator import Append, GroupCoordinator
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
 from raftlog.records.batch import build_batch, new_record
@@ -65,18 +63,16 @@ class Tenure:
         leader_epoch: int,
         *,
         env: Env,
-        config: NodeConfig,
         find: Callable[[int], Partition],
-        may_add: Callable[[], bool],
+        new_coordinator: Callable[[Append], GroupCoordinator],
     ) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
         self.coordinator: GroupCoordinator | None = None
         self.is_over = False
         self._env = env
-        self._config = config
         self._find = find
-        self._may_add = may_add
+        self._new_coordinator = new_coordinator
         self._partition: Partition | None = None
         self._deleted_topics: frozenset[str] = frozenset()
         """Topics that were deleted while the partition was read back."""
@@ -134,9 +130,7 @@ class Tenure:
             self.end(NotCoordinator())
             return
         groups = replay.groups()
-        coordinator = GroupCoordinator(
-            self._config, self._append, new_uuid=self._new_uuid, may_add=self._may_add
-        )
+        coordinator = self._new_coordinator(self._append)
         coordinator.load(groups, now=loop.time())
         coordinator.committed(partition.high_watermark)
         self.coordinator = coordinator
@@ -150,9 +144,6 @@ class Tenure:
                 skipped=replay.skipped,
                 duration_ms=round((loop.time() - began_at) * 1000),
             )
-
-    def _new_uuid(self) -> UUID:
-        return UUID(int=self._env.random.getrandbits(128), version=4)
 
     async def _lead(self) -> Partition:
         """Wait for the replica to take the role that the metadata gave it; the next metadata ends a vain wait."""

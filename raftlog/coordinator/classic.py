@@ -8,7 +8,7 @@ same one: stricter than Apache Kafka, which records a generation only with its a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -48,6 +48,7 @@ from raftlog.coordinator.membership import (
     returned,
     synced,
 )
+from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import MOST_EXPECTED, ClockKey, Kind, Sessions
 from raftlog.coordinator.transitions import Event, next_state
@@ -59,13 +60,6 @@ RETRY_S: Final = 1.0
 """What could not be appended, or still has nobody to lead it, is tried again after this at the earliest."""
 
 log = get_logger(__name__)
-
-
-class Moment(NamedTuple):
-    """Now, on the loop's clock (seconds) and the wall's (ms)."""
-
-    now: float
-    now_ms: int
 
 
 class ClassicGroup:

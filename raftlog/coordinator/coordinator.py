@@ -2,7 +2,7 @@
 
 Each group is a state machine of its own over the partition's journal: decide on its tail, append, apply, answer once
 the partition's high watermark has passed. This is the one place where a group is found by its name, whatever its type;
-now all of them are classic.
+classic groups, and consumer groups (KIP-848) where that is recorded.
 
 The coordinator knows nothing of partitions, logs or time: `append` is given, `now` (loop seconds) and `now_ms` come
 with the calls. Requests go to an active coordinator only; whoever owns it stands it down when it loses the partition.
@@ -22,8 +22,12 @@ from raftlog.base.errors import (
     PolicyViolation,
 )
 from raftlog.base.machine import Answer, Decision, Runner
-from raftlog.coordinator.classic import ClassicGroup, Moment
+from raftlog.coordinator.classic import ClassicGroup
+from raftlog.coordinator.consumer.group import ConsumerGroup
+from raftlog.coordinator.consumer.regex import Matches
+from raftlog.coordinator.consumer.requests import LEAVES, Beat
 from raftlog.coordinator.group import Group, GroupRecord, apply
+from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offsets import (
     decide_commit,
     decide_delete,
@@ -34,12 +38,15 @@ from raftlog.coordinator.offsets import (
 from raftlog.coordinator.records import LONGEST_STRING_BYTES, KeyValue, encode_all
 from raftlog.coordinator.requests import CommitOffsets, DeleteOffsets, JoinGroup, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import Kind, Sessions
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 
 Append = Callable[[tuple[KeyValue, ...]], int]
 """Append keys and values as one batch, return the journal's end offset after it; on KafkaError nothing is appended."""
 
 SWEPT_AT_ONCE: Final = 200
 """Groups of a broker whose offsets are looked through for expired ones before the loop gets its turn again."""
+
+AnyGroup = ClassicGroup | ConsumerGroup
 
 MS_PER_MINUTE: Final = 60_000
 
@@ -48,10 +55,14 @@ def _always() -> bool:
     return True
 
 
+def _no_image() -> MetadataImage:
+    return EMPTY_IMAGE
+
+
 class GroupCoordinator:
     """The groups of one partition, from when they were read back until the partition is lost.
 
-    `may_add` says whether this broker has room for one more group.
+    `may_add` says whether this broker has room for one more group; `image` which topics there are.
     """
 
     def __init__(
@@ -61,13 +72,16 @@ class GroupCoordinator:
         *,
         new_uuid: Callable[[], UUID],
         may_add: Callable[[], bool] = _always,
+        image: Callable[[], MetadataImage] = _no_image,
     ) -> None:
         self._config = config
         self._new_uuid = new_uuid
         self._append = append
         self._may_add = may_add
-        self._groups: dict[str, ClassicGroup] = {}
-        self._waiting: dict[str, ClassicGroup] = {}
+        self._image = image
+        self._matches = Matches()
+        self._groups: dict[str, AnyGroup] = {}
+        self._waiting: dict[str, AnyGroup] = {}
         self._sessions = Sessions()
         self._lost: KafkaError | None = None
         self._refusal: KafkaError | None = None
@@ -84,12 +98,19 @@ class GroupCoordinator:
     def load(self, groups: Iterable[Group], *, now: float) -> None:
         """Take over groups, all of them committed. Every member gets a whole session."""
         for group in groups:
-            self._groups[group.group_id] = taken = self._classic(group)
+            self._groups[group.group_id] = taken = self._wake(self._runner(group))
             taken.take_over(now)
         self._sweeps_at = now + self._config.offsets_retention_check_interval_ms / 1000
 
-    def _classic(self, group: Group) -> ClassicGroup:
-        return ClassicGroup(self._runner(group), self._sessions, self._config)
+    def _wake(self, runner: Runner[Group]) -> AnyGroup:
+        """Return the group that the records tell of."""
+        return self._classic(runner) if runner.tail.consumer is None else self._consumer(runner)
+
+    def _classic(self, runner: Runner[Group]) -> ClassicGroup:
+        return ClassicGroup(runner, self._sessions, self._config)
+
+    def _consumer(self, runner: Runner[Group]) -> ConsumerGroup:
+        return ConsumerGroup(runner, self._sessions, self._config, image=self._image, matches=self._matches)
 
     def _runner(self, group: Group) -> Runner[Group]:
         return Runner(group, apply, self._append_records)
@@ -101,13 +122,13 @@ class GroupCoordinator:
             self._refusal = error
             raise
 
-    def _find(self, group_id: str) -> ClassicGroup:
+    def _find(self, group_id: str) -> AnyGroup:
         """Return a group, or an empty one of that name that is kept once something is known of it."""
         if len(group_id.encode()) > LONGEST_STRING_BYTES:
             raise InvalidGroupId(f"a group id has at most {LONGEST_STRING_BYTES} bytes")
-        return self._groups.get(group_id) or self._classic(Group(group_id))
+        return self._groups.get(group_id) or self._classic(self._runner(Group(group_id)))
 
-    def _ask(self, group_id: str, ask: Callable[[ClassicGroup], None], answer: Answer) -> None:
+    def _ask(self, group_id: str, ask: Callable[[AnyGroup], None], answer: Answer) -> None:
         """Let a group deal with a request, then release what is committed and note what is not."""
         if self._lost is not None:
             answer(self._lost)
@@ -120,7 +141,7 @@ class GroupCoordinator:
         ask(group)
         self._settle(group)
 
-    def _settle(self, group: ClassicGroup) -> None:
+    def _settle(self, group: AnyGroup) -> None:
         group.runner.committed(self._committed_offset)
         if group.runner.parked:
             self._waiting[group.group_id] = group
@@ -192,6 +213,23 @@ class GroupCoordinator:
         at = Moment(now, now_ms)
         self._ask(group_id, lambda group: group.leave(member, answer, at=at), answer)
 
+    def beat(self, beat: Beat, answer: Answer, *, now: float, now_ms: int) -> None:
+        """The consumer protocol's heartbeat, which also joins and leaves. Answered with Heard or a KafkaError."""
+        if self._lost is not None:
+            answer(self._lost)
+            return
+        try:
+            if beat.epoch not in LEAVES:
+                self._check_room(beat.group_id)
+            group = self._find(beat.group_id)
+        except KafkaError as error:
+            answer(error)
+            return
+        if isinstance(group, ClassicGroup):
+            group = self._consumer(group.runner)
+        group.beat(beat, answer, at=Moment(now, now_ms))
+        self._settle(group)
+
     # -- time ----------------------------------------------------------------------------------------------
 
     def next_expiry_at(self) -> float | None:
@@ -210,6 +248,8 @@ class GroupCoordinator:
                 group.session_ended(key.member_id, at)
             elif key.kind is Kind.EXPECTED:
                 group.expectation_ended(at)
+            elif isinstance(group, ConsumerGroup):
+                group.rang(key.member_id, at)
             else:
                 group.clock_rang(at)
             self._settle(group)
@@ -223,7 +263,7 @@ class GroupCoordinator:
             self._to_sweep = list(self._groups)
         retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
         batch, self._to_sweep = self._to_sweep[:most], self._to_sweep[most:]
-        for group in filter(None, map(self._groups.get, batch)):
+        for group in [self._groups[each] for each in batch if each in self._groups]:
             shown = group.shown(group.runner.tail)
             expire = _expiring(shown, now_ms=now_ms, retention_ms=retention_ms)
             group.runner.handle(expire, _nobody_waits)
@@ -240,7 +280,7 @@ class GroupCoordinator:
         """Answered with one error code per commit, or a KafkaError for all."""
         limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
 
-        def ask(group: ClassicGroup) -> None:
+        def ask(group: AnyGroup) -> None:
             self._forget_deleted()
             shown = group.shown(group.runner.tail)
 

@@ -12,13 +12,17 @@ from typing import Final
 import msgspec
 
 from raftlog.base.types import NO_EPOCH, NO_OFFSET
+from raftlog.coordinator.consumer.state import ConsumerMembership, ConsumerRecord, apply_consumer
 
 EMPTY: Final = "Empty"
 PREPARING_REBALANCE: Final = "PreparingRebalance"
 COMPLETING_REBALANCE: Final = "CompletingRebalance"
 STABLE: Final = "Stable"
 DEAD: Final = "Dead"
-"""States as DescribeGroups names them. Dead is what a group is called that does not exist."""
+"""States as DescribeGroups names them; consumer groups have some of their own (`consumer.state`).
+
+Dead is what a group is called that does not exist.
+"""
 
 NO_GENERATION: Final = -1
 """The generation of a commit from outside the group's membership."""
@@ -99,13 +103,14 @@ class OffsetCommitted(msgspec.Struct, frozen=True):
     committed: CommittedOffset | None
 
 
-GroupRecord = GroupChanged | OffsetCommitted
+GroupRecord = GroupChanged | OffsetCommitted | ConsumerRecord
 
 
 class Group(msgspec.Struct, frozen=True):
     """A group. `exists` is False for the value that stands for a group nobody wrote about.
 
-    `preparing` is True only in what readers are shown while a rebalance gathers the members; it is in no record.
+    `consumer` is set for groups of the consumer protocol (KIP-848), whose `membership` is empty. `preparing` is True
+    only in what readers are shown while a rebalance gathers the members; it is in no record.
     """
 
     group_id: str
@@ -113,13 +118,16 @@ class Group(msgspec.Struct, frozen=True):
     offsets: Mapping[tuple[str, int], CommittedOffset] = {}
     described: bool = False
     preparing: bool = False
+    consumer: ConsumerMembership | None = None
 
     @property
     def exists(self) -> bool:
-        return self.described or self.preparing or bool(self.offsets)
+        return self.described or self.preparing or bool(self.offsets) or self.consumer is not None
 
     @property
     def state(self) -> str:
+        if self.consumer is not None:
+            return self.consumer.state
         if self.preparing:
             return PREPARING_REBALANCE
         return self.membership.state if self.exists else DEAD
@@ -129,16 +137,24 @@ def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
     """Return the group after the records."""
     membership, described = group.membership, group.described
     offsets: dict[tuple[str, int], CommittedOffset] | None = None
+    consumer: list[ConsumerRecord] = []
     for record in records:
         assert record.group_id == group.group_id
         if isinstance(record, GroupChanged):
             described = record.membership is not None
             membership = record.membership or Membership()
-            continue
-        if offsets is None:
-            offsets = dict(group.offsets)
-        if record.committed is None:
-            offsets.pop((record.topic, record.partition), None)
+        elif isinstance(record, OffsetCommitted):
+            offsets = dict(group.offsets) if offsets is None else offsets
+            if record.committed is None:
+                offsets.pop((record.topic, record.partition), None)
+            else:
+                offsets[record.topic, record.partition] = record.committed
         else:
-            offsets[record.topic, record.partition] = record.committed
-    return Group(group.group_id, membership, group.offsets if offsets is None else offsets, described)
+            consumer.append(record)
+    return Group(
+        group.group_id,
+        membership,
+        group.offsets if offsets is None else offsets,
+        described,
+        consumer=apply_consumer(group.consumer, consumer) if consumer else group.consumer,
+    )

@@ -15,9 +15,12 @@ from raftlog.base.errors import (
     NonEmptyGroup,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
+    StaleMemberEpoch,
     UnknownMemberId,
+    UnsupportedVersion,
 )
 from raftlog.base.machine import Decision
+from raftlog.coordinator.consumer.state import ConsumerMembership, tombstones
 from raftlog.coordinator.consumer_protocol import CONSUMER, subscribed_topics
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
@@ -57,6 +60,9 @@ def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadat
 def check_commit(group: Group, request: CommitOffsets) -> None:
     """Members commit in their generation; without a generation one may commit while the group has no members."""
     membership, member = group.membership, request.member
+    if group.consumer is not None:
+        check_consumer_commit(group.consumer, request)
+        return
     if request.generation <= NO_GENERATION and group.state in (EMPTY, DEAD):
         return
     if not group.exists:
@@ -69,6 +75,42 @@ def check_commit(group: Group, request: CommitOffsets) -> None:
     check_member(membership, member, request.generation)
     if group.state == COMPLETING_REBALANCE:
         raise RebalanceInProgress
+
+
+def check_consumer_commit(membership: ConsumerMembership, request: CommitOffsets) -> None:
+    """Members commit in their own epoch. Raises UnknownMemberId, StaleMemberEpoch (IllegalGeneration for members of
+    the classic protocol), and UnsupportedVersion for requests that cannot name an epoch.
+    """
+    if request.generation <= NO_GENERATION and not membership.members:
+        return
+    subscriber = membership.members.get(request.member.member_id)
+    if subscriber is None:
+        raise UnknownMemberId
+    if subscriber.classic is None and not request.may_name_epoch:
+        raise UnsupportedVersion("members of the consumer protocol commit with OffsetCommit 9 or later")
+    check_member_epoch(membership, request.member.member_id, request.generation)
+
+
+def check_consumer_fetch(membership: ConsumerMembership, member_id: str | None, epoch: int) -> None:
+    """Members read what is committed in their own epoch; anybody may who names no member.
+
+    Raises UnknownMemberId, StaleMemberEpoch, IllegalGeneration.
+    """
+    if not member_id and epoch < 0:
+        return
+    if member_id is None or member_id not in membership.members:
+        raise UnknownMemberId
+    check_member_epoch(membership, member_id, epoch)
+
+
+def check_member_epoch(membership: ConsumerMembership, member_id: str, epoch: int) -> None:
+    """Raises StaleMemberEpoch, or IllegalGeneration for members of the classic protocol."""
+    known = membership.current_of(member_id).epoch
+    if epoch == known:
+        return
+    if membership.members[member_id].classic is not None:
+        raise IllegalGeneration(f"member {member_id} is in generation {known}, not {epoch}")
+    raise StaleMemberEpoch(f"member {member_id} is in epoch {known}, not {epoch}")
 
 
 def decide_forget_topics(group: Group, topics: frozenset[str]) -> Decision:
@@ -128,7 +170,7 @@ def decide_expire_offsets(group: Group, *, shown: Group, now_ms: int, retention_
 
 def _kept_topics(group: Group) -> frozenset[str] | None:
     """The topics whose offsets do not expire because members read them; None: no offset expires now."""
-    if group.membership.members and group.state != STABLE:
+    if group.consumer is None and group.membership.members and group.state != STABLE:
         return None
     return _read_topics(group)
 
@@ -145,6 +187,8 @@ def _is_expired(group: Group, committed: CommittedOffset, *, now_ms: int, retent
 
 def _read_topics(group: Group) -> frozenset[str] | None:
     """What the members read: nothing if there are none, None if that cannot be known."""
+    if group.consumer is not None:
+        return group.consumer.subscribed_topics()
     membership = group.membership
     if not membership.members:
         return frozenset()
@@ -163,4 +207,5 @@ def _ended(group: Group) -> tuple[GroupRecord, ...]:
     """Tombstones for all that the journal holds of a group."""
     next_state(group.state, Event.DELETED)
     described = (GroupChanged(group.group_id, None),) if group.described else ()
-    return (*_forgotten(group, group.offsets), *described)
+    consumer = () if group.consumer is None else tombstones(group.group_id, group.consumer)
+    return (*_forgotten(group, group.offsets), *described, *consumer)

@@ -74,12 +74,16 @@ class OffsetCommit(msgspec.Struct, frozen=True):
 
 
 class CommitOffsets(msgspec.Struct, frozen=True):
-    """Answered with one error code per commit. Generation -1: from outside the membership (assign-only consumers)."""
+    """Answered with one error code per commit. Generation -1: from outside the membership (assign-only consumers).
+
+    The generation is a member's epoch in consumer groups; before OffsetCommit v9 there was none (`may_name_epoch`).
+    """
 
     group_id: str
     member: MemberRef
     generation: int
     commits: tuple[OffsetCommit, ...]
+    may_name_epoch: bool = True
 
 
 class DeleteOffsets(msgspec.Struct, frozen=True):

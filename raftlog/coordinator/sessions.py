@@ -24,7 +24,8 @@ class Kind(IntEnum):
     EXPECTED = 1
     """An id was given out, and nobody has joined with it yet."""
     REBALANCE = 2
-    """The time to join again, or to ask for one's assignment; `member_id` is empty."""
+    """The time to join again, or to ask for one's assignment; `member_id` is empty. In a consumer group each member
+    has its own: to give up partitions, or what a classic group's has."""
 
 
 class ClockKey(NamedTuple):
@@ -73,6 +74,9 @@ class Sessions:
                 self._expected_counts[key.group_id] = left
             else:
                 del self._expected_counts[key.group_id]
+
+    def runs(self, key: ClockKey) -> bool:
+        return key in self._expires_at
 
     def is_expected(self, group_id: str, member_id: str) -> bool:
         return ClockKey(group_id, member_id, Kind.EXPECTED) in self._expires_at

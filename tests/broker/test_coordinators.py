@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.base.errors import (
     CoordinatorLoadInProgress,
@@ -249,7 +248,7 @@ async def test_a_tenure_that_fails_is_over_rather_than_loading_for_ever() -> Non
     def broken(_index: int) -> Any:
         raise ZeroDivisionError
 
-    tenure = Tenure(0, 0, env=Env(), config=NodeConfig(), find=broken, may_add=bool)
+    tenure = Tenure(0, 0, env=Env(), find=broken, new_coordinator=broken)
     tenure.start()
     await asyncio.sleep(0)
     assert tenure.is_over

@@ -47,6 +47,7 @@ HOMES: dict[str, frozenset[str]] = {
     "confluent_kafka": frozenset({"cli", "pipeline", "proof", "testing"}),
     "kafka": frozenset({"cli", "testing"}),
     "structlog": frozenset({"base"}),
+    "re2": frozenset({"coordinator"}),
     "aiohttp": frozenset({"admin"}),
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),
@@ -143,6 +144,7 @@ def test_every_import_is_declared():
         "kafka",
         "confluent_kafka",
         "raftlog",
+        "re2",  # google-re2
     }
     found = {
         f"{module.name}:{each.line} imports {each.module}"

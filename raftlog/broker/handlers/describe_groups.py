@@ -1,4 +1,4 @@
-"""DescribeGroups 0-6: members and their assignments."""
+"""DescribeGroups 0-6: members and their assignments, of classic groups only."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ async def _describe(broker: BrokerContext, request: RequestContext, group_id: st
     make = response_shapes(API_KEY, request.api_version)
     try:
         group = await broker.groups.read(group_id)
+        if group.consumer is not None:
+            group = Group(group_id)
         if not group.exists and request.api_version >= FIRST_NOT_FOUND_VERSION:
-            raise GroupIdNotFound(f"group {group_id} does not exist")
+            raise GroupIdNotFound(f"group {group_id} is not a classic group")
     except KafkaError as error:
         state = DEAD if isinstance(error, GroupIdNotFound) else ""
         return make.DescribedGroup(

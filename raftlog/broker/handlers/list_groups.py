@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.group import Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
 API_KEY: Final = ApiKey.LIST_GROUPS
 
 CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -18,16 +20,20 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_shapes(API_KEY, request.api_version)
     states = {each.lower() for each in getattr(message, "states_filter", ())}
     types = {each.lower() for each in getattr(message, "types_filter", ())}
-    groups = [] if types and CLASSIC not in types else await broker.groups.read_all()
+    groups = await broker.groups.read_all()
     return make.ListGroupsResponse(
         groups=tuple(
             make.ListedGroup(
                 group_id=group.group_id,
-                protocol_type=group.membership.protocol_type or "",
+                protocol_type=CONSUMER if group.consumer else group.membership.protocol_type or "",
                 group_state=group.state,
-                group_type=CLASSIC,
+                group_type=_type(group),
             )
             for group in groups
-            if not states or group.state.lower() in states
+            if (not states or group.state.lower() in states) and (not types or _type(group) in types)
         )
     )
+
+
+def _type(group: Group) -> str:
+    return CLASSIC if group.consumer is None else CONSUMER

@@ -1,4 +1,4 @@
-"""OffsetCommit 2-10 (KIP-211, 320, 345; topic ids since v10)."""
+"""OffsetCommit 2-10 (KIP-211, 320, 345, 848; topic ids since v10)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from raftlog.protocol.shapes import response_shapes
 
 API_KEY: Final = ApiKey.OFFSET_COMMIT
 
+FIRST_EPOCH_VERSION: Final = 9
 FIRST_TOPIC_ID_VERSION: Final = 10
 NOT_SAID: Final = -1
 """The retention time of a commit that leaves it to the broker: every one since v5 (KIP-211)."""
@@ -41,6 +42,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
                     MemberRef(message.member_id, getattr(message, "group_instance_id", None)),
                     message.generation_id_or_member_epoch,
                     tuple(commits.values()),
+                    request.api_version >= FIRST_EPOCH_VERSION,
                 )
             )
         except KafkaError as error:

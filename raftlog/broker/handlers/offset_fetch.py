@@ -1,4 +1,4 @@
-"""OffsetFetch 1-10: what a group committed; several groups since v8 (KIP-709), topic ids since v10.
+"""OffsetFetch 1-10: what a group committed; several groups since v8 (KIP-709), member epochs v9, topic ids v10.
 
 No transaction can have pending offsets here yet, so `require_stable` (KIP-447) is always met.
 """
@@ -12,6 +12,7 @@ from raftlog.base.errors import NONE, KafkaError, UnknownTopicId
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
+from raftlog.coordinator.offsets import check_consumer_fetch
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -52,6 +53,10 @@ async def _group(broker: BrokerContext, request: RequestContext, asked: Any) -> 
     make = response_shapes(API_KEY, request.api_version)
     try:
         group = await broker.groups.read(asked.group_id)
+        if group.consumer is not None:
+            check_consumer_fetch(
+                group.consumer, getattr(asked, "member_id", None), getattr(asked, "member_epoch", -1)
+            )
     except KafkaError as error:
         return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=error.code)
     topics = tuple(

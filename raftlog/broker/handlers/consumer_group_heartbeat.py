@@ -1,0 +1,68 @@
+"""ConsumerGroupHeartbeat 0-1: join, stay in, change or leave a consumer group (KIP-848; by regular expression: v1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+from uuid import UUID
+
+from raftlog.base.errors import InvalidRequest
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.consumer.requests import Beat
+from raftlog.coordinator.consumer.state import Partitions
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import build, response_shapes
+
+API_KEY: Final = ApiKey.CONSUMER_GROUP_HEARTBEAT
+
+FIRST_OWN_ID_VERSION: Final = 1
+"""Since it members choose their ids themselves (KIP-1082)."""
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer once what the heartbeat changed is committed."""
+    if not message.member_id and (request.api_version >= FIRST_OWN_ID_VERSION or message.member_epoch != 0):
+        raise InvalidRequest("member_id must not be empty")
+    heard = await broker.groups.beat(_beat(request, message))
+    make = response_shapes(API_KEY, request.api_version)
+    assignment = None
+    if heard.assignment is not None:
+        assignment = make.Assignment(
+            topic_partitions=tuple(
+                make.TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(indexes)))
+                for topic_id, indexes in heard.assignment.items()
+            )
+        )
+    return build(
+        API_KEY,
+        request.api_version,
+        member_id=heard.member_id,
+        member_epoch=heard.epoch,
+        heartbeat_interval=broker.config.group_consumer_heartbeat_interval_ms,
+        assignment=assignment,
+    )
+
+
+def _beat(request: RequestContext, message: Any) -> Beat:
+    return Beat(
+        group_id=message.group_id,
+        member_id=message.member_id,
+        epoch=message.member_epoch,
+        instance_id=message.instance_id,
+        rack_id=message.rack_id,
+        rebalance_timeout_ms=message.rebalance_timeout,
+        topics=message.subscribed_topic_names,
+        regex=getattr(message, "subscribed_topic_regex", None),
+        assignor=message.server_assignor,
+        owned=None if message.topic_partitions is None else _partitions(message.topic_partitions),
+        client_id=request.client_id or "",
+        client_host=f"/{request.peer_host}",
+    )
+
+
+def _partitions(topics: Iterable[Any]) -> Partitions:
+    found: dict[UUID, frozenset[int]] = {}
+    for each in topics:
+        if each.topic_id is not None and each.partitions:
+            found[each.topic_id] = found.get(each.topic_id, frozenset()) | frozenset(each.partitions)
+    return found

@@ -1,0 +1,215 @@
+"""A decision about a consumer group in the making: records, and the group as it will be after them.
+
+What a member's change leads to is here for every protocol it may speak: a new epoch, new targets, its own next step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from raftlog.base.errors import GroupMaxSizeReached
+from raftlog.coordinator.consumer.assignors import ASSIGNORS, Counts, Wanted
+from raftlog.coordinator.consumer.reconcile import next_current
+from raftlog.coordinator.consumer.regex import Matches
+from raftlog.coordinator.consumer.state import (
+    ConsumerMembership,
+    ConsumerRecord,
+    Current,
+    CurrentChanged,
+    EpochChanged,
+    MemberChanged,
+    Partitions,
+    RegexResolved,
+    Resolved,
+    Subscriber,
+    TargetChanged,
+    TargetEpochChanged,
+    apply_consumer,
+)
+from raftlog.metadata.image import MetadataImage
+
+NO_GROUP: Final = ConsumerMembership()
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What a decision stands on beside the group: the topics there are, the rules of this broker, the time."""
+
+    image: MetadataImage
+    matches: Matches
+    now_ms: int
+    assignors: tuple[str, ...] = tuple(ASSIGNORS)
+    most_members: int = 2**31 - 1
+    topics_changed: bool = True
+    """Whether the topics may be others than at the last decision."""
+
+
+class Draft:
+    """Starts from what the group is; `state` is always what it is after `records`."""
+
+    def __init__(self, group_id: str, state: ConsumerMembership | None, around: Surroundings) -> None:
+        self.group_id = group_id
+        self.around = around
+        self.records: list[ConsumerRecord] = []
+        self.state = NO_GROUP if state is None else state
+        if state is None:
+            self.put(EpochChanged(group_id, 0))
+
+    def put(self, *records: ConsumerRecord) -> None:
+        """Add records."""
+        self.records += records
+        state = apply_consumer(self.state, records)
+        assert state is not None, "a draft does not end a group"
+        self.state = state
+
+    # -- members -------------------------------------------------------------------------------------------
+
+    def check_room(self, member_id: str, instance_id: str | None) -> None:
+        """Raises GroupMaxSizeReached for one member too many."""
+        members = self.state.members
+        is_known = member_id in members or (instance_id is not None and self.state.holder_of(instance_id))
+        if not is_known and len(members) >= self.around.most_members:
+            raise GroupMaxSizeReached(f"group.consumer.max.size is {self.around.most_members}")
+
+    def remove(self, *member_ids: str) -> None:
+        """Take members out, with all they have."""
+        for each in member_ids:
+            self.put(
+                CurrentChanged(self.group_id, each, None),
+                TargetChanged(self.group_id, each, None),
+                MemberChanged(self.group_id, each, None),
+            )
+
+    def replace(self, former_id: str, member_id: str, current: Current) -> None:
+        """Give a static member's place, target and partitions to its next life (KIP-345)."""
+        subscriber, target = self.state.members[former_id], self.state.target_of(former_id)
+        self.remove(former_id)
+        self.put(
+            MemberChanged(self.group_id, member_id, subscriber),
+            TargetChanged(self.group_id, member_id, target),
+            CurrentChanged(self.group_id, member_id, current),
+        )
+
+    def describe(self, member_id: str, subscriber: Subscriber) -> bool:
+        """Note what a member says of itself; returns whether it reads something else than before."""
+        before = self.state.members.get(member_id)
+        if subscriber == before:
+            return False
+        self.put(MemberChanged(self.group_id, member_id, subscriber))
+        return before is None or (before.topics, before.regex) != (subscriber.topics, subscriber.regex)
+
+    # -- what follows --------------------------------------------------------------------------------------
+
+    def settle(self, *, changed: bool) -> None:
+        """Begin a new epoch if members or topics have changed, and compute the targets of an epoch without."""
+        if changed or self.around.topics_changed:
+            self._resolve()
+            metadata_hash = _hash(self.state.subscribed_topics(), self.around.image)
+            if changed or metadata_hash != self.state.metadata_hash:
+                self.put(EpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
+        if self.state.epoch > self.state.target_epoch:
+            self._retarget()
+
+    def begin_epoch(self) -> None:
+        """Members have gone: the next heartbeat of another computes the targets."""
+        self._resolve()
+        metadata_hash = _hash(self.state.subscribed_topics(), self.around.image)
+        self.put(EpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
+
+    def _resolve(self) -> None:
+        """Look anew at the regular expressions, and forget those that nobody has any longer."""
+        wanted = {each.regex for each in self.state.members.values() if each.regex}
+        for regex in wanted:
+            topics = self.around.matches.matching(regex, self.around.image.topics.keys())
+            known = self.state.regexes.get(regex)
+            if known is None or known.topics != topics:
+                self.put(RegexResolved(self.group_id, regex, Resolved(topics, self.around.now_ms)))
+        self.put(
+            *(RegexResolved(self.group_id, each, None) for each in self.state.regexes if each not in wanted)
+        )
+
+    def _retarget(self) -> None:
+        state = self.state
+        members, counts = self._wanted()
+        shares = (
+            ASSIGNORS[preferred_assignor(state, self.around.assignors)](members, counts) if members else {}
+        )
+        self.put(
+            *(
+                TargetChanged(self.group_id, each, share)
+                for each, share in shares.items()
+                if share != state.target_of(each) or each not in state.targets
+            ),
+            TargetEpochChanged(self.group_id, state.epoch),
+        )
+
+    def _wanted(self) -> tuple[Mapping[str, Wanted], Counts]:
+        state, topics = self.state, self.around.image.topics
+        ids: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
+        """Most members read the same."""
+        members = {}
+        for member_id, it in state.members.items():
+            key = (it.topics, it.regex)
+            if key not in ids:
+                ids[key] = frozenset(topics[name].topic_id for name in state.topics_of(it) if name in topics)
+            members[member_id] = Wanted(ids[key], state.target_of(member_id), it.instance_id)
+        counts = {
+            topics[name].topic_id: len(topics[name].partitions)
+            for name in state.subscribed_topics()
+            if name in topics
+        }
+        return members, counts
+
+    def reconcile(self, member_id: str, owned: Partitions | None) -> None:
+        """Take a member as far towards its target as the others allow."""
+        current = self.state.current_of(member_id)
+        after = next_current(
+            current,
+            self.state.target_of(member_id),
+            target_epoch=self.state.target_epoch,
+            owned=owned,
+            is_held=Holders(self.state, but=member_id),
+        )
+        if after is not current or member_id not in self.state.currents:
+            self.put(CurrentChanged(self.group_id, member_id, after))
+
+
+class Holders:
+    """Says whether a partition is in the hands of another member; looked up only if anybody asks."""
+
+    def __init__(self, state: ConsumerMembership, *, but: str) -> None:
+        self._state = state
+        self._but = but
+        self._held: frozenset[tuple[UUID, int]] | None = None
+
+    def __call__(self, topic_id: UUID, index: int) -> bool:
+        if self._held is None:
+            self._held = frozenset(
+                (each, number)
+                for member_id, current in self._state.currents.items()
+                if member_id != self._but
+                for partitions in (current.assigned, current.revoking)
+                for each, numbers in partitions.items()
+                for number in numbers
+            )
+        return (topic_id, index) in self._held
+
+
+def preferred_assignor(state: ConsumerMembership, offered: Sequence[str]) -> str:
+    """Return the assignor that most members ask for, of those that this broker offers; else its first."""
+    votes = Counter(each.assignor for each in state.members.values() if each.assignor in offered)
+    return max(offered, key=lambda each: votes[each])
+
+
+def _hash(names: frozenset[str], image: MetadataImage) -> int:
+    """A number that changes when one of these topics does: there or not, its id, how many partitions. 0: none is."""
+    digest = blake2b(digest_size=8)
+    found = [image.topics[name] for name in sorted(names) if name in image.topics]
+    for topic in found:
+        digest.update(topic.topic_id.bytes + len(topic.partitions).to_bytes(4, "big"))
+    return int.from_bytes(digest.digest(), "big", signed=True) if found else 0

@@ -1,0 +1,101 @@
+"""One member on its way to its target: what it must give up first, what it may have, what others still hold.
+
+Law (KIP-848): a partition is given to a member only when no other has it, neither to read nor still to give up. A
+member enters the epoch of its target only when it has given up what the target does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from raftlog.coordinator.consumer.state import NOTHING, Current, MemberState, Partitions
+
+TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
+    MemberState.STABLE: frozenset(MemberState) - {MemberState.UNKNOWN},
+    MemberState.UNREVOKED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
+    MemberState.UNRELEASED_PARTITIONS: frozenset(MemberState) - {MemberState.UNKNOWN},
+    MemberState.UNKNOWN: frozenset(MemberState) - {MemberState.UNKNOWN},
+}
+"""From which state a member gets into which by reconciling: into each that we know. UNKNOWN is another version's."""
+
+
+def next_current(
+    current: Current,
+    target: Partitions,
+    *,
+    target_epoch: int,
+    owned: Partitions | None,
+    is_held: Callable[[UUID, int], bool],
+) -> Current:
+    """Return what the member has next; `current` itself if nothing changes.
+
+    `owned`: what it says that it has, None if it does not say. `is_held`: whether another member has a partition.
+    """
+    if current.state is MemberState.STABLE and current.epoch == target_epoch:
+        return current
+    if current.state is MemberState.UNREVOKED_PARTITIONS and _owns_any(owned, current.revoking):
+        return current
+    kept = intersection(current.assigned, target)
+    surplus = difference(current.assigned, target)
+    if _owns_any(owned, surplus):
+        return _moved(current, MemberState.UNREVOKED_PARTITIONS, current.epoch, kept, revoking=surplus)
+    missing = difference(target, kept)
+    free = {
+        topic_id: found
+        for topic_id, indexes in missing.items()
+        if (found := frozenset(each for each in indexes if not is_held(topic_id, each)))
+    }
+    waits = count(free) < count(missing)
+    state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
+    return _moved(current, state, target_epoch, union(kept, free))
+
+
+def _moved(
+    current: Current, state: MemberState, epoch: int, assigned: Partitions, *, revoking: Partitions = NOTHING
+) -> Current:
+    assert state in TRANSITIONS[current.state]
+    previous = current.previous_epoch if epoch == current.epoch else current.epoch
+    moved = Current(epoch, previous, state, assigned, revoking)
+    return current if moved == current else moved
+
+
+def _owns_any(owned: Partitions | None, partitions: Partitions) -> bool:
+    """Whether a member still has some of these; who does not say, has."""
+    if not partitions:
+        return False
+    return owned is None or any(
+        owned.get(topic_id, frozenset()) & those for topic_id, those in partitions.items()
+    )
+
+
+def rejoined(current: Current) -> Current:
+    """What a member has that came back without anything: the epochs begin anew, its partitions wait for it."""
+    return msgspec.structs.replace(current, epoch=0, previous_epoch=0)
+
+
+# -- sets of partitions ----------------------------------------------------------------------------------
+
+
+def intersection(some: Partitions, others: Partitions) -> Partitions:
+    return {each: both for each, indexes in some.items() if (both := indexes & others.get(each, frozenset()))}
+
+
+def difference(some: Partitions, others: Partitions) -> Partitions:
+    return {each: rest for each, indexes in some.items() if (rest := indexes - others.get(each, frozenset()))}
+
+
+def union(some: Partitions, others: Partitions) -> Partitions:
+    return {each: some.get(each, frozenset()) | others.get(each, frozenset()) for each in (*some, *others)}
+
+
+def is_part(some: Partitions, others: Partitions) -> bool:
+    """Whether all of `some` is in `others`."""
+    return not difference(some, others)
+
+
+def count(partitions: Partitions) -> int:
+    return sum(map(len, partitions.values()))

@@ -1,0 +1,227 @@
+"""Records of consumer groups as keys and values of `__consumer_offsets`, byte for byte Apache Kafka's.
+
+Types 3, 5 … 8 and 16, all of value version 0. Type 4 (ConsumerGroupPartitionMetadata) is of the past: since 4.1 the
+epoch's record holds a hash instead (KIP-1101), so it is neither written nor read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+from uuid import UUID
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.coordinator.consumer.state import (
+    ClassicProtocols,
+    ConsumerRecord,
+    Current,
+    CurrentChanged,
+    EpochChanged,
+    MemberChanged,
+    MemberState,
+    Partitions,
+    RegexResolved,
+    Resolved,
+    Subscriber,
+    TargetChanged,
+    TargetEpochChanged,
+)
+from raftlog.coordinator.fields import (
+    I8,
+    I16,
+    I32,
+    I64,
+    NO_TAGS,
+    Reader,
+    compact_array,
+    compact_sized,
+    compact_string,
+    string,
+    tagged,
+)
+
+KeyValue = tuple[bytes, bytes | None]
+
+EPOCH: Final = 3
+MEMBER: Final = 5
+TARGET_EPOCH: Final = 6
+TARGET: Final = 7
+CURRENT: Final = 8
+REGEX: Final = 16
+TYPES: Final = frozenset({EPOCH, MEMBER, TARGET_EPOCH, TARGET, CURRENT, REGEX})
+
+_VERSION: Final = I16.pack(0)
+_PRESENT: Final = I8.pack(1)
+
+Element = TypeVar("Element")
+
+
+def encode(record: ConsumerRecord) -> KeyValue:
+    """Return a record's key and value; the value None is a tombstone."""
+    match record:
+        case EpochChanged():
+            value = None if record.epoch is None else _epoch(record.epoch, record.metadata_hash)
+            return _key(EPOCH, record.group_id), value
+        case TargetEpochChanged():
+            value = None if record.epoch is None else _VERSION + I32.pack(record.epoch) + NO_TAGS
+            return _key(TARGET_EPOCH, record.group_id), value
+        case MemberChanged():
+            value = None if record.subscriber is None else _subscriber(record.subscriber)
+            return _key(MEMBER, record.group_id, record.member_id), value
+        case TargetChanged():
+            value = None if record.partitions is None else _VERSION + _partitions(record.partitions) + NO_TAGS
+            return _key(TARGET, record.group_id, record.member_id), value
+        case CurrentChanged():
+            value = None if record.current is None else _current(record.current)
+            return _key(CURRENT, record.group_id, record.member_id), value
+        case RegexResolved():
+            value = None if record.resolved is None else _resolved(record.resolved)
+            return _key(REGEX, record.group_id, record.regex), value
+
+
+def decode(kind: int, key: Reader, value: bytes | None) -> ConsumerRecord:
+    """Return the record of one of TYPES; `key` stands behind its type. Raises CorruptMessage."""
+    group_id = key.string()
+    fields = None if value is None else _value_reader(value)
+    match kind:
+        case 3:
+            return EpochChanged(group_id, *((None,) if fields is None else _read_epoch(fields)))
+        case 6:
+            return TargetEpochChanged(group_id, None if fields is None else fields.int32())
+    name = key.string()
+    match kind:
+        case 5:
+            return MemberChanged(group_id, name, None if fields is None else _read_subscriber(fields))
+        case 7:
+            return TargetChanged(group_id, name, None if fields is None else _read_partitions(fields))
+        case 8:
+            return CurrentChanged(group_id, name, None if fields is None else _read_current(fields))
+        case _:
+            return RegexResolved(group_id, name, None if fields is None else _read_resolved(fields))
+
+
+# -- writing ---------------------------------------------------------------------------------------------
+
+
+def _key(kind: int, *names: str) -> bytes:
+    return I16.pack(kind) + b"".join(map(string, names))
+
+
+def _epoch(epoch: int, metadata_hash: int) -> bytes:
+    return _VERSION + I32.pack(epoch) + tagged({0: I64.pack(metadata_hash) if metadata_hash else b""})
+
+
+def _subscriber(it: Subscriber) -> bytes:
+    return b"".join(
+        (
+            _VERSION,
+            compact_string(it.instance_id),
+            compact_string(it.rack_id),
+            compact_string(it.client_id),
+            compact_string(it.client_host),
+            compact_array(it.topics, compact_string),
+            compact_string(it.regex),
+            I32.pack(it.rebalance_timeout_ms),
+            compact_string(it.assignor),
+            tagged({0: b"" if it.classic is None else _classic(it.classic)}),
+        )
+    )
+
+
+def _classic(classic: ClassicProtocols) -> bytes:
+    def protocol(each: tuple[str, bytes]) -> bytes:
+        return compact_string(each[0]) + compact_sized(each[1]) + NO_TAGS
+
+    timeout = I32.pack(classic.session_timeout_ms)
+    return _PRESENT + timeout + compact_array(classic.protocols, protocol) + NO_TAGS
+
+
+def _partitions(partitions: Partitions) -> bytes:
+    def topic(each: tuple[bytes, frozenset[int]]) -> bytes:
+        return each[0] + compact_array(sorted(each[1]), I32.pack) + NO_TAGS
+
+    return compact_array(sorted((topic.bytes, indexes) for topic, indexes in partitions.items()), topic)
+
+
+def _current(current: Current) -> bytes:
+    epochs = I32.pack(current.epoch) + I32.pack(current.previous_epoch) + I8.pack(current.state)
+    return _VERSION + epochs + _partitions(current.assigned) + _partitions(current.revoking) + NO_TAGS
+
+
+def _resolved(resolved: Resolved) -> bytes:
+    topics = compact_array(resolved.topics, compact_string)
+    return _VERSION + topics + I64.pack(0) + I64.pack(resolved.timestamp_ms) + NO_TAGS
+
+
+# -- reading ---------------------------------------------------------------------------------------------
+
+
+def _value_reader(value: bytes) -> Reader:
+    fields = Reader(value)
+    version = fields.int16()
+    if version != 0:
+        raise CorruptMessage(f"version {version} of a consumer group's record is unknown")
+    fields.flexible = True
+    return fields
+
+
+def _read_epoch(fields: Reader) -> tuple[int, int]:
+    epoch, tags = fields.int32(), fields.tagged()
+    return epoch, Reader(tags[0]).int64() if 0 in tags else 0
+
+
+def _read_subscriber(fields: Reader) -> Subscriber:
+    instance_id, rack_id = fields.nullable_string(), fields.nullable_string()
+    client_id, client_host = fields.string(), fields.string()
+    topics, regex = fields.strings(), fields.nullable_string()
+    timeout_ms, assignor = fields.int32(), fields.nullable_string()
+    classic = fields.tagged().get(0)
+    return Subscriber(
+        instance_id,
+        rack_id,
+        client_id,
+        client_host,
+        topics,
+        regex,
+        timeout_ms,
+        assignor,
+        None if classic is None else _read_classic(classic),
+    )
+
+
+def _read_classic(content: bytes) -> ClassicProtocols | None:
+    fields = Reader(content)
+    fields.flexible = True
+    if fields.int8() < 0:
+        return None
+    session_timeout_ms = fields.int32()
+    protocols = _read_array(fields, lambda: (fields.string(), fields.sized()))
+    return ClassicProtocols(session_timeout_ms, tuple(protocols))
+
+
+def _read_array(fields: Reader, read: Callable[[], Element]) -> list[Element]:
+    """Read structures, each with its tagged fields, which are skipped."""
+    found = []
+    for _ in range(fields.count()):
+        found.append(read())
+        fields.tagged()
+    return found
+
+
+def _read_partitions(fields: Reader) -> Partitions:
+    def topic() -> tuple[UUID, frozenset[int]]:
+        return fields.uuid(), frozenset(fields.int32() for _ in range(fields.count()))
+
+    return {topic_id: indexes for topic_id, indexes in _read_array(fields, topic) if indexes}
+
+
+def _read_current(fields: Reader) -> Current:
+    epoch, previous, state = fields.int32(), fields.int32(), fields.int8()
+    known = MemberState(state) if state in set(MemberState) else MemberState.UNKNOWN
+    return Current(epoch, previous, known, _read_partitions(fields), _read_partitions(fields))
+
+
+def _read_resolved(fields: Reader) -> Resolved:
+    topics = fields.strings()
+    fields.int64()
+    return Resolved(topics, fields.int64())

@@ -1,0 +1,69 @@
+"""Subscriptions by regular expression, in RE2's syntax and time: linear in the text, whatever the expression.
+
+A name matches as a whole. Internal topics never match: who says `.*` does not mean the journals of groups.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Set
+from functools import lru_cache
+from typing import Any, Final
+
+import re2
+
+from raftlog.base.errors import InvalidRegularExpression
+from raftlog.base.types import INTERNAL_TOPICS
+
+LONGEST: Final = 4_096
+"""Characters of an expression."""
+
+MEMORY_BYTES: Final = 1 << 20
+"""What one expression may take when compiled."""
+
+MOST_REMEMBERED: Final = 100
+"""Expressions."""
+
+
+def check_regex(regex: str) -> None:
+    """Raises InvalidRegularExpression."""
+    if len(regex) > LONGEST:
+        raise InvalidRegularExpression(f"an expression has at most {LONGEST} characters")
+    try:
+        _compiled(regex)
+    except re2.error as error:
+        raise InvalidRegularExpression(
+            f"{regex!r} is no regular expression of RE2: {_text(error)}"
+        ) from error
+
+
+class Matches:
+    """What expressions match, remembered: when topics come and go, only the new names are looked at."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, tuple[Set[str], frozenset[str]]] = OrderedDict()
+
+    def matching(self, regex: str, names: Set[str]) -> tuple[str, ...]:
+        """Return the names that match, sorted. Raises InvalidRegularExpression."""
+        check_regex(regex)
+        fullmatch = _compiled(regex).fullmatch
+        known, matched = self._seen.pop(regex, (frozenset(), frozenset()))
+        found = frozenset(name for name in names - known - INTERNAL_TOPICS if fullmatch(name))
+        matched = (matched & names) | found
+        self._seen[regex] = names, matched
+        if len(self._seen) > MOST_REMEMBERED:
+            self._seen.popitem(last=False)
+        return tuple(sorted(matched))
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _compiled(regex: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MEMORY_BYTES
+    return re2.compile(regex, options)
+
+
+def _text(error: Exception) -> str:
+    detail = error.args[0] if error.args else error
+    return detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
