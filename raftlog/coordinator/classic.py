@@ -7,7 +7,7 @@ same one: stricter than Apache Kafka, which records a generation only with its a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -114,6 +114,31 @@ class ClassicGroup:
             self._renew(member, now)
         if membership.state == COMPLETING_REBALANCE:
             self._await_syncs(membership, now)
+
+    @property
+    def offers(self) -> Mapping[str, Protocols]:
+        """All that each member offers, as far as it is known."""
+        return {each.member_id: self._offer_of(each) for each in self.recorded.members.values()}
+
+    def begin_again(self, offers: Mapping[str, Protocols], at: Moment) -> None:
+        """Rebalance the members of what was a consumer group; `offers` is what each of them offers."""
+        self._offers = dict(offers)
+        for member in self.recorded.members.values():
+            self._renew(member, at.now)
+        self._remove_and_rebalance((), at)
+
+    def retire(self) -> None:
+        """It is a consumer group from now on: who waits is told to join that."""
+        gathering, self._gathering = self._gathering, None
+        waiting = [each.answer for each in gathering.joins.values()] if gathering else []
+        waiting += self._syncs.values()
+        self._syncs = {}
+        self._sessions.end(self._rebalance_clock)
+        for member_id in gathering.members if gathering else ():
+            if self.runner.tail.consumer is None or member_id not in self.runner.tail.consumer.members:
+                self._sessions.end(ClockKey(self.group_id, member_id))
+        for answer in waiting:
+            self._reply(RebalanceInProgress(), answer)
 
     def stand_down(self, error: KafkaError) -> None:
         """Answer all who wait with `error`."""

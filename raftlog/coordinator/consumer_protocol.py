@@ -1,35 +1,93 @@
-"""What a coordinator may know of the consumer protocol's own bytes: which topics a member subscribes to.
+"""What a coordinator may know of the consumer protocol's own bytes: what a member of a classic group reads and owns.
 
 Every other protocol type (Connect, schema registries) is opaque.
 """
 
 from __future__ import annotations
 
-from struct import Struct
-from struct import error as StructError
+from collections.abc import Mapping
 from typing import Final
+
+import msgspec
+
+from raftlog.base.errors import CorruptMessage
+from raftlog.coordinator.fields import I16, I32, Reader, string
 
 CONSUMER: Final = "consumer"
 
-_I16 = Struct(">h")
-_I32 = Struct(">i")
+FIRST_OWNED_VERSION: Final = 1
+FIRST_GENERATION_VERSION: Final = 2
+FIRST_RACK_VERSION: Final = 3
+NEWEST_VERSION: Final = 3
+
+ByName = Mapping[str, frozenset[int]]
+"""Partitions by topic name."""
+
+_NO_USER_DATA: Final = I32.pack(-1)
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """ConsumerProtocolSubscription. `owned`: what the member has; none where the version cannot tell."""
+
+    version: int
+    topics: frozenset[str]
+    owned: ByName = {}
+    rack_id: str | None = None
+
+
+def read_subscription(subscription: bytes) -> Subscription | None:
+    """Return what a ConsumerProtocolSubscription of any version says; None if it is none."""
+    fields = Reader(subscription)
+    try:
+        version = fields.int16()
+        if version < 0:
+            return None
+        topics = frozenset(fields.strings())
+        if version < FIRST_OWNED_VERSION:
+            return Subscription(version, topics)
+        fields.nullable_sized()
+        owned = _read_partitions(fields)
+        if version >= FIRST_GENERATION_VERSION:
+            fields.int32()
+        rack_id = fields.nullable_string() if version >= FIRST_RACK_VERSION else None
+    except CorruptMessage:
+        return None
+    return Subscription(version, topics, owned, rack_id)
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
     """Return the topics of a ConsumerProtocolSubscription of any version; None if it is none."""
+    fields = Reader(subscription)
     try:
-        if _I16.unpack_from(subscription)[0] < 0:
-            return None
-        (count,) = _I32.unpack_from(subscription, _I16.size)
-        position = _I16.size + _I32.size
-        topics = set()
-        for _ in range(count):
-            (size,) = _I16.unpack_from(subscription, position)
-            position += _I16.size
-            if not 0 <= size <= len(subscription) - position:
-                return None
-            topics.add(subscription[position : position + size].decode())
-            position += size
-    except (StructError, UnicodeDecodeError):
+        return None if fields.int16() < 0 else frozenset(fields.strings())
+    except CorruptMessage:
         return None
-    return frozenset(topics)
+
+
+def read_assignment(assignment: bytes) -> ByName | None:
+    """Return the partitions of a ConsumerProtocolAssignment, none of an empty one; None if it is none."""
+    if not assignment:
+        return {}
+    fields = Reader(assignment)
+    try:
+        return None if fields.int16() < 0 else _read_partitions(fields)
+    except CorruptMessage:
+        return None
+
+
+def write_assignment(partitions: ByName, *, version: int) -> bytes:
+    """Return a ConsumerProtocolAssignment; its versions are alike."""
+    parts = [I16.pack(min(version, NEWEST_VERSION)), I32.pack(len(partitions))]
+    for name, indexes in sorted(partitions.items()):
+        parts += (string(name), I32.pack(len(indexes)), *map(I32.pack, sorted(indexes)))
+    return b"".join((*parts, _NO_USER_DATA))
+
+
+def _read_partitions(fields: Reader) -> ByName:
+    found: dict[str, frozenset[int]] = {}
+    for _ in range(fields.count()):
+        name = fields.string()
+        indexes = frozenset(fields.int32() for _ in range(fields.count()))
+        if indexes:
+            found[name] = found.get(name, frozenset()) | indexes
+    return found

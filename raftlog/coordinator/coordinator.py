@@ -26,6 +26,7 @@ from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.requests import LEAVES, Beat
+from raftlog.coordinator.consumer.state import tombstones
 from raftlog.coordinator.group import Group, GroupRecord, apply
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offsets import (
@@ -109,8 +110,10 @@ class GroupCoordinator:
     def _classic(self, runner: Runner[Group]) -> ClassicGroup:
         return ClassicGroup(runner, self._sessions, self._config)
 
-    def _consumer(self, runner: Runner[Group]) -> ConsumerGroup:
-        return ConsumerGroup(runner, self._sessions, self._config, image=self._image, matches=self._matches)
+    def _consumer(self, runner: Runner[Group], former: ClassicGroup | None = None) -> ConsumerGroup:
+        return ConsumerGroup(
+            runner, self._sessions, self._config, image=self._image, matches=self._matches, former=former
+        )
 
     def _runner(self, group: Group) -> Runner[Group]:
         return Runner(group, apply, self._append_records)
@@ -128,8 +131,13 @@ class GroupCoordinator:
             raise InvalidGroupId(f"a group id has at most {LONGEST_STRING_BYTES} bytes")
         return self._groups.get(group_id) or self._classic(self._runner(Group(group_id)))
 
-    def _ask(self, group_id: str, ask: Callable[[AnyGroup], None], answer: Answer) -> None:
-        """Let a group deal with a request, then release what is committed and note what is not."""
+    def _ask(
+        self, group_id: str, ask: Callable[[AnyGroup], None], answer: Answer, at: Moment | None = None
+    ) -> None:
+        """Let a group deal with a request, then release what is committed and note what is not.
+
+        `at` comes with all that may change members.
+        """
         if self._lost is not None:
             answer(self._lost)
             return
@@ -139,9 +147,13 @@ class GroupCoordinator:
             answer(error)
             return
         ask(group)
-        self._settle(group)
+        self._settle(group, at)
 
-    def _settle(self, group: AnyGroup) -> None:
+    def _settle(self, group: AnyGroup, at: Moment | None = None) -> None:
+        if isinstance(group, ConsumerGroup) and group.runner.tail.described:
+            assert at is not None, "a group changes its type by what its members do"
+            offers, group = group.offers, self._classic(group.runner)
+            group.begin_again(offers, at)
         group.runner.committed(self._committed_offset)
         if group.runner.parked:
             self._waiting[group.group_id] = group
@@ -164,7 +176,7 @@ class GroupCoordinator:
             group.runner.committed(end_offset)
             if not group.runner.parked:
                 self._waiting.pop(group_id, None)
-                self._settle(group)
+                self._settle(self._groups.get(group_id, group))
 
     def stand_down(self, error: KafkaError) -> None:
         """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
@@ -190,14 +202,28 @@ class GroupCoordinator:
             return
         prefix = request.member.group_instance_id or request.client_id
         new_id, at = f"{prefix}-{self._new_uuid()}", Moment(now, now_ms)
+        self._end_empty(request.group_id)
         self._ask(
-            request.group_id, lambda group: group.join(request, answer, new_member_id=new_id, at=at), answer
+            request.group_id,
+            lambda group: group.join(request, answer, new_member_id=new_id, at=at),
+            answer,
+            at,
         )
+
+    def _end_empty(self, group_id: str) -> None:
+        """A consumer group without members does not stand in the way of a classic one."""
+        group = self._groups.get(group_id)
+        state = None if group is None else group.runner.tail.consumer
+        if group is None or state is None or state.members or self._lost is not None:
+            return
+        group.runner.handle(lambda _: Decision(tombstones(group_id, state)), _nobody_waits)
+        if group.runner.tail.consumer is None:
+            self._groups[group_id] = self._classic(group.runner)
 
     def sync(self, request: SyncGroup, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with Synced or a KafkaError."""
         at = Moment(now, now_ms)
-        self._ask(request.group_id, lambda group: group.sync(request, answer, at=at), answer)
+        self._ask(request.group_id, lambda group: group.sync(request, answer, at=at), answer, at)
 
     def heartbeat(
         self, group_id: str, member: MemberRef, answer: Answer, *, generation: int, now: float
@@ -205,13 +231,13 @@ class GroupCoordinator:
         """Answered with None or a KafkaError."""
         at = Moment(now, 0)
         self._ask(
-            group_id, lambda group: group.heartbeat(member, answer, generation=generation, at=at), answer
+            group_id, lambda group: group.heartbeat(member, answer, generation=generation, at=at), answer, at
         )
 
     def leave(self, group_id: str, member: MemberRef, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with None or a KafkaError. An id that was given out and never used is given back."""
         at = Moment(now, now_ms)
-        self._ask(group_id, lambda group: group.leave(member, answer, at=at), answer)
+        self._ask(group_id, lambda group: group.leave(member, answer, at=at), answer, at)
 
     def beat(self, beat: Beat, answer: Answer, *, now: float, now_ms: int) -> None:
         """The consumer protocol's heartbeat, which also joins and leaves. Answered with Heard or a KafkaError."""
@@ -225,10 +251,18 @@ class GroupCoordinator:
         except KafkaError as error:
             answer(error)
             return
-        if isinstance(group, ClassicGroup):
-            group = self._consumer(group.runner)
-        group.beat(beat, answer, at=Moment(now, now_ms))
-        self._settle(group)
+        at = Moment(now, now_ms)
+        if isinstance(group, ConsumerGroup):
+            group.beat(beat, answer, at=at)
+            self._settle(group, at)
+            return
+        turned = self._consumer(group.runner, former=group)
+        turned.beat(beat, answer, at=at)
+        if turned.recorded is not None:
+            group.retire()
+            self._settle(turned, at)
+        else:
+            self._settle(group, at)
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -252,7 +286,7 @@ class GroupCoordinator:
                 group.rang(key.member_id, at)
             else:
                 group.clock_rang(at)
-            self._settle(group)
+            self._settle(group, at)
 
     def sweep(self, *, now: float, now_ms: int, most: int) -> int:
         """Forget the expired offsets of at most so many groups, of all once per check interval; returns how many."""

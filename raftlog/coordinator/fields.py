@@ -86,6 +86,10 @@ class Reader:
     def sized(self) -> bytes:
         return self._take(self._length(I32))
 
+    def nullable_sized(self) -> bytes | None:
+        size = self._length(I32)
+        return None if size < 0 else self._take(size)
+
     def count(self) -> int:
         """An array's length; every element takes at least one byte."""
         size = self._length(I32)

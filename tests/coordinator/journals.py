@@ -8,14 +8,28 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import KafkaError
+from raftlog.coordinator.consumer.requests import Beat
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
 from raftlog.coordinator.group import CommittedOffset, Group
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.records.batch import build_batch, new_record
 
 SUBSCRIPTION = b"subscription"
+
+
+def topic_id(name: str) -> UUID:
+    """The id of a topic of `image_of`."""
+    return UUID(bytes=name.encode()[:16].ljust(16, b"-"))
+
+
+def image_of(topics: dict[str, int]) -> MetadataImage:
+    """A cluster with these topics, of so many partitions each."""
+    partition = PartitionState((1,), (1,), 1)
+    states = {name: TopicState(name, topic_id(name), (partition,) * count) for name, count in topics.items()}
+    return MetadataImage(topics=states, topic_names={each.topic_id: each.name for each in states.values()})
 
 
 class Answers(list[Any]):
@@ -36,10 +50,16 @@ class Bench:
         self.autocommit = autocommit
         self.now = 100.0
         self.numbers = itertools.count(1)
+        self.image = image_of({})
         self.coordinator = self.new_coordinator()
 
     def new_coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(self.config, self.append, new_uuid=lambda: UUID(int=next(self.numbers)))
+        return GroupCoordinator(
+            self.config,
+            self.append,
+            new_uuid=lambda: UUID(int=next(self.numbers)),
+            image=lambda: self.image,
+        )
 
     def append(self, records: tuple[KeyValue, ...]) -> int:
         if self.refuses is not None:
@@ -90,6 +110,14 @@ class Bench:
         answers = Answers()
         self.coordinator.heartbeat("g", member, answers, generation=generation, now=self.now)
         return answers[0] if answers else "waits"
+
+    def beat(self, member_id: str, epoch: int, **fields: Any) -> Any:
+        """A heartbeat of the consumer protocol; who joins says all there is to say, unless told otherwise."""
+        if epoch == 0:
+            fields = {"topics": ("t",), "rebalance_timeout_ms": 60_000, "owned": {}, **fields}
+        group_id = fields.pop("group_id", "g")
+        request = Beat(group_id, member_id, epoch, **fields)
+        return self.ask(self.coordinator.beat, request, now=self.now, now_ms=self.now_ms)
 
     def leave(self, member_id: str, instance: str | None = None) -> Any:
         ref = MemberRef(member_id, instance)

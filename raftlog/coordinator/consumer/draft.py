@@ -56,6 +56,8 @@ class Draft:
         self.group_id = group_id
         self.around = around
         self.records: list[ConsumerRecord] = []
+        self.looked = False
+        """Whether the topics were looked at."""
         self.state = NO_GROUP if state is None else state
         if state is None:
             self.put(EpochChanged(group_id, 0))
@@ -107,6 +109,7 @@ class Draft:
 
     def settle(self, *, changed: bool) -> None:
         """Begin a new epoch if members or topics have changed, and compute the targets of an epoch without."""
+        self.looked = True
         if changed or self.around.topics_changed:
             self._resolve()
             metadata_hash = _hash(self.state.subscribed_topics(), self.around.image)
@@ -117,6 +120,7 @@ class Draft:
 
     def begin_epoch(self) -> None:
         """Members have gone: the next heartbeat of another computes the targets."""
+        self.looked = True
         self._resolve()
         metadata_hash = _hash(self.state.subscribed_topics(), self.around.image)
         self.put(EpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))

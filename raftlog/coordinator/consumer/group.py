@@ -1,37 +1,57 @@
 """One consumer group: its recorded state (a runner) and the clocks of its members.
 
-Everything that decides is in records, so there is nothing to gather and nobody waits for anybody: each heartbeat is a
+Everything that decides is in records, so there is nothing to gather and nobody waits for anybody: each request is a
 decision on the tail, answered once it is committed. Soft are only the deadlines: until when a member's session lasts,
-and until when it must have given up what it was told to.
+until when it must have given up what it was told to, and, for those of the classic protocol, until when they must have
+joined again or asked for what they have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.errors import GroupIdNotFound, InconsistentGroupProtocol, KafkaError, UnknownMemberId
+from raftlog.base.errors import (
+    GroupIdNotFound,
+    KafkaError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.classic import ClassicGroup
+from raftlog.coordinator.consumer import classic_members
 from raftlog.coordinator.consumer.draft import Draft, Surroundings
 from raftlog.coordinator.consumer.heartbeat import check_beat, decide_beat, decide_fence, decide_leave
+from raftlog.coordinator.consumer.migration import Offers, classic_offers, downgraded, upgraded
 from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, Beat
-from raftlog.coordinator.consumer.state import ConsumerMembership, MemberState
-from raftlog.coordinator.group import Group
+from raftlog.coordinator.consumer.state import (
+    ConsumerMembership,
+    ConsumerRecord,
+    MemberState,
+    apply_consumer,
+    tombstones,
+)
+from raftlog.coordinator.group import Group, GroupChanged, GroupRecord
+from raftlog.coordinator.membership import check_join
 from raftlog.coordinator.moment import Moment
-from raftlog.coordinator.requests import JoinGroup, MemberRef, SyncGroup
+from raftlog.coordinator.requests import JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import ClockKey, Kind, Sessions
 from raftlog.metadata.image import MetadataImage
 
-RETRY_S = 1.0
+RETRY_S: Final = 1.0
 """A member whose time is up, and whose end could not be recorded, is looked at again after this."""
 
 log = get_logger(__name__)
 
+Write = Callable[[Draft], object]
+"""Writes a request into a draft; returns the reply."""
+
 
 class ConsumerGroup:
-    """Requests are answered with a reply or a KafkaError, once each."""
+    """Requests are answered with a reply or a KafkaError, once each. `former`: the classic group that it may become."""
 
     def __init__(
         self,
@@ -41,6 +61,7 @@ class ConsumerGroup:
         *,
         image: Callable[[], MetadataImage],
         matches: Matches,
+        former: ClassicGroup | None = None,
     ) -> None:
         self.runner = runner
         self.group_id = runner.tail.group_id
@@ -48,8 +69,13 @@ class ConsumerGroup:
         self._config = config
         self._image = image
         self._matches = matches
+        self._former = former
         self._topics_seen: object = None
         """The topics as the last decision saw them."""
+        self._draft: Draft | None = None
+        """What is being decided."""
+        self.offers: Offers = {}
+        """What the members offered, once it is a classic group."""
 
     # -- what it is ----------------------------------------------------------------------------------------
 
@@ -80,84 +106,89 @@ class ConsumerGroup:
     def seen(self, ref: MemberRef, now: float) -> None:
         """A commit is no heartbeat."""
 
-    # -- members -------------------------------------------------------------------------------------------
+    # -- members of the consumer protocol ------------------------------------------------------------------
 
     def beat(self, beat: Beat, answer: Answer, *, at: Moment) -> None:
         """Answered with Heard."""
-        assignors = tuple(self._config.group_consumer_assignors)
-        before = self.recorded
+
+        def write(draft: Draft) -> object:
+            return (decide_leave if beat.epoch in LEAVES else decide_beat)(draft, beat)
 
         def decide(group: Group) -> Decision:
-            check_beat(beat, assignors)
-            draft = self._draft(group, beat, at)
-            heard = (decide_leave if beat.epoch in LEAVES else decide_beat)(draft, beat)
-            return Decision(tuple(draft.records), heard)
+            check_beat(beat, self._config.group_consumer_assignors)
+            if group.consumer is None and beat.epoch in LEAVES:
+                raise GroupIdNotFound(f"group {self.group_id} is not a consumer group")
+            if group.consumer is None and beat.epoch != JOINING:
+                raise UnknownMemberId(f"group {self.group_id} does not exist, its members may join again")
+            return self._decision(group, write, at)
 
-        self.runner.handle(decide, answer)
-        self._note(beat, before, at)
+        self._run(decide, answer, at)
+        self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVES)
 
-    def _draft(self, group: Group, beat: Beat, at: Moment) -> Draft:
-        """Raises UnknownMemberId, GroupIdNotFound where there is no group for a member to be in."""
-        if group.consumer is None and beat.epoch in LEAVES:
-            raise GroupIdNotFound(f"group {self.group_id} is not a consumer group")
-        if group.consumer is None and beat.epoch != JOINING:
-            raise UnknownMemberId(f"group {self.group_id} does not exist: its members may join again")
-        return Draft(self.group_id, group.consumer, self._surroundings(at))
-
-    def _surroundings(self, at: Moment) -> Surroundings:
-        image = self._image()
-        return Surroundings(
-            image,
-            self._matches,
-            at.now_ms,
-            tuple(self._config.group_consumer_assignors),
-            self._config.group_consumer_max_size,
-            image.topics is not self._topics_seen,
-        )
-
-    def _note(self, beat: Beat, before: ConsumerMembership | None, at: Moment) -> None:
-        """Set the clocks by what was decided."""
-        after = self.recorded
-        if after is None:
-            return
-        gone = before.members.keys() - after.members.keys() if before else ()
-        for member_id in gone:
-            self._end(member_id)
-        if beat.member_id in after.members and beat.epoch not in LEAVES:
-            self._topics_seen = self._image().topics
-            self._renew(beat.member_id, at.now)
-            self._watch_revocation(beat.member_id, at.now)
-        if before is None or before.epoch != after.epoch:
-            log.info(
-                "consumer_group_epoch_began",
-                group=self.group_id,
-                epoch=after.epoch,
-                members=len(after.members),
-            )
-
-    # -- the classic protocol ------------------------------------------------------------------------------
+    # -- members of the classic protocol -------------------------------------------------------------------
 
     def join(self, request: JoinGroup, answer: Answer, *, new_member_id: str, at: Moment) -> None:
-        """Answered with Joined or MemberIdRequired."""
-        self._refuse(InconsistentGroupProtocol(), answer)
+        """Answered with Joined or MemberIdRequired, at once: it waits for nobody."""
+        who = request.member
+        needs_id = request.may_require_member_id and not who.member_id and who.group_instance_id is None
+
+        def decide(group: Group) -> Decision:
+            assert group.consumer is not None
+            check_join(request)
+            subscription = classic_members.check_protocols(group.consumer, request)
+            if needs_id:
+                return Decision(reply=MemberIdRequired(new_member_id))
+            return self._decision(
+                group,
+                lambda draft: classic_members.decide_join(draft, request, subscription, new_member_id),
+                at,
+            )
+
+        before = self.recorded
+        self._run(decide, answer, at)
+        member_id = who.member_id or new_member_id
+        self._note_alive(member_id, at, is_here=self.recorded is not before or bool(who.member_id))
+        if self.recorded is not None and member_id in self.recorded.members:
+            self._sessions.renew(self._clock(member_id), at.now + self._rebalance_timeout_s(member_id))
 
     def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
         """Answered with Synced."""
-        self._refuse(UnknownMemberId(), answer)
+
+        def decide(group: Group) -> Decision:
+            assert group.consumer is not None
+            reply = classic_members.synced(group.consumer, request, self._image())
+            self._sessions.end(self._clock(request.member.member_id))
+            self._renew(request.member.member_id, at.now)
+            return Decision(reply=reply)
+
+        self.runner.handle(decide, answer)
 
     def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
-        """Answered with None."""
-        self._refuse(UnknownMemberId(), answer)
+        """Answered with None; RebalanceInProgress is how members hear that there is a step to take."""
+
+        def decide(group: Group) -> Decision:
+            assert group.consumer is not None
+            member_id = classic_members.find_member(group.consumer, ref)
+            classic_members.check_generation(group.consumer, member_id, generation)
+            self._renew(member_id, at.now)
+            if classic_members.must_rejoin(group.consumer, member_id):
+                if not self._sessions.runs(self._clock(member_id)):
+                    timeout_s = self._rebalance_timeout_s(member_id)
+                    self._sessions.renew(self._clock(member_id), at.now + timeout_s)
+                raise RebalanceInProgress
+            return Decision()
+
+        self.runner.handle(decide, answer)
 
     def leave(self, ref: MemberRef, answer: Answer, *, at: Moment) -> None:
         """Answered with None."""
-        self._refuse(UnknownMemberId(), answer)
 
-    def _refuse(self, error: KafkaError, answer: Answer) -> None:
-        def decide(_: Group) -> Decision:
-            raise error
+        def decide(group: Group) -> Decision:
+            assert group.consumer is not None
+            member_id = classic_members.find_member(group.consumer, ref, by_instance_alone=True)
+            return self._decision(group, lambda draft: decide_fence(draft, (member_id,)), at)
 
-        self.runner.handle(decide, answer)
+        self._run(decide, answer, at)
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -170,45 +201,124 @@ class ConsumerGroup:
         """Nobody waits for ids that were given out."""
 
     def rang(self, member_id: str, at: Moment) -> None:
-        """A member had time enough to give up its partitions."""
+        """A member had time enough to give up its partitions, to join again, or to ask for what it has."""
         log.info("group_member_kept_partitions", group=self.group_id, member=member_id)
         self._fence((member_id,), at)
 
     def _fence(self, member_ids: Sequence[str], at: Moment) -> None:
-        present = [each for each in member_ids if self.recorded and each in self.recorded.members]
+        before = self.recorded
+        present = [each for each in member_ids if before and each in before.members]
         if not present:
             return
-
-        def decide(group: Group) -> Decision:
-            draft = Draft(self.group_id, group.consumer, self._surroundings(at))
-            decide_fence(draft, present)
-            return Decision(tuple(draft.records))
-
-        before = self.recorded
-        self.runner.handle(decide, _nobody_waits)
-        for each in present:
-            if self.recorded is before:
+        fence: Write = lambda draft: decide_fence(draft, present)  # noqa: E731
+        self._run(lambda group: self._decision(group, fence, at), _nobody_waits, at)
+        if self.recorded is before:
+            for each in present:
                 self._sessions.renew(ClockKey(self.group_id, each), at.now + RETRY_S)
-            else:
-                self._end(each)
+
+    # -- deciding ------------------------------------------------------------------------------------------
+
+    def _decision(self, group: Group, write: Write, at: Moment) -> Decision:
+        """Return what a draft holds once it is written; the group may change its type by it."""
+        begun = self._upgraded(group)
+        started = group.consumer if group.consumer or not begun else apply_consumer(None, begun)
+        draft = Draft(self.group_id, started, self._surroundings(at))
+        reply = write(draft)
+        self._draft = draft
+        classic = downgraded(
+            draft.state,
+            policy=self._config.group_consumer_migration_policy,
+            most_members=self._config.group_max_size,
+            image=draft.around.image,
+            now_ms=at.now_ms,
+        )
+        records: tuple[GroupRecord, ...]
+        if classic is not None and group.consumer is not None:
+            ended = tombstones(self.group_id, group.consumer)
+            records = (*ended, GroupChanged(self.group_id, classic))
+            self.offers = classic_offers(draft.state)
+        else:
+            ends = (GroupChanged(self.group_id, None),) if group.described else ()
+            records = (*ends, *begun, *draft.records)
+        return Decision(records, reply)
+
+    def _upgraded(self, group: Group) -> tuple[ConsumerRecord, ...]:
+        if group.consumer is not None or self._former is None:
+            return ()
+        return upgraded(
+            group,
+            self._former.shown(group),
+            self._former.offers,
+            policy=self._config.group_consumer_migration_policy,
+            most_members=self._config.group_consumer_max_size,
+            image=self._image(),
+        )
+
+    def _surroundings(self, at: Moment) -> Surroundings:
+        image = self._image()
+        return Surroundings(
+            image,
+            self._matches,
+            at.now_ms,
+            self._config.group_consumer_assignors,
+            self._config.group_consumer_max_size,
+            image.topics is not self._topics_seen,
+        )
+
+    def _run(self, decide: Callable[[Group], Decision], answer: Answer, at: Moment) -> None:
+        """Decide, and set the clocks of who came and who went."""
+        before, self._draft = self.recorded, None
+        self.runner.handle(decide, answer)
+        after, draft = self.recorded, self._draft
+        if draft is not None and draft.looked and (after is not before or not draft.records):
+            self._topics_seen = draft.around.image.topics
+        if after is before:
+            return
+        had, has = (state.members if state else {} for state in (before, after))
+        for member_id in had.keys() - has.keys():
+            self._sessions.end(self._clock(member_id))
+            if after is not None:  # in a classic group sessions go on
+                self._sessions.end(ClockKey(self.group_id, member_id))
+        if after is None:
+            return
+        for member_id in has.keys() - had.keys():
+            self._renew(member_id, at.now)
+        if before is None or before.epoch != after.epoch:
+            log.info("consumer_group_changed", group=self.group_id, epoch=after.epoch, members=len(has))
+
+    # -- clocks --------------------------------------------------------------------------------------------
+
+    def _note_alive(self, member_id: str, at: Moment, *, is_here: bool) -> None:
+        if self.recorded is not None and member_id in self.recorded.members:
+            if is_here:
+                self._renew(member_id, at.now)
+            self._watch_revocation(member_id, at.now)
+
+    def _clock(self, member_id: str) -> ClockKey:
+        """Of the step that a member has to take, beside its session."""
+        return ClockKey(self.group_id, member_id, Kind.REBALANCE)
 
     def _renew(self, member_id: str, now: float) -> None:
+        assert self.recorded is not None
+        classic = self.recorded.members[member_id].classic
         timeout_ms = self._config.group_consumer_session_timeout_ms
+        if classic is not None:
+            timeout_ms = classic.session_timeout_ms
         self._sessions.renew(ClockKey(self.group_id, member_id), now + timeout_ms / 1000)
 
     def _watch_revocation(self, member_id: str, now: float) -> None:
         """Let the clock of a member run that is to give up partitions, from when it was told."""
         assert self.recorded is not None
-        key = ClockKey(self.group_id, member_id, Kind.REBALANCE)
+        if self.recorded.members[member_id].classic is not None:
+            return
         if self.recorded.current_of(member_id).state is not MemberState.UNREVOKED_PARTITIONS:
-            self._sessions.end(key)
-        elif not self._sessions.runs(key):
-            timeout_ms = self.recorded.members[member_id].rebalance_timeout_ms
-            self._sessions.renew(key, now + timeout_ms / 1000)
+            self._sessions.end(self._clock(member_id))
+        elif not self._sessions.runs(self._clock(member_id)):
+            self._sessions.renew(self._clock(member_id), now + self._rebalance_timeout_s(member_id))
 
-    def _end(self, member_id: str) -> None:
-        self._sessions.end(ClockKey(self.group_id, member_id))
-        self._sessions.end(ClockKey(self.group_id, member_id, Kind.REBALANCE))
+    def _rebalance_timeout_s(self, member_id: str) -> float:
+        assert self.recorded is not None
+        return self.recorded.members[member_id].rebalance_timeout_ms / 1000
 
 
 def _nobody_waits(reply: object) -> None:

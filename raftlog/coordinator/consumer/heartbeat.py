@@ -28,6 +28,7 @@ from raftlog.coordinator.consumer.state import (
     NOTHING,
     Current,
     CurrentChanged,
+    MemberState,
     Subscriber,
 )
 
@@ -65,7 +66,7 @@ def _check_joining(beat: Beat) -> None:
         raise InvalidRequest("rebalance_timeout must be given when joining")
     if beat.owned is None or beat.owned:
         raise InvalidRequest("topic_partitions must be empty when joining")
-    if not beat.topics and not beat.regex:
+    if beat.topics is None and beat.regex is None:
         raise InvalidRequest("subscribed_topic_names or subscribed_topic_regex must be given when joining")
 
 
@@ -102,6 +103,8 @@ def _admit(draft: Draft, beat: Beat) -> Current:
     if beat.epoch == JOINING:
         return _rejoin(draft, beat.member_id, current)
     check_epoch(current, beat)
+    if current.state is MemberState.UNKNOWN and beat.owned != NOTHING:
+        raise FencedMemberEpoch("a newer coordinator left the member in a state that is unknown here")
     return current
 
 

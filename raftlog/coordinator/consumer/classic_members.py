@@ -1,0 +1,165 @@
+"""Decisions about members of a consumer group that speak the classic protocol (KIP-848, online migration).
+
+Their generation is their member epoch. They join to take the next step towards their target and sync to hear what they
+have; nobody leads, and nobody waits for anybody. A heartbeat tells them when to join again.
+"""
+
+from __future__ import annotations
+
+from raftlog.base.errors import (
+    FencedInstanceId,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from raftlog.coordinator.consumer.draft import Draft, Holders
+from raftlog.coordinator.consumer.reconcile import difference, rejoined
+from raftlog.coordinator.consumer.state import (
+    ClassicProtocols,
+    ConsumerMembership,
+    MemberState,
+    Partitions,
+    Subscriber,
+)
+from raftlog.coordinator.consumer_protocol import (
+    CONSUMER,
+    ByName,
+    Subscription,
+    read_subscription,
+    write_assignment,
+)
+from raftlog.coordinator.requests import Joined, JoinGroup, MemberRef, Synced, SyncGroup
+from raftlog.metadata.image import MetadataImage
+
+NOBODY = ""
+"""The leader that members are told of: they then do not assign."""
+
+
+def check_protocols(state: ConsumerMembership, request: JoinGroup) -> Subscription:
+    """Return what the sender subscribes to. Raises InconsistentGroupProtocol unless it has a protocol of consumers in
+    common with all other classic members.
+    """
+    who = request.member
+    common = {name for name, _ in request.protocols}
+    for member_id, each in state.members.items():
+        is_sender = member_id == who.member_id or each.instance_id == (who.group_instance_id or "")
+        if each.classic is not None and not is_sender:
+            common &= {name for name, _ in each.classic.protocols}
+    subscription = read_subscription(request.protocols[0][1]) if request.protocols else None
+    if request.protocol_type != CONSUMER or not common or subscription is None:
+        raise InconsistentGroupProtocol
+    return subscription
+
+
+def decide_join(draft: Draft, request: JoinGroup, subscription: Subscription, new_member_id: str) -> Joined:
+    """Let a member in, or take it a step further. Raises UnknownMemberId, FencedInstanceId, GroupMaxSizeReached."""
+    who = request.member
+    member_id = who.member_id or new_member_id
+    draft.check_room(member_id, who.group_instance_id)
+    if who.group_instance_id is not None:
+        _take_place(draft, who, member_id)
+    before = draft.state.members.get(member_id, Subscriber())
+    changed = draft.describe(
+        member_id,
+        Subscriber(
+            who.group_instance_id or before.instance_id,
+            subscription.rack_id,
+            request.client_id,
+            request.client_host,
+            tuple(sorted(subscription.topics)),
+            None,
+            request.rebalance_timeout_ms,
+            before.assignor,
+            ClassicProtocols(request.session_timeout_ms, request.protocols),
+        ),
+    )
+    draft.settle(changed=changed)
+    draft.reconcile(member_id, by_id(subscription.owned, draft.around.image))
+    protocol = request.protocols[0][0]
+    return Joined(member_id, draft.state.current_of(member_id).epoch, CONSUMER, protocol, NOBODY)
+
+
+def _take_place(draft: Draft, who: MemberRef, member_id: str) -> None:
+    """A static member that came back without its id ends its former life (KIP-345)."""
+    assert who.group_instance_id is not None
+    holder = draft.state.holder_of(who.group_instance_id)
+    if who.member_id:
+        if holder is None:
+            raise UnknownMemberId
+        if holder != who.member_id:
+            raise FencedInstanceId
+    elif holder is not None:
+        draft.replace(holder, member_id, rejoined(draft.state.current_of(holder)))
+
+
+def find_member(state: ConsumerMembership, who: MemberRef, *, by_instance_alone: bool = False) -> str:
+    """Return the id of the classic member that speaks. Raises UnknownMemberId, FencedInstanceId.
+
+    `by_instance_alone`: admin tools that take a static member out have no member id.
+    """
+    member_id = who.member_id
+    if who.group_instance_id is not None:
+        holder = state.holder_of(who.group_instance_id)
+        if holder is None:
+            raise UnknownMemberId
+        if holder != member_id and not (by_instance_alone and not member_id):
+            raise FencedInstanceId
+        member_id = holder
+    found = state.members.get(member_id)
+    if found is None or found.classic is None:
+        raise UnknownMemberId
+    return member_id
+
+
+def check_generation(state: ConsumerMembership, member_id: str, generation: int) -> None:
+    """Raises IllegalGeneration."""
+    if generation != state.current_of(member_id).epoch:
+        raise IllegalGeneration
+
+
+def must_rejoin(state: ConsumerMembership, member_id: str) -> bool:
+    """Whether a member has a next step to take: a new epoch, something to give up, or all it waited for is free."""
+    current = state.current_of(member_id)
+    if current.epoch < state.epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
+        return True
+    if current.state is not MemberState.UNRELEASED_PARTITIONS:
+        return False
+    is_held = Holders(state, but=member_id)
+    missing = difference(state.target_of(member_id), current.assigned)
+    return not any(is_held(topic_id, index) for topic_id, indexes in missing.items() for index in indexes)
+
+
+def synced(state: ConsumerMembership, request: SyncGroup, image: MetadataImage) -> Synced:
+    """What a member is told that it has. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration,
+    InconsistentGroupProtocol, RebalanceInProgress.
+    """
+    member_id = find_member(state, request.member)
+    check_generation(state, member_id, request.generation)
+    current, classic = state.current_of(member_id), state.members[member_id].classic
+    assert classic is not None
+    protocol, subscription = classic.protocols[0]
+    if request.protocol_type not in (None, CONSUMER) or request.protocol not in (None, protocol):
+        raise InconsistentGroupProtocol
+    if current.epoch < state.epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
+        raise RebalanceInProgress
+    return Synced(CONSUMER, protocol, assignment_of(current.assigned, subscription, image))
+
+
+def assignment_of(partitions: Partitions, subscription: bytes, image: MetadataImage) -> bytes:
+    """Partitions in the bytes of the classic protocol, of the version that a member speaks."""
+    told = read_subscription(subscription)
+    return write_assignment(by_name(partitions, image), version=told.version if told else 0)
+
+
+def by_id(partitions: ByName, image: MetadataImage) -> Partitions:
+    """Topics that do not exist are left out."""
+    return {
+        image.topics[name].topic_id: indexes for name, indexes in partitions.items() if name in image.topics
+    }
+
+
+def by_name(partitions: Partitions, image: MetadataImage) -> ByName:
+    """Topics that do not exist are left out."""
+    names = image.topic_names
+    return {names[topic_id]: indexes for topic_id, indexes in partitions.items() if topic_id in names}

@@ -1,0 +1,116 @@
+"""Groups that turn from one type into the other while they have members (KIP-848, group.consumer.migration.policy).
+
+A classic group becomes a consumer group when a member of the consumer protocol joins it, and is one again when the last
+of these has gone. Its members keep what they have; what was is ended in the same batch as what becomes begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from raftlog.base.errors import CoordinatorNotAvailable, GroupIdNotFound
+from raftlog.coordinator.consumer.classic_members import assignment_of, by_id
+from raftlog.coordinator.consumer.state import (
+    ClassicProtocols,
+    ConsumerMembership,
+    ConsumerRecord,
+    Current,
+    CurrentChanged,
+    EpochChanged,
+    MemberChanged,
+    Subscriber,
+    TargetChanged,
+    TargetEpochChanged,
+)
+from raftlog.coordinator.consumer_protocol import CONSUMER, read_assignment, read_subscription
+from raftlog.coordinator.gathering import Protocols
+from raftlog.coordinator.group import STABLE, Group, Member, Membership
+from raftlog.coordinator.membership import choose_protocol
+from raftlog.metadata.image import MetadataImage
+
+UPGRADES: Final = frozenset({"bidirectional", "upgrade"})
+DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
+
+Offers = Mapping[str, Protocols]
+"""All that classic members offer, by member id, best first."""
+
+
+def upgraded(
+    group: Group, shown: Group, offers: Offers, *, policy: str, most_members: int, image: MetadataImage
+) -> tuple[ConsumerRecord, ...]:
+    """Return what makes a consumer group of a classic one. `shown` is it with a rebalance that is under way.
+
+    Raises GroupIdNotFound for one that may not become it, CoordinatorNotAvailable while nobody knows who has what.
+    """
+    members = group.membership.members
+    if not (members or shown.membership.members):
+        return ()
+    if policy not in UPGRADES:
+        raise GroupIdNotFound(f"group {group.group_id} is classic, and the migration policy is {policy}")
+    if shown.membership.protocol_type != CONSUMER:
+        raise GroupIdNotFound(f"group {group.group_id} is one of {shown.membership.protocol_type}")
+    if len(members) > most_members:
+        raise GroupIdNotFound(f"group {group.group_id} has more than {most_members} members")
+    if members and group.membership.state != STABLE:
+        raise CoordinatorNotAvailable(f"group {group.group_id} is being assigned")
+    return _converted(group, offers, image) if members else ()
+
+
+def _converted(group: Group, offers: Offers, image: MetadataImage) -> tuple[ConsumerRecord, ...]:
+    group_id, generation = group.group_id, group.membership.generation
+    records: list[ConsumerRecord] = [EpochChanged(group_id, generation)]
+    for member in group.membership.members.values():
+        protocols = offers.get(member.member_id) or ((group.membership.protocol or "", member.subscription),)
+        subscription, assignment = read_subscription(protocols[0][1]), read_assignment(member.assignment)
+        if subscription is None or assignment is None:
+            raise GroupIdNotFound(f"what members of group {group_id} read is not said as consumers do")
+        subscriber = Subscriber(
+            member.group_instance_id,
+            subscription.rack_id,
+            member.client_id,
+            member.client_host,
+            tuple(sorted(subscription.topics)),
+            None,
+            member.rebalance_timeout_ms,
+            None,
+            ClassicProtocols(member.session_timeout_ms, protocols),
+        )
+        has = by_id(assignment, image)
+        records += (
+            MemberChanged(group_id, member.member_id, subscriber),
+            TargetChanged(group_id, member.member_id, has),
+            CurrentChanged(group_id, member.member_id, Current(generation, generation, assigned=has)),
+        )
+    return (*records, TargetEpochChanged(group_id, generation))
+
+
+def downgraded(
+    state: ConsumerMembership, *, policy: str, most_members: int, image: MetadataImage, now_ms: int
+) -> Membership | None:
+    """Return the classic group that a consumer group becomes, stable and about to rebalance; None: it stays."""
+    offers = classic_offers(state)
+    if policy not in DOWNGRADES or not state.members or len(offers) < len(state.members):
+        return None
+    protocol = choose_protocol(list(offers.values()))
+    if protocol is None or len(state.members) > most_members:
+        return None
+    members = {
+        member_id: Member(
+            member_id,
+            it.instance_id,
+            it.client_id,
+            it.client_host,
+            it.rebalance_timeout_ms,
+            it.classic.session_timeout_ms if it.classic else 0,
+            (subscription := dict(offers[member_id])[protocol]),
+            assignment_of(state.current_of(member_id).assigned, subscription, image),
+        )
+        for member_id, it in state.members.items()
+    }
+    return Membership(CONSUMER, state.epoch, protocol, next(iter(members)), now_ms, members)
+
+
+def classic_offers(state: ConsumerMembership) -> Offers:
+    """What those members offer that speak the classic protocol."""
+    return {each: it.classic.protocols for each, it in state.members.items() if it.classic is not None}

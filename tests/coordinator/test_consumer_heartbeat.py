@@ -1,0 +1,412 @@
+"""Members of consumer groups join, are given partitions one owner at a time, are fenced and leave (KIP-848)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import (
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InvalidRegularExpression,
+    InvalidRequest,
+    NonEmptyGroup,
+    NotEnoughReplicas,
+    PolicyViolation,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+    UnsupportedVersion,
+)
+from raftlog.coordinator.consumer.requests import Heard
+from raftlog.coordinator.consumer.state import ConsumerMembership, MemberState
+from raftlog.coordinator.group import CommittedOffset
+from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
+from tests.coordinator.journals import Bench, image_of, topic_id
+
+T, U = topic_id("t"), topic_id("u")
+
+
+def bench(topics: dict[str, int] | None = None, **settings: Any) -> Bench:
+    made = Bench(**settings)
+    made.image = image_of({"t": 4} if topics is None else topics)
+    return made
+
+
+def group(made: Bench) -> ConsumerMembership:
+    membership = made.read().consumer
+    assert isinstance(membership, ConsumerMembership)
+    return membership
+
+
+def share(heard: Heard) -> set[int]:
+    assert heard.assignment is not None
+    return set(heard.assignment.get(T, ()))
+
+
+def settled(made: Bench, *member_ids: str) -> dict[str, set[int]]:
+    """Let members beat, each giving up at once what it is told to, until nothing changes; returns who has what."""
+    has = {each: set(group(made).current_of(each).assigned.get(T, ())) for each in member_ids}
+    for _ in range(10):
+        for each in member_ids:
+            epoch = group(made).current_of(each).epoch
+            heard = made.beat(each, epoch, owned={T: frozenset(has[each])} if has[each] else {})
+            assert isinstance(heard, Heard), heard
+            if heard.assignment is not None:
+                has[each] = share(heard)
+    assert made.read().state == "Stable"
+    return has
+
+
+def test_a_first_member_gets_everything():
+    """It joins with epoch 0 and is told its epoch and all partitions at once."""
+    made = bench()
+    assert made.beat("a", 0) == Heard("a", 1, {T: frozenset({0, 1, 2, 3})})
+    assert made.read().state == "Stable"
+
+
+def test_a_heartbeat_that_changes_nothing_writes_nothing():
+    """Only what is new is told, and only what changes is recorded."""
+    made = bench()
+    made.beat("a", 0)
+    batches = len(made.batches)
+    assert made.beat("a", 1) == Heard("a", 1, None)
+    assert len(made.batches) == batches
+
+
+def test_a_full_heartbeat_is_told_all_again():
+    """So asks who lost an answer: everything that can be said is said."""
+    made = bench()
+    made.beat("a", 0)
+    heard = made.beat("a", 1, topics=("t",), rebalance_timeout_ms=60_000, owned={})
+    assert share(heard) == {0, 1, 2, 3}
+
+
+def test_nobody_gets_a_partition_before_its_former_owner_gave_it_up():
+    """The newcomer waits in UNRELEASED_PARTITIONS; what was given up is its own with its next heartbeat."""
+    made = bench()
+    made.beat("a", 0)
+    assert made.beat("b", 0) == Heard("b", 2, {})
+    assert group(made).current_of("b").state is MemberState.UNRELEASED_PARTITIONS
+    kept = made.beat("a", 1)
+    assert kept.epoch == 1 and len(share(kept)) == 2, "the epoch stays until the rest is given up"
+    assert made.beat("b", 2).assignment is None
+    assert made.beat("a", 1, owned={T: frozenset(range(4))}).epoch == 1, "it still has what it must give up"
+    assert made.beat("a", 1, owned={T: frozenset(share(kept))}).epoch == 2
+    assert share(made.beat("b", 2)) == {0, 1, 2, 3} - share(kept)
+    assert made.read().state == "Stable"
+
+
+def test_healthy_members_keep_theirs_when_one_goes():
+    """The sticky assignor gives what the one had to the others, and takes nothing from them."""
+    made = bench({"t": 6})
+    for each in "abc":
+        made.beat(each, 0)
+    before = settled(made, "a", "b", "c")
+    assert made.beat("c", group(made).current_of("c").epoch) and made.beat("c", -1) == Heard("c", -1)
+    after = settled(made, "a", "b")
+    assert before["a"] < after["a"] and before["b"] < after["b"]
+    assert {len(each) for each in after.values()} == {3}
+
+
+def test_a_member_that_says_another_epoch_is_fenced():
+    """FENCED_MEMBER_EPOCH: greater than known, or smaller than the one before."""
+    made = bench()
+    made.beat("a", 0)
+    made.beat("b", 0)
+    settled(made, "a", "b")
+    made.beat("a", 2, topics=("t", "u"), owned={T: frozenset({0, 1})})
+    assert isinstance(made.beat("a", 99), FencedMemberEpoch)
+    assert isinstance(made.beat("a", 1), FencedMemberEpoch)
+
+
+def test_a_lost_answer_does_not_fence():
+    """Who comes with the epoch before and no more than it has is told the newest again, with what it has."""
+    made = bench()
+    made.beat("a", 0)
+    made.beat("b", 0)
+    before = share(made.beat("a", 1))
+    owned = {T: frozenset(before)}
+    told = made.beat("a", 1, owned=owned)
+    assert told.epoch == 2
+    assert made.beat("a", 1, owned=owned) == Heard("a", 2, owned)
+    assert isinstance(made.beat("a", 1, owned={T: frozenset(range(4))}), FencedMemberEpoch)
+
+
+def test_a_member_that_begins_anew_gets_its_place_back():
+    """Epoch 0 with a known id (KAFKA-19233): it has given up all, and is given what its target holds."""
+    made = bench()
+    made.beat("a", 0)
+    made.beat("b", 0)
+    has = settled(made, "a", "b")
+    heard = made.beat("a", 0)
+    assert (heard.epoch, share(heard)) == (2, has["a"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"epoch": -3}, InvalidRequest),
+        ({"epoch": -2}, InvalidRequest),
+        ({"epoch": 0, "rebalance_timeout_ms": -1}, InvalidRequest),
+        ({"epoch": 0, "owned": None}, InvalidRequest),
+        ({"epoch": 0, "owned": {T: frozenset({1})}}, InvalidRequest),
+        ({"epoch": 0, "topics": None}, InvalidRequest),
+        ({"epoch": 0, "instance_id": ""}, InvalidRequest),
+        ({"epoch": 0, "rack_id": " "}, InvalidRequest),
+        ({"epoch": 0, "instance_id": "x" * 40_000}, InvalidRequest),
+        ({"epoch": 0, "assignor": "mine"}, UnsupportedAssignor),
+        ({"epoch": 0, "regex": "(a"}, InvalidRegularExpression),
+        ({"epoch": 0, "regex": "a" * 5_000}, InvalidRegularExpression),
+        ({"epoch": 1}, UnknownMemberId),
+        ({"epoch": -1}, GroupIdNotFound),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_and_writes_nothing(fields: dict[str, Any], error: type[Exception]):
+    """Each with the protocol's own error."""
+    made = bench()
+    assert isinstance(made.beat("a", **fields), error)
+    assert not made.batches and not made.read().exists
+
+
+def test_strangers_are_told_so():
+    """UNKNOWN_MEMBER_ID in a group that is there."""
+    made = bench()
+    made.beat("a", 0)
+    assert isinstance(made.beat("b", 1), UnknownMemberId)
+    assert isinstance(made.beat("b", -1), UnknownMemberId)
+    assert isinstance(made.beat("b", 1, instance_id="one"), UnknownMemberId)
+
+
+def test_a_group_has_so_many_members_at_most():
+    """GROUP_MAX_SIZE_REACHED (group.consumer.max.size); members that are there go on."""
+    made = bench(group_consumer_max_size=1)
+    made.beat("a", 0)
+    assert isinstance(made.beat("b", 0), GroupMaxSizeReached)
+    assert made.beat("a", 1) == Heard("a", 1)
+
+
+def test_a_broker_has_so_many_groups_at_most():
+    """POLICY_VIOLATION beyond raftlog.group.max.groups, as for classic groups."""
+    made = bench()
+    made.coordinator._may_add = lambda: False
+    assert isinstance(made.beat("a", 0), PolicyViolation)
+
+
+# -- static members --------------------------------------------------------------------------------------
+
+
+def test_a_static_members_next_life_takes_its_place_once_it_has_left():
+    """UNRELEASED_INSTANCE_ID before (KIP-848); after epoch -2 there is no rebalance, and the former life is fenced."""
+    made = bench()
+    made.beat("a", 0, instance_id="one")
+    made.beat("b", 0)
+    has = settled(made, "a", "b")
+    assert isinstance(made.beat("a2", 0, instance_id="one"), UnreleasedInstanceId)
+    assert made.beat("a", -2, instance_id="one") == Heard("a", -2)
+    heard = made.beat("a2", 0, instance_id="one")
+    assert (heard.epoch, share(heard)) == (2, has["a"])
+    assert group(made).epoch == 2
+    assert isinstance(made.beat("a", 2, instance_id="one"), FencedInstanceId)
+    assert isinstance(made.beat("a", 2), UnknownMemberId)
+    assert isinstance(made.beat("a", -1, instance_id="one"), FencedInstanceId)
+
+
+def test_a_static_member_that_does_not_come_back_is_out_after_a_session():
+    """Its partitions are kept for it until then."""
+    made = bench(group_consumer_session_timeout_ms=5_000)
+    made.beat("a", 0, instance_id="one")
+    made.beat("b", 0)
+    has = settled(made, "a", "b")
+    made.beat("a", -2, instance_id="one")
+    made.pass_time(3)
+    assert made.beat("b", 2).assignment is None
+    made.pass_time(3)
+    assert list(group(made).members) == ["b"]
+    assert settled(made, "b")["b"] > has["b"]
+
+
+# -- time ------------------------------------------------------------------------------------------------
+
+
+def test_who_is_silent_for_a_session_is_out():
+    """group.consumer.session.timeout.ms; heartbeats keep a session alive."""
+    made = bench(group_consumer_session_timeout_ms=5_000)
+    made.beat("a", 0)
+    made.beat("b", 0)
+    settled(made, "a", "b")
+    for _ in range(4):
+        made.pass_time(2)
+        made.beat("a", 2)
+    assert list(group(made).members) == ["a"]
+    assert isinstance(made.beat("b", 2), UnknownMemberId)
+
+
+def test_who_does_not_give_up_its_partitions_in_time_is_out():
+    """The rebalance timeout is each member's own, and runs from when it is told, whatever it says meanwhile."""
+    made = bench()
+    made.beat("a", 0, rebalance_timeout_ms=3_000)
+    made.beat("b", 0)
+    for _ in range(4):
+        made.beat("a", 1, owned={T: frozenset(range(4))})
+        made.pass_time(1)
+    assert list(group(made).members) == ["b"]
+    assert share(made.beat("b", 2)) == {0, 1, 2, 3}
+
+
+def test_a_members_end_that_cannot_be_recorded_is_tried_again():
+    """The journal refuses for a while: the member is out with a later tick."""
+    made = bench(group_consumer_session_timeout_ms=2_000)
+    made.beat("a", 0)
+    made.refuses = NotEnoughReplicas()
+    made.pass_time(4)
+    assert list(group(made).members) == ["a"]
+    made.refuses = None
+    made.pass_time(2)
+    assert made.read().state == "Empty"
+
+
+def test_a_heartbeat_that_cannot_be_recorded_changes_nothing():
+    """It is answered with the journal's error, and the next one does it."""
+    made = bench()
+    made.refuses = CoordinatorNotAvailable()
+    assert isinstance(made.beat("a", 0), CoordinatorNotAvailable)
+    made.refuses = None
+    assert made.beat("a", 0).epoch == 1
+
+
+def test_nothing_is_told_before_it_is_committed():
+    """A heartbeat's answer rests on its records."""
+    made = bench(autocommit=False)
+    assert made.beat("a", 0) is None
+    made.commit()
+    assert made.read() is not None
+
+
+# -- topics ----------------------------------------------------------------------------------------------
+
+
+def test_topics_that_come_grow_and_go_are_noticed_at_the_next_heartbeat():
+    """A new epoch and new targets; partitions of a deleted topic are given up."""
+    made = bench({})
+    assert made.beat("a", 0) == Heard("a", 1, {})
+    made.image = image_of({"t": 2})
+    assert share(made.beat("a", 1)) == {0, 1}
+    made.image = image_of({"t": 3, "u": 1})
+    assert share(made.beat("a", 2)) == {0, 1, 2}
+    made.image = image_of({"t": 3, "u": 2})
+    assert made.beat("a", 3) == Heard("a", 3), "a topic that nobody reads is no news"
+    made.image = image_of({"u": 2})
+    assert made.beat("a", 3).assignment == {}
+
+
+def test_a_subscription_that_changes_moves_partitions():
+    """What is no longer read is given up first."""
+    made = bench({"t": 2, "u": 2})
+    made.beat("a", 0)
+    heard = made.beat("a", 1, topics=("u",))
+    assert heard == Heard("a", 1, {})
+    assert made.beat("a", 1, owned={}) == Heard("a", 2, {U: frozenset({0, 1})})
+
+
+def test_regular_expressions_are_matched_by_the_coordinator():
+    """Whole names, in RE2's syntax, also of topics to come; internal topics never."""
+    made = bench({"log-a": 1, "catalog-a": 1, "__consumer_offsets": 3})
+    heard = made.beat("a", 0, topics=None, regex="log-.*")
+    assert heard.assignment == {topic_id("log-a"): frozenset({0})}
+    made.image = image_of({"log-a": 1, "log-b": 1, "__consumer_offsets": 3})
+    assert set(made.beat("a", 1).assignment) == {topic_id("log-a"), topic_id("log-b")}
+    heard = made.beat("a", 2, regex=".*")
+    assert set(group(made).regexes) == {".*"} and topic_id("__consumer_offsets") not in group(made).target_of(
+        "a"
+    )
+    assert isinstance(made.beat("a", 2, regex="(?=a)"), InvalidRegularExpression), "RE2 knows no lookahead"
+
+
+def test_an_assignor_is_chosen_by_most_members():
+    """Of those that the broker offers; the first of them if nobody asks."""
+    made = bench({"t": 2, "u": 2})
+    for each in "ab":
+        made.beat(each, 0, topics=("t", "u"), assignor="range")
+    assert {frozenset(each) for each in group(made).targets.values()} == {frozenset({T, U})}
+
+
+# -- failover, offsets, end ------------------------------------------------------------------------------
+
+
+def test_a_new_coordinator_knows_all_of_it():
+    """Everything but clocks is records: it goes on in the middle of a rebalance."""
+    made = bench()
+    made.beat("a", 0)
+    made.beat("b", 0)
+    kept = share(made.beat("a", 1))
+    before = made.read()
+    made.fail_over()
+    assert made.read() == before
+    made.beat("a", 1, owned={T: frozenset(kept)})
+    assert share(made.beat("b", 2)) == {0, 1, 2, 3} - kept
+
+
+def test_a_new_coordinator_gives_everybody_a_whole_session_and_ends_it():
+    """Sessions are soft; who is silent under the new one as well is out."""
+    made = bench(group_consumer_session_timeout_ms=5_000)
+    made.beat("a", 0)
+    made.pass_time(4)
+    made.fail_over()
+    made.pass_time(4)
+    assert list(group(made).members) == ["a"]
+    made.pass_time(2)
+    assert made.read().state == "Empty"
+
+
+def commit(made: Bench, member_id: str, epoch: int, *, may_name_epoch: bool = True) -> Any:
+    commits = (OffsetCommit("t", 0, CommittedOffset(7, 3, "", made.now_ms)),)
+    request = CommitOffsets("g", MemberRef(member_id), epoch, commits, may_name_epoch)
+    return made.ask(made.coordinator.commit_offsets, request, now=made.now)
+
+
+def test_members_commit_in_their_own_epoch():
+    """STALE_MEMBER_EPOCH for another, UNKNOWN_MEMBER_ID for strangers, UNSUPPORTED_VERSION where none can be named."""
+    made = bench()
+    made.beat("a", 0)
+    assert commit(made, "a", 1) == (0,)
+    assert isinstance(commit(made, "a", 0), StaleMemberEpoch)
+    assert isinstance(commit(made, "a", 2), StaleMemberEpoch)
+    assert isinstance(commit(made, "b", 1), UnknownMemberId)
+    assert isinstance(commit(made, "", -1), UnknownMemberId)
+    assert isinstance(commit(made, "a", 1, may_name_epoch=False), UnsupportedVersion)
+    made.beat("a", -1)
+    assert commit(made, "", -1) == (0,), "without members anybody may, as tools that reset offsets do"
+
+
+def test_only_a_group_without_members_can_be_deleted():
+    """NON_EMPTY_GROUP; its end leaves nothing of it."""
+    made = bench()
+    made.beat("a", 0, regex="t.*")
+    commit(made, "a", 1)
+    delete = made.coordinator.delete
+    assert isinstance(made.ask(delete, "g"), NonEmptyGroup)
+    made.beat("a", -1)
+    assert made.ask(delete, "g") is None
+    assert not made.read().exists and not made.replayed()
+
+
+def test_offsets_of_topics_that_members_read_do_not_expire():
+    """KIP-211; an empty group goes with its last offset."""
+    made = bench(
+        offsets_retention_minutes=1,
+        offsets_retention_check_interval_ms=1_000,
+        group_consumer_session_timeout_ms=600_000,
+    )
+    made.beat("a", 0)
+    commit(made, "a", 1)
+    made.pass_time(90)
+    assert made.read().offsets
+    made.beat("a", -1)
+    made.pass_time(2)
+    assert not made.read().exists

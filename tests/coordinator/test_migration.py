@@ -1,0 +1,306 @@
+"""Groups turn from classic to consumer and back while they have members (KIP-848, online migration)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import (
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupIdNotFound,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from raftlog.coordinator.consumer.state import ConsumerMembership
+from raftlog.coordinator.consumer_protocol import (
+    ByName,
+    read_assignment,
+    read_subscription,
+    subscribed_topics,
+    write_assignment,
+)
+from raftlog.coordinator.fields import I16, I32, string
+from raftlog.coordinator.requests import Joined, Synced
+from tests.coordinator.journals import Bench, image_of, topic_id
+
+T = topic_id("t")
+ALL = frozenset(range(4))
+
+
+def bench(**settings: Any) -> Bench:
+    made = Bench(**settings)
+    made.image = image_of({"t": 4})
+    return made
+
+
+def subscription(*topics: str, owned: ByName | None = None) -> bytes:
+    """A ConsumerProtocolSubscription: version 1 if something is owned, else 0."""
+    head = I16.pack(0 if owned is None else 1) + I32.pack(len(topics)) + b"".join(map(string, topics))
+    if owned is None:
+        return head + I32.pack(-1)
+    return head + I32.pack(-1) + write_assignment(owned, version=0)[2:-4]
+
+
+def protocols(owned: ByName | None = None) -> Any:
+    return {"protocols": (("range", subscription("t", owned=owned)), ("roundrobin", subscription("t")))}
+
+
+def assigned(made: Bench, *instances: str | None) -> tuple[list[str], int]:
+    """As `classic_group`, with assignments in the protocol's own bytes."""
+    joins = [made.begin_join(may_require_member_id=False, instance=each, **protocols()) for each in instances]
+    ids = list(made.read().membership.members)
+    while any(not each for each in joins):
+        again = [made.begin_join(each, instance=made.instance_of(each), **protocols()) for each in ids]
+        assert all(again)
+        break
+    generation = made.read().membership.generation
+    ids = list(made.read().membership.members)
+    shares = {each: write_assignment({"t": frozenset({index})}, version=0) for index, each in enumerate(ids)}
+    for each in ids:
+        made.sync(each, generation, assignments=shares, instance=made.instance_of(each))
+    assert made.read().state == "Stable"
+    return ids, generation
+
+
+def consumer(made: Bench) -> ConsumerMembership:
+    membership = made.read().consumer
+    assert isinstance(membership, ConsumerMembership)
+    return membership
+
+
+def told(reply: Any) -> frozenset[int]:
+    assert isinstance(reply, Synced), reply
+    assignment = read_assignment(reply.assignment)
+    assert assignment is not None
+    return assignment.get("t", frozenset())
+
+
+def test_a_consumer_member_makes_a_consumer_group_of_a_classic_one():
+    """The classic member keeps its id, generation and partitions, and hears at its next heartbeat that it must join."""
+    made = bench()
+    (old,), generation = assigned(made, None)
+    assert made.beat("new", 0).assignment is not None
+    state = consumer(made)
+    assert set(state.members) == {old, "new"} and not made.read().described
+    assert state.current_of(old).assigned == {T: frozenset({0})}
+    assert isinstance(made.heartbeat(old, generation), RebalanceInProgress)
+    joined = made.join(old, **protocols({"t": frozenset({0})}))
+    assert isinstance(joined, Joined) and joined.leader == "" and not joined.members
+    assert told(made.sync(old, joined.generation)) >= {0}
+    assert made.heartbeat(old, joined.generation) is None
+
+
+def walk(made: Bench, classic: str, modern: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Let a classic and a consumer member do what they are told until both are settled; returns what they have."""
+    mine = consumer(made).current_of(classic).assigned.get(T, frozenset())
+    theirs = consumer(made).current_of(modern).assigned.get(T, frozenset())
+    for _ in range(8):
+        heard = made.beat(
+            modern, consumer(made).current_of(modern).epoch, owned={T: theirs} if theirs else {}
+        )
+        theirs = theirs if heard.assignment is None else heard.assignment.get(T, frozenset())
+        generation = consumer(made).current_of(classic).epoch
+        if isinstance(made.heartbeat(classic, generation), RebalanceInProgress):
+            joined = made.join(classic, **protocols({"t": mine}))
+            mine = told(made.sync(classic, joined.generation))
+    assert made.read().state == "Stable"
+    return mine, theirs
+
+
+def test_both_kinds_of_members_share_the_partitions():
+    """Each is given what the other has given up, and no partition has two owners or none."""
+    made = bench()
+    (old,), _ = assigned(made, None)
+    made.beat("new", 0)
+    mine, theirs = walk(made, old, "new")
+    assert mine | theirs == ALL and not mine & theirs and len(mine) == 2
+
+
+def test_a_group_is_classic_again_when_its_last_consumer_member_has_gone():
+    """The classic members rebalance among themselves, in a later generation; another coordinator sees the same."""
+    made = bench()
+    (old,), generation = assigned(made, None)
+    made.beat("new", 0)
+    walk(made, old, "new")
+    epoch = consumer(made).epoch
+    made.beat("new", -1)
+    group = made.read()
+    assert group.consumer is None and group.state == "PreparingRebalance"
+    assert made.replayed()["g"].membership.members.keys() == {old}
+    joined = made.join(old, **protocols())
+    assert joined.generation > epoch > generation and joined.leader == old
+
+
+def test_a_group_is_classic_again_when_its_last_consumer_member_falls_silent():
+    """Being taken out is as leaving; classic members go on with their sessions."""
+    made = bench(group_consumer_session_timeout_ms=2_000)
+    (old,), _ = assigned(made, None)
+    made.beat("new", 0)
+    made.pass_time(3)
+    assert made.read().consumer is None and set(made.read().membership.members) == {old}
+    made.pass_time(11)
+    assert not made.read().membership.members
+
+
+@pytest.mark.parametrize("policy", ["downgrade", "disabled"])
+def test_a_policy_may_forbid_to_become_a_consumer_group(policy: str):
+    """GROUP_ID_NOT_FOUND, as Apache Kafka says it, and the classic group goes on."""
+    made = bench(group_consumer_migration_policy=policy)
+    (old,), generation = assigned(made, None)
+    assert isinstance(made.beat("new", 0), GroupIdNotFound)
+    assert made.heartbeat(old, generation) is None
+
+
+@pytest.mark.parametrize("policy", ["upgrade", "disabled"])
+def test_a_policy_may_forbid_to_become_a_classic_group(policy: str):
+    """It stays a consumer group, of classic members only."""
+    made = bench()
+    (old,), _ = assigned(made, None)
+    made.beat("new", 0)
+    object.__setattr__(made.config, "group_consumer_migration_policy", policy)
+    made.beat("new", -1)
+    assert set(consumer(made).members) == {old}
+
+
+def test_groups_of_other_protocol_types_never_change():
+    """A Connect cluster is no consumer group."""
+    made = bench()
+    ids, generation = made.stable_group(None, protocol_type="connect")
+    assert isinstance(made.beat("new", 0), GroupIdNotFound)
+    assert made.heartbeat(ids[0], generation) is None
+
+
+def test_a_group_that_speaks_of_no_topics_does_not_change():
+    """What is no subscription cannot be read, and so not be assigned here."""
+    made = bench()
+    made.stable_member()
+    assert isinstance(made.beat("new", 0), GroupIdNotFound)
+
+
+def test_a_group_whose_members_wait_for_their_assignments_changes_later():
+    """COORDINATOR_NOT_AVAILABLE is tried again: until then nobody knows who has what."""
+    made = bench()
+    joined = made.join(may_require_member_id=False, **protocols())
+    assert isinstance(made.beat("new", 0), CoordinatorNotAvailable)
+    made.sync(joined.member_id, joined.generation, assignments={joined.member_id: b""})
+    assert made.beat("new", 0).epoch > joined.generation
+
+
+def test_an_empty_group_takes_either_type_whatever_the_policy():
+    """Offsets stay."""
+    made = bench(group_consumer_migration_policy="disabled")
+    (old,), _ = assigned(made, None)
+    made.leave(old)
+    made.commit_offset(5)
+    assert made.beat("new", 0).epoch == 1
+    made.beat("new", -1)
+    joined = made.join(may_require_member_id=False, **protocols())
+    assert joined.leader == joined.member_id
+    group = made.read()
+    assert group.consumer is None and group.offsets["t", 0].offset == 5
+    assert made.replayed()["g"] == made.read()
+
+
+def test_who_waits_in_a_rebalance_is_told_to_join_again():
+    """A classic member whose JoinGroup waits for others hears REBALANCE_IN_PROGRESS, and joins the consumer group."""
+    made = bench()
+    (old,), _ = assigned(made, None)
+    waiting = made.begin_join(may_require_member_id=False, **protocols())
+    assert not waiting
+    made.beat("new", 0)
+    made.commit()
+    assert isinstance(waiting[0], RebalanceInProgress)
+    second = made.join(may_require_member_id=False, **protocols())
+    assert set(consumer(made).members) == {old, "new", second.member_id}
+
+
+def test_classic_members_of_a_consumer_group_are_checked_as_in_a_classic_one():
+    """Each error is the classic protocol's own."""
+    made = bench()
+    (old,), generation = assigned(made, None)
+    made.beat("new", 0)
+    assert isinstance(made.heartbeat("new", 1), UnknownMemberId), "it does not speak that protocol"
+    assert isinstance(made.heartbeat(old, generation + 5), IllegalGeneration)
+    assert isinstance(made.sync("nobody", 1), UnknownMemberId)
+    assert isinstance(made.sync(old, generation), RebalanceInProgress)
+    assert isinstance(made.sync(old, generation, protocol="other"), InconsistentGroupProtocol)
+    assert isinstance(made.join(old, protocol_type="connect"), InconsistentGroupProtocol)
+    assert isinstance(
+        made.join(old, protocols=(("mine", subscription("t")),), may_require_member_id=False), Joined
+    )
+    other = made.join(protocols=(("theirs", subscription("t")),), may_require_member_id=False)
+    assert isinstance(other, InconsistentGroupProtocol)
+    assert isinstance(made.join(old, instance="one", **protocols()), UnknownMemberId)
+    assert isinstance(made.leave("nobody"), UnknownMemberId)
+    assert made.leave(old) is None and set(consumer(made).members) == {"new"}
+
+
+def test_a_static_classic_member_takes_the_place_of_its_former_life():
+    """As in a classic group; the former one is fenced."""
+    made = bench()
+    (old,), _ = assigned(made, "one")
+    made.beat("new", 0)
+    joined = made.join(instance="one", **protocols())
+    assert set(consumer(made).members) == {joined.member_id, "new"}
+    assert isinstance(made.join(old, instance="one", **protocols()), FencedInstanceId)
+    assert made.leave("", "one") is None
+
+
+def test_a_static_members_consumer_life_may_be_followed_by_a_classic_one_and_back():
+    """A rolling restart with another setting: the last one of the other type changes the group."""
+    made = bench()
+    made.beat("a", 0, instance_id="one")
+    joined = made.join(instance="one", **protocols())
+    assert isinstance(joined, Joined)
+    assert made.read().consumer is None and set(made.read().membership.members) == {joined.member_id}
+    again = made.join(joined.member_id, instance="one", **protocols())
+    made.sync(
+        joined.member_id,
+        again.generation,
+        instance="one",
+        assignments={joined.member_id: write_assignment({}, version=0)},
+    )
+    assert made.beat("b", 0, instance_id="one").assignment == {T: ALL}
+    assert set(consumer(made).members) == {"b"}
+
+
+def test_classic_members_that_do_not_join_again_in_time_are_out():
+    """The rebalance timeout runs from when a member was told, and a sync timeout from its join."""
+    made = bench()
+    (old,), generation = assigned(made, None)
+    made.beat("new", 0)
+    for _ in range(61):
+        made.heartbeat(old, generation)
+        made.beat("new", consumer(made).current_of("new").epoch)
+        made.pass_time(1)
+    assert set(consumer(made).members) == {"new"}
+
+
+def test_classic_members_live_on_through_a_failover():
+    """All they need is recorded: what they offer, their session timeout, their generation."""
+    made = bench()
+    (old,), _ = assigned(made, None)
+    made.beat("new", 0)
+    mine, theirs = walk(made, old, "new")
+    before = made.read()
+    made.fail_over()
+    assert made.read() == before
+    assert walk(made, old, "new") == (mine, theirs)
+
+
+def test_the_consumer_protocols_bytes_are_read_in_every_version():
+    """v1 owned partitions, v2 a generation, v3 a rack; what is cut off is none."""
+    v0 = subscription("t", "u")
+    v1 = subscription("t", owned={"t": frozenset({1, 2})})
+    v2 = I16.pack(2) + v1[2:] + I32.pack(7)
+    v3 = I16.pack(3) + v2[2:] + string("rack")
+    read = [read_subscription(each) for each in (v0, v1, v2, v3)]
+    assert [each.owned if each else None for each in read] == [{}, *[{"t": frozenset({1, 2})}] * 3]
+    assert read[3] is not None and read[3].rack_id == "rack"
+    assert subscribed_topics(v0) == {"t", "u"}
+    assert all(read_subscription(v3[:size]) is None for size in range(len(v3)))
+    assert read_assignment(b"") == {} and read_assignment(b"\0") is None
