@@ -1,0 +1,93 @@
+"""Members of one consumer group (KIP-848) come, go, sleep and fight over static ids, while their coordinator dies.
+
+No partition is ever in two hands, in one epoch it has one owner, and what was committed is never taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.proof.simulator.loop import SimLoop
+from raftlog.proof.stories.endurance import PARTITIONS, TOPIC, Report
+from raftlog.proof.stories.scene import SERVED_S, Scene
+from raftlog.proof.workloads.consumer_book import SESSION_S, ConsumerBook
+from raftlog.proof.workloads.consumer_worker import ConsumerWorker
+from raftlog.proof.workloads.wire import Client
+
+REBALANCED_S = 5.0
+"""Within this somebody is given a partition, virtual seconds."""
+
+INSTANCES = (None, None, None, "one", "one", "two")
+"""The members' static ids: two processes believe that they are the same one."""
+
+
+async def consumer_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """For some virtual seconds, kill the coordinator when it served a while. Raises AssertionError."""
+    chance = loop.stream("consumer-churn")
+    scene = Scene(
+        loop,
+        settings={
+            "offsets.topic.num.partitions": "1",
+            "group.consumer.session.timeout.ms": str(int(SESSION_S * 1000)),
+            "group.consumer.heartbeat.interval.ms": "100",
+            "group.consumer.assignors": chance.choice(("uniform,range", "uniform", "range")),
+        },
+    )
+    await scene.begin()
+    scene.pace([2.0] * len(scene.producers))
+    book = ConsumerBook("churn", scene.history, frozenset(filter(None, INSTANCES)))
+    workers = [_employ(scene, book, f"m{number}", each) for number, each in enumerate(INSTANCES)]
+    await _progress(scene, book, 1)
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await _moment(scene, book)
+        state = scene.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
+        one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
+        nodes = (state.leader,) if state and one else tuple(scene.cluster.nodes)
+        scene.cluster.crash(*(each for each in nodes if each > 0), power_loss=scene.power())
+        await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
+        scene.cluster.start()
+        await _progress(scene, book, chance.randrange(10))
+    await _calm_down(scene, book, workers)
+    return await scene.end()
+
+
+async def _calm_down(scene: Scene, book: ConsumerBook, workers: list[ConsumerWorker]) -> None:
+    for each in workers:
+        each.calm = True
+    before = dict(book.acked)
+    await scene.cluster.until(
+        lambda: all(book.least(index) > before.get(index, 0) for index in range(PARTITIONS)),
+        SERVED_S,
+        "every partition is read by somebody",
+    )
+    for each in workers:
+        each.stopping = True
+
+
+async def _moment(scene: Scene, book: ConsumerBook) -> None:
+    """Wait for a while, or until some member was just given something."""
+    if scene.chance.random() < 0.5:
+        await asyncio.sleep(scene.a_while(0.01, 0.1, 1.0))
+        return
+    book.told_one.clear()
+    try:
+        async with asyncio.timeout(REBALANCED_S):
+            await book.told_one.wait()
+        await asyncio.sleep(scene.a_while(0.0, 0.001, 0.01))
+    except TimeoutError:
+        pass
+
+
+async def _progress(scene: Scene, book: ConsumerBook, commits: int) -> None:
+    wanted = book.commits + commits
+    await scene.cluster.until(lambda: book.commits >= wanted, SERVED_S, "committed")
+
+
+def _employ(scene: Scene, book: ConsumerBook, name: str, instance: str | None) -> ConsumerWorker:
+    client = Client(name, scene.cluster.bootstrap)
+    chance = scene.loop.stream(f"client/{name}")
+    worker = ConsumerWorker(client, (TOPIC, PARTITIONS), book=book, instance=instance, chance=chance)
+    scene.loop.host(name).start(worker.run())
+    return worker

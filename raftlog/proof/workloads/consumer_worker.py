@@ -1,0 +1,266 @@
+"""A member of a consumer group (KIP-848) among others: it beats, commits what it owns, and behaves badly.
+
+It leaves, for a while or for good, forgets who it was, sleeps through its session and then goes on as if nothing had
+happened, takes its time to give up a partition, and sends a commit of its former epoch late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, Final
+
+from raftlog.proof.workloads.consumer_book import ConsumerBook
+from raftlog.proof.workloads.wire import (
+    AWAY,
+    CONSUMER_GROUP_HEARTBEAT,
+    FIND_COORDINATOR,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    Client,
+    shapes,
+)
+
+NOT_NOW: Final = frozenset({14, 15, 16})
+UNKNOWN_MEMBER_ID: Final = 25
+FENCED_INSTANCE_ID: Final = 82
+FENCED_MEMBER_EPOCH: Final = 110
+UNRELEASED_INSTANCE_ID: Final = 111
+STALE_MEMBER_EPOCH: Final = 113
+OVER: Final = frozenset({UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID})
+BACKOFF_S: Final = 0.05
+
+REBALANCE_MS: Final = 30_000
+"""Longer than a session: who does not give up in time is silent before."""
+
+JOINING, LEAVING, BACK_SOON = 0, -1, -2
+
+
+class ConsumerWorker:
+    """`reads`: topic and number of partitions; `instance`: its static id, or None."""
+
+    def __init__(
+        self,
+        client: Client,
+        reads: tuple[str, int],
+        *,
+        book: ConsumerBook,
+        instance: str | None,
+        chance: random.Random,
+    ) -> None:
+        self.client = client
+        self.topic, self.partitions = reads
+        self.book = book
+        self.instance = instance
+        self.stopping = False
+        self.calm = False
+        self.epoch = JOINING
+        self.member_id = ""
+        self.positions: dict[int, int] = {}
+        self._giving_up: set[int] = set()
+        self._former: tuple[int, dict[int, int]] | None = None
+        """The epoch before, and where it was."""
+        self._must_tell_all = True
+        self._chance = chance
+        self._by_regex = chance.random() < 0.3
+        self._coordinator: tuple[str, int] | None = None
+        self._forget()
+
+    async def run(self) -> None:
+        while not self.stopping:
+            await asyncio.sleep(self._chance.expovariate(1 / 0.03))
+            try:
+                code = await (self._act() if self._coordinator else self._find())
+            except AWAY:
+                self._coordinator = None
+                self._must_tell_all = True
+                await asyncio.sleep(BACKOFF_S)
+                continue
+            if code:
+                await self._take(code)
+
+    async def _take(self, code: int) -> None:
+        """Draw the conclusions of an error code."""
+        if code in NOT_NOW:
+            self._coordinator = None
+        elif code in OVER:
+            self._begin_anew()
+            if code == FENCED_INSTANCE_ID or self._chance.random() < 0.3:
+                self._forget()
+                await asyncio.sleep(self._chance.uniform(0.2, 1.0))
+        elif code == UNRELEASED_INSTANCE_ID:
+            await asyncio.sleep(self._chance.uniform(0.2, 1.0))
+        elif code != STALE_MEMBER_EPOCH:
+            self.book.history.blame(f"{self.client.name}: refused with error {code}")
+        await asyncio.sleep(BACKOFF_S)
+
+    def _begin_anew(self) -> None:
+        """All is lost but the name."""
+        self.book.gives_up(self.member_id)
+        self.epoch, self.positions, self._giving_up = JOINING, {}, set()
+        self._former, self._must_tell_all = None, True
+
+    def _forget(self) -> None:
+        self._begin_anew()
+        self.member_id = f"{self.client.name}-{self._chance.getrandbits(64):x}"
+
+    async def _act(self) -> int:
+        if self.epoch == JOINING:
+            return await self._beat()
+        luck = 1.0 if self.calm else self._chance.random()
+        if luck < 0.02:
+            return await self._leave()
+        if luck < 0.03:
+            self._forget()
+            return 0
+        if luck < 0.04:  # as a process that was paused: then it goes on where it was
+            await asyncio.sleep(self._chance.uniform(0.5, 3.0))
+        if self._giving_up and self._chance.random() < 0.3:
+            self._give_up()
+            return await self._beat()
+        if luck < 0.3 or not self.positions or self._chance.random() < 0.3:
+            return await self._beat()
+        if self._former is not None and luck > 0.9:
+            return await self._commit_late()
+        return await self._commit()
+
+    # -- membership ----------------------------------------------------------------------------------------
+
+    async def _beat(self) -> int:
+        make = shapes(CONSUMER_GROUP_HEARTBEAT)
+        tells_all = self._must_tell_all or self.epoch == JOINING
+        topic_id = await self._topic_id()
+        owned = make.TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(self.positions)))
+        request = make.ConsumerGroupHeartbeatRequest(
+            group_id=self.book.name,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            instance_id=self.instance,
+            rebalance_timeout=REBALANCE_MS if tells_all else -1,
+            subscribed_topic_names=(() if self._by_regex else (self.topic,)) if tells_all else None,
+            subscribed_topic_regex=(self.topic[:-1] + "." if self._by_regex else "") if tells_all else None,
+            topic_partitions=(owned,) if self.positions else (),
+        )
+        member_id, sent_at = self.member_id, asyncio.get_running_loop().time()
+        answer = await self._ask(CONSUMER_GROUP_HEARTBEAT, request)
+        if int(answer.error_code):
+            return int(answer.error_code)
+        self._must_tell_all = False
+        self.book.heard(member_id, sent_at)
+        before, self.epoch = self.epoch, answer.member_epoch
+        if before not in (JOINING, self.epoch) and self.positions:
+            self._former = before, dict(self.positions)
+        if answer.assignment is None:
+            return 0
+        parts = [each for topic in answer.assignment.topic_partitions for each in topic.partitions]
+        return await self._adopt(set(parts), sent_at)
+
+    async def _topic_id(self) -> Any:
+        if self.topic not in self.client.topic_ids:
+            await self.client.refresh(self.topic)
+        return self.client.topic_ids[self.topic]
+
+    async def _adopt(self, parts: set[int], sent_at: float) -> int:
+        """Take what is new, and keep for a while what is to be given up."""
+        self._giving_up = self.positions.keys() - parts
+        new = sorted(parts - self.positions.keys())
+        now = asyncio.get_running_loop().time()
+        owner = self.instance or self.member_id
+        self.book.given(self.member_id, owner, self.epoch, parts, at=(sent_at, now))
+        if not new:
+            return 0
+        try:
+            code = await self._fetch(new)
+        finally:  # what it could not begin to read it does not have, and will ask for again
+            missing = [each for each in new if each not in self.positions]
+            self.book.gives_up(self.member_id, missing)
+            self._must_tell_all = bool(missing)
+        return code
+
+    def _give_up(self) -> None:
+        self.book.gives_up(self.member_id, self._giving_up)
+        for each in self._giving_up:
+            self.positions.pop(each, None)
+        self._giving_up = set()
+
+    async def _fetch(self, new: list[int]) -> int:
+        """Go on where the last owner's commits ended."""
+        make = shapes(OFFSET_FETCH)
+        least = {index: self.book.least(index) for index in new}
+        topics = (make.OffsetFetchRequestTopic(name=self.topic, partition_indexes=tuple(new)),)
+        response = await self._ask(
+            OFFSET_FETCH, make.OffsetFetchRequest(group_id=self.book.name, topics=topics)
+        )
+        if int(response.error_code):
+            return int(response.error_code)
+        for topic in response.topics:
+            for each in topic.partitions:
+                index = each.partition_index
+                self.book.read(index, each.committed_offset, least=least[index])
+                self.positions[index] = max(each.committed_offset, 0)
+        return 0
+
+    async def _leave(self) -> int:
+        make = shapes(CONSUMER_GROUP_HEARTBEAT)
+        back = self.instance is not None and self._chance.random() < 0.7
+        request = make.ConsumerGroupHeartbeatRequest(
+            group_id=self.book.name,
+            member_id=self.member_id,
+            member_epoch=BACK_SOON if back else LEAVING,
+            instance_id=self.instance,
+            topic_partitions=None,
+        )
+        self._forget()
+        answer = await self._ask(CONSUMER_GROUP_HEARTBEAT, request)
+        await asyncio.sleep(self._chance.uniform(0.0, 1.0))
+        return int(answer.error_code)
+
+    # -- offsets -------------------------------------------------------------------------------------------
+
+    async def _commit(self) -> int:
+        index = self._chance.choice(sorted(self.positions))
+        offset = self.positions[index] + 1
+        least = self.book.least(index)
+        self.book.attempt(index, offset)
+        code = await self._send_commit(self.epoch, index, offset)
+        if code == 0:
+            self.positions[index] = offset
+            self.book.committed(self.member_id, index, offset, least=least, was_over=False)
+        elif code == STALE_MEMBER_EPOCH:
+            return await self._beat()
+        return code
+
+    async def _commit_late(self) -> int:
+        """Send what was still under way when the next epoch began: it must be refused."""
+        assert self._former is not None
+        (epoch, positions), self._former = self._former, None
+        index, position = self._chance.choice(sorted(positions.items()))
+        code = await self._send_commit(epoch, index, position)
+        if code == 0:
+            self.book.committed(self.member_id, index, position, least=0, was_over=True)
+        return 0 if code == STALE_MEMBER_EPOCH else code
+
+    async def _send_commit(self, epoch: int, index: int, offset: int) -> int:
+        make = shapes(OFFSET_COMMIT)
+        partition = make.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+        request = make.OffsetCommitRequest(
+            group_id=self.book.name,
+            generation_id_or_member_epoch=epoch,
+            member_id=self.member_id,
+            topics=(make.OffsetCommitRequestTopic(name=self.topic, partitions=(partition,)),),
+        )
+        response = await self._ask(OFFSET_COMMIT, request)
+        return int(response.topics[0].partitions[0].error_code)
+
+    # -- the coordinator -----------------------------------------------------------------------------------
+
+    async def _find(self) -> int:
+        find = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.book.name, key_type=0)
+        found = await self.client.ask_any(FIND_COORDINATOR, find)
+        if not int(found.error_code):
+            self._coordinator = (found.host, found.port)
+        return int(found.error_code)
+
+    async def _ask(self, api_key: int, request: Any) -> Any:
+        assert self._coordinator is not None
+        return await self.client.ask(self._coordinator, api_key, request)

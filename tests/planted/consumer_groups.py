@@ -1,0 +1,144 @@
+"""Bugs of consumer groups (KIP-848): who is given what, and what a new coordinator knows of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from raftlog.coordinator import coordinator, offsets
+from raftlog.coordinator.consumer import heartbeat, reconcile
+from raftlog.coordinator.consumer.draft import Draft, Holders
+from raftlog.coordinator.consumer.group import ConsumerGroup
+from raftlog.coordinator.consumer.requests import Beat
+from raftlog.coordinator.consumer.state import (
+    NOTHING,
+    CurrentChanged,
+    EpochChanged,
+    Partitions,
+    TargetChanged,
+)
+from raftlog.proof.stories.consumer_churn import consumer_churn
+from tests.planted.groups import answer_before_the_commit
+from tests.planted.plant import Plant
+
+
+def given_before_given_up(patch: pytest.MonkeyPatch) -> None:
+    """A target is handed out at once, whoever still has it."""
+    patch.setattr(Holders, "__call__", lambda holders, topic_id, index: False)
+
+
+def revoked_when_told(patch: pytest.MonkeyPatch) -> None:
+    """What a member was told to give up counts as given up, before it says so."""
+
+    def owns_nothing(owned: Partitions | None, partitions: Partitions) -> bool:
+        return False
+
+    patch.setattr(reconcile, "_owns_any", owns_nothing)
+
+
+def revocations_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Records keep what members may read, and not what they have yet to give up: the next coordinator hands it out."""
+
+    def without_revoking(record: Any) -> Any:
+        if isinstance(record, CurrentChanged) and record.current is not None:
+            return msgspec.structs.replace(
+                record, current=msgspec.structs.replace(record.current, revoking=NOTHING)
+            )
+        return record
+
+    _write_instead(patch, without_revoking)
+
+
+def owners_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Targets are recorded, and not who has what: members are believed to have nothing after a failover."""
+
+    def as_new(record: Any) -> Any:
+        if isinstance(record, CurrentChanged) and record.current is not None:
+            return msgspec.structs.replace(
+                record, current=msgspec.structs.replace(record.current, assigned=NOTHING, revoking=NOTHING)
+            )
+        return record
+
+    _write_instead(patch, as_new)
+
+
+def epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """The group's epoch is recorded when it begins only: the next coordinator gives out the same ones again."""
+
+    def as_begun(record: Any) -> Any:
+        if isinstance(record, EpochChanged) and record.epoch:
+            return msgspec.structs.replace(record, epoch=1)
+        return record
+
+    _write_instead(patch, as_begun)
+
+
+def targets_of_leavers_stay(patch: pytest.MonkeyPatch) -> None:
+    """Who is out keeps what it had: nobody gets it."""
+
+    def remove(draft: Draft, *member_ids: str) -> None:
+        draft.put(*(TargetChanged(draft.group_id, each, None) for each in member_ids))
+
+    patch.setattr(Draft, "remove", remove)
+
+
+def _write_instead(patch: pytest.MonkeyPatch, change: Any) -> None:
+    encode_all = coordinator.encode_all
+    patch.setattr(coordinator, "encode_all", lambda records: encode_all([change(each) for each in records]))
+
+
+def any_epoch_commits(patch: pytest.MonkeyPatch) -> None:
+    """A commit is taken from every member, whatever epoch it names."""
+    patch.setattr(offsets, "check_member_epoch", lambda membership, member_id, epoch: None)
+
+
+def any_epoch_beats(patch: pytest.MonkeyPatch) -> None:
+    """Who slept through its session and others' epochs goes on as a member, if it is one at all."""
+
+    def admit_anybody(draft: Draft, beat: Beat) -> Any:
+        return draft.state.current_of(beat.member_id)
+
+    patch.setattr(heartbeat, "_admit", admit_anybody)
+
+
+def static_ids_are_taken_over(patch: pytest.MonkeyPatch) -> None:
+    """A static id goes to whoever asks last: its former life goes on reading."""
+    succeed = heartbeat._succeed
+
+    def succeed_at_once(draft: Draft, beat: Beat, holder: str) -> Any:
+        current = draft.state.current_of(holder)
+        draft.put(CurrentChanged(draft.group_id, holder, msgspec.structs.replace(current, epoch=-2)))
+        return succeed(draft, beat, holder)
+
+    patch.setattr(heartbeat, "_succeed", succeed_at_once)
+
+
+def sleepers_stay(patch: pytest.MonkeyPatch) -> None:
+    """Nobody's session ends: what the dead had is read by nobody."""
+    patch.setattr(ConsumerGroup, "session_ended", lambda group, member_id, at: None)
+
+
+def told_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """The coordinator answers what it has appended."""
+    answer_before_the_commit(patch)
+
+
+PLANTS = [
+    Plant("given-before-given-up", "two owners at once", consumer_churn, given_before_given_up, 6.0),
+    Plant("revoked-when-told", "two owners at once", consumer_churn, revoked_when_told, 6.0),
+    Plant("revocations-forgotten", "two owners after a failover", consumer_churn, revocations_forgotten, 6.0),
+    Plant("owners-forgotten", "two owners after a failover", consumer_churn, owners_forgotten, 6.0),
+    Plant("epochs-forgotten", "two owners of one epoch", consumer_churn, epochs_forgotten, 6.0),
+    Plant(
+        "leavers-keep-theirs", "partitions that nobody reads", consumer_churn, targets_of_leavers_stay, 6.0
+    ),
+    Plant("any-epoch-commits", "H13 regressed commits", consumer_churn, any_epoch_commits, 6.0),
+    Plant("any-epoch-beats", "two owners at once", consumer_churn, any_epoch_beats, 6.0),
+    Plant(
+        "static-id-taken-over", "KIP-345 two lives at once", consumer_churn, static_ids_are_taken_over, 6.0
+    ),
+    Plant("consumer-sleepers-stay", "partitions that nobody reads", consumer_churn, sleepers_stay, 6.0),
+    Plant("heartbeats-answered-early", "two owners at once", consumer_churn, told_before_the_commit, 6.0),
+]
