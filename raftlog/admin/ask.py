@@ -45,6 +45,7 @@ VERSIONS: Final[dict[int, int]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 1,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
     ApiKey.DESCRIBE_QUORUM: 1,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
 }
 """The version used of each API: flexible, and with topics by name."""
 

@@ -17,6 +17,7 @@ QUICK = (
     "cancel-keeps-added",
     "damage-taken-for-torn-tail",
     "generation-not-recorded",
+    "given-before-given-up",
     "groups-read-back-in-part",
     "leaders-share-for-all",
     "min-isr-ignored",

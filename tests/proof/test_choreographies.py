@@ -11,6 +11,7 @@ CHOREOGRAPHIES = (
     "blackouts",
     "clean-stop",
     "commits",
+    "consumer-churn",
     "corruption",
     "disk-errors",
     "double-failover",

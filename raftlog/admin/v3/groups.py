@@ -15,7 +15,7 @@ from raftlog.admin.errors import ApiError, check, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, Related, image_of, item, page_of
 from raftlog.admin.wire import Where, coordinator_of, list_offsets, of_all_brokers
-from raftlog.base.errors import UnknownTopicOrPartition
+from raftlog.base.errors import GroupIdNotFound, UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 
@@ -29,6 +29,8 @@ STATES: Final = {
     "Stable": "STABLE",
     "Empty": "EMPTY",
     DEAD: "DEAD",
+    "Assigning": "ASSIGNING",
+    "Reconciling": "RECONCILING",
 }
 _SHORT = Struct(">h")
 _INT = Struct(">i")
@@ -167,10 +169,23 @@ async def get_group(call: Call) -> Group:
 
 
 async def _describe(call: Call, broker_id: int, group_ids: list[str]) -> tuple[Any, ...]:
+    """Return the groups as one of two APIs describes them: DescribeGroups knows classic ones only (KIP-848)."""
     make = shapes(ApiKey.DESCRIBE_GROUPS)
     request = make.DescribeGroupsRequest(groups=tuple(group_ids), include_authorized_operations=False)
     response = await call.asker.ask(ApiKey.DESCRIBE_GROUPS, request, broker_id=broker_id)
-    return tuple(response.groups)
+    others = [each.group_id for each in response.groups if each.group_state == DEAD and not each.error_code]
+    found = await _describe_consumers(call, broker_id, others) if others else {}
+    return tuple(found.get(each.group_id, each) for each in response.groups)
+
+
+async def _describe_consumers(call: Call, broker_id: int, group_ids: list[str]) -> dict[str, Any]:
+    """Return those that are consumer groups, by their ids."""
+    make = shapes(ApiKey.CONSUMER_GROUP_DESCRIBE)
+    request = make.ConsumerGroupDescribeRequest(
+        group_ids=tuple(group_ids), include_authorized_operations=False
+    )
+    response = await call.asker.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, request, broker_id=broker_id)
+    return {each.group_id: each for each in response.groups if each.error_code != GroupIdNotFound.code}
 
 
 async def _described(call: Call) -> tuple[Any, int]:
@@ -184,6 +199,16 @@ async def _described(call: Call) -> tuple[Any, int]:
     return found, broker_id
 
 
+def _is_consumer_group(found: Any) -> bool:
+    """Whether it was described as a group of the consumer protocol (KIP-848)."""
+    return hasattr(found, "assignor_name")
+
+
+def _instance_id(member: Any) -> str | None:
+    static_id: str | None = getattr(member, "instance_id", None) or getattr(member, "group_instance_id", None)
+    return static_id
+
+
 def _group(call: Call, image: MetadataImage, found: Any, broker_id: int) -> Group:
     own = ("consumer-groups", found.group_id)
     base = ("clusters", image.cluster_id, *own)
@@ -191,8 +216,8 @@ def _group(call: Call, image: MetadataImage, found: Any, broker_id: int) -> Grou
         metadata=item(call, image, *own, consumer_group=found.group_id),
         cluster_id=image.cluster_id,
         consumer_group_id=found.group_id,
-        is_simple=not found.protocol_type,
-        partition_assignor=found.protocol_data,
+        is_simple=not getattr(found, "protocol_type", CONSUMERS),
+        partition_assignor=found.assignor_name if _is_consumer_group(found) else found.protocol_data,
         state=STATES.get(found.group_state, "UNKNOWN"),
         coordinator=Related(call.link("clusters", image.cluster_id, "brokers", broker_id)),
         consumers=Related(call.link(*base, "consumers")),
@@ -233,7 +258,7 @@ def _consumer(call: Call, image: MetadataImage, group_id: str, member: Any) -> C
         cluster_id=image.cluster_id,
         consumer_group_id=group_id,
         consumer_id=member.member_id,
-        instance_id=member.group_instance_id,
+        instance_id=_instance_id(member),
         client_id=member.client_id,
         assignments=Related(call.link("clusters", image.cluster_id, *own, "assignments")),
     )
@@ -267,6 +292,9 @@ async def list_assignments(call: Call) -> AssignmentList:
 
 def _assigned(group: Any, member: Any) -> list[Where]:
     """Return what a member's assignment says; nothing for one of another protocol, or of nobody's format."""
+    if _is_consumer_group(group):
+        topics = member.assignment.topic_partitions
+        return [(topic.topic_name, index) for topic in topics for index in topic.partitions]
     if group.protocol_type != CONSUMERS:
         return []
     try:
@@ -396,7 +424,7 @@ def _lag(call: Call, image: MetadataImage, found: _Behind, where: Where) -> Lag:
         log_end_offset=end,
         lag=max(0, end - offset),
         consumer_id="" if reader is None else reader.member_id,
-        instance_id=None if reader is None else reader.group_instance_id,
+        instance_id=None if reader is None else _instance_id(reader),
         client_id="" if reader is None else reader.client_id,
     )
 

@@ -82,22 +82,18 @@ def encode(record: ConsumerRecord) -> KeyValue:
 def decode(kind: int, key: Reader, value: bytes | None) -> ConsumerRecord:
     """Return the record of one of TYPES; `key` stands behind its type. Raises CorruptMessage."""
     group_id = key.string()
-    fields = None if value is None else _value_reader(value)
-    match kind:
-        case 3:
-            return EpochChanged(group_id, *((None,) if fields is None else _read_epoch(fields)))
-        case 6:
-            return TargetEpochChanged(group_id, None if fields is None else fields.int32())
+    if kind == EPOCH:
+        return EpochChanged(group_id, *((None,) if value is None else _read(value, _read_epoch)))
+    if kind == TARGET_EPOCH:
+        return TargetEpochChanged(group_id, None if value is None else _read(value, _read_target_epoch))
     name = key.string()
-    match kind:
-        case 5:
-            return MemberChanged(group_id, name, None if fields is None else _read_subscriber(fields))
-        case 7:
-            return TargetChanged(group_id, name, None if fields is None else _read_partitions(fields))
-        case 8:
-            return CurrentChanged(group_id, name, None if fields is None else _read_current(fields))
-        case _:
-            return RegexResolved(group_id, name, None if fields is None else _read_resolved(fields))
+    if kind == MEMBER:
+        return MemberChanged(group_id, name, None if value is None else _read(value, _read_subscriber))
+    if kind == TARGET:
+        return TargetChanged(group_id, name, None if value is None else _read(value, _read_target))
+    if kind == CURRENT:
+        return CurrentChanged(group_id, name, None if value is None else _read(value, _read_current))
+    return RegexResolved(group_id, name, None if value is None else _read(value, _read_resolved))
 
 
 # -- writing ---------------------------------------------------------------------------------------------
@@ -156,18 +152,29 @@ def _resolved(resolved: Resolved) -> bytes:
 # -- reading ---------------------------------------------------------------------------------------------
 
 
-def _value_reader(value: bytes) -> Reader:
+def _read(value: bytes, read: Callable[[Reader], Element]) -> Element:
+    """Read a value as a whole, tagged fields at its end and all."""
     fields = Reader(value)
     version = fields.int16()
     if version != 0:
         raise CorruptMessage(f"version {version} of a consumer group's record is unknown")
     fields.flexible = True
-    return fields
+    return read(fields)
 
 
 def _read_epoch(fields: Reader) -> tuple[int, int]:
     epoch, tags = fields.int32(), fields.tagged()
     return epoch, Reader(tags[0]).int64() if 0 in tags else 0
+
+
+def _read_target_epoch(fields: Reader) -> int:
+    epoch, _ = fields.int32(), fields.tagged()
+    return epoch
+
+
+def _read_target(fields: Reader) -> Partitions:
+    partitions, _ = _read_partitions(fields), fields.tagged()
+    return partitions
 
 
 def _read_subscriber(fields: Reader) -> Subscriber:
@@ -218,10 +225,12 @@ def _read_partitions(fields: Reader) -> Partitions:
 def _read_current(fields: Reader) -> Current:
     epoch, previous, state = fields.int32(), fields.int32(), fields.int8()
     known = MemberState(state) if state in set(MemberState) else MemberState.UNKNOWN
-    return Current(epoch, previous, known, _read_partitions(fields), _read_partitions(fields))
+    current = Current(epoch, previous, known, _read_partitions(fields), _read_partitions(fields))
+    fields.tagged()
+    return current
 
 
 def _read_resolved(fields: Reader) -> Resolved:
-    topics = fields.strings()
-    fields.int64()
-    return Resolved(topics, fields.int64())
+    topics, _version, timestamp_ms = fields.strings(), fields.int64(), fields.int64()
+    fields.tagged()
+    return Resolved(topics, timestamp_ms)
