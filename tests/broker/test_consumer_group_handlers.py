@@ -1,0 +1,205 @@
+"""The consumer protocol's APIs (KIP-848) in every version, through the bytes of the wire."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from raftlog.broker.handlers import (
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    delete_groups,
+    describe_groups,
+    list_groups,
+    offset_commit,
+    offset_fetch,
+)
+from tests.broker.group_world import TOPIC_ID, World
+from tests.broker.test_group_handlers import commit, play, stable, versions
+
+NEWEST = 1
+
+
+async def beat(world: World, epoch: int, version: int = NEWEST, **fields: Any) -> Any:
+    if epoch == 0:
+        fields = {
+            "rebalance_timeout": 60_000,
+            "subscribed_topic_names": ["t"],
+            "topic_partitions": [],
+            **fields,
+        }
+    fields = {"group_id": "g", "member_id": "m", "topic_partitions": None, **fields}
+    return await world.call(consumer_group_heartbeat, version, member_epoch=epoch, **fields)
+
+
+@versions(consumer_group_heartbeat)
+def test_heartbeat(version: int) -> None:
+    """A member joins, is told its epoch, interval and partitions, stays, and leaves."""
+
+    async def story(world: World) -> None:
+        joined = await beat(world, 0, version)
+        assert (int(joined.error_code), joined.member_id, joined.member_epoch) == (0, "m", 1)
+        assert int(joined.heartbeat_interval) == 5_000
+        (topic,) = joined.assignment.topic_partitions
+        assert (topic.topic_id, tuple(topic.partitions)) == (TOPIC_ID, (0, 1, 2))
+        owned = [{"_": "TopicPartitions", "topic_id": TOPIC_ID, "partitions": [0, 1, 2]}]
+        stayed = await beat(world, 1, version, topic_partitions=owned)
+        assert (stayed.member_epoch, stayed.assignment) == (1, None)
+        left = await beat(world, -1, version)
+        assert (int(left.error_code), left.member_epoch) == (0, -1)
+        assert (await world.groups.read("g")).state == "Empty"
+
+    play(story)
+
+
+@versions(consumer_group_heartbeat)
+def test_heartbeat_errors(version: int) -> None:
+    """Each has its code, and a text that says what is wrong."""
+
+    async def story(world: World) -> None:
+        async def code(epoch: int, **fields: Any) -> int:
+            response = await beat(world, epoch, version, **fields)
+            assert not int(response.error_code) or response.error_message
+            return int(response.error_code)
+
+        assert await code(0, group_id="") == 24
+        assert await code(0, server_assignor="mine") == 112
+        assert await code(0, rebalance_timeout=-1) == 42
+        assert await code(-2) == 42
+        assert await code(1) == 25
+        assert await code(-1) == 69
+        assert await code(0, instance_id="one") == 0
+        assert await code(9) == 110
+        assert await code(0, instance_id="one", member_id="m2") == 111
+        assert await code(1, instance_id="one", member_id="m2") == 82
+        if version >= 1:
+            assert await code(1, subscribed_topic_regex="(a") == 128
+            assert await code(0, member_id="") == 42
+        else:
+            assert await code(0, member_id="", group_id="other") == 0, "the coordinator chooses one"
+
+    play(story)
+
+
+@versions(consumer_group_describe)
+def test_describe(version: int) -> None:
+    """Epochs, assignor, members with what they have and shall have; other groups are not found."""
+
+    async def story(world: World) -> None:
+        await stable(world)
+        await beat(world, 0, group_id="h", rack_id="r", instance_id="one")
+        response = await world.call(consumer_group_describe, version, group_ids=["h", "g", "x", ""])
+        found = response.groups[0]
+        assert [int(each.error_code) for each in response.groups] == [0, 69, 69, 24]
+        assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 1, 1)
+        assert found.assignor_name == "uniform"
+        (member,) = found.members
+        assert (member.member_id, member.instance_id, member.rack_id) == ("m", "one", "r")
+        assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
+        assert tuple(member.subscribed_topic_names) == ("t",)
+        for each in (member.assignment, member.target_assignment):
+            (topic,) = each.topic_partitions
+            assert (topic.topic_name, topic.topic_id) == ("t", TOPIC_ID)
+            assert tuple(topic.partitions) == (0, 1, 2)
+        if version >= 1:
+            assert member.member_type == 1
+
+    play(story)
+
+
+@versions(list_groups)
+def test_consumer_groups_are_listed_by_type(version: int) -> None:
+    """Type and state can be filtered by (KIP-848, 518)."""
+
+    async def story(world: World) -> None:
+        await stable(world)
+        await beat(world, 0, group_id="h")
+        listed = await world.call(list_groups, version)
+        assert {(each.group_id, each.protocol_type) for each in listed.groups} == {
+            ("g", "consumer"),
+            ("h", "consumer"),
+        }
+        if version >= 5:
+            found = await world.call(list_groups, version, types_filter=["Consumer"])
+            assert [(each.group_id, each.group_type) for each in found.groups] == [("h", "consumer")]
+
+    play(story)
+
+
+@versions(describe_groups)
+def test_classic_tools_see_no_consumer_group(version: int) -> None:
+    """It is Dead to them, from v6 on GROUP_ID_NOT_FOUND (KIP-1043)."""
+
+    async def story(world: World) -> None:
+        await beat(world, 0)
+        (found,) = (await world.call(describe_groups, version, groups=["g"])).groups
+        assert (found.group_state, int(found.error_code)) == ("Dead", 69 if version >= 6 else 0)
+
+    play(story)
+
+
+@versions(offset_commit)
+def test_members_commit_with_versions_that_can_name_an_epoch(version: int) -> None:
+    """UNSUPPORTED_VERSION before v9; STALE_MEMBER_EPOCH for another epoch."""
+
+    async def story(world: World) -> None:
+        await beat(world, 0)
+        named = {"member_id": "m", "generation_id_or_member_epoch": 1}
+        assert await commit(world, version, (0, 5, ""), **named) == [0 if version >= 9 else 35]
+        if version >= 9:
+            stale = {**named, "generation_id_or_member_epoch": 0}
+            assert await commit(world, version, (0, 5, ""), **stale) == [113]
+
+    play(story)
+
+
+@versions(offset_fetch)
+def test_members_fetch_in_their_epoch(version: int) -> None:
+    """Since v9 the member and its epoch are checked, if they are named."""
+
+    async def story(world: World) -> None:
+        await beat(world, 0)
+        if version < 9:
+            return
+
+        async def code(**who: Any) -> int:
+            group = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None, **who}
+            response = await world.call(offset_fetch, version, groups=[group])
+            return int(response.groups[0].error_code)
+
+        assert await code() == 0
+        assert await code(member_id="m", member_epoch=1) == 0
+        assert await code(member_id="m", member_epoch=2) == 113
+        assert await code(member_id="x", member_epoch=1) == 25
+
+    play(story)
+
+
+def test_a_group_with_members_is_not_deleted() -> None:
+    """NON_EMPTY_GROUP; once they have gone nothing of it remains."""
+
+    async def story(world: World) -> None:
+        await beat(world, 0)
+        refused = await world.call(delete_groups, 2, groups_names=["g"])
+        assert int(refused.results[0].error_code) == 68
+        await beat(world, -1)
+        done = await world.call(delete_groups, 2, groups_names=["g"])
+        assert int(done.results[0].error_code) == 0
+        assert not (await world.groups.read("g")).exists
+
+    play(story)
+
+
+def test_another_leader_reads_everything_back() -> None:
+    """From real logs: members, epochs, targets and what each has."""
+
+    async def story(world: World) -> None:
+        await beat(world, 0)
+        await beat(world, 0, member_id="n")
+        before = await world.groups.read("g")
+        world.publish(leader=2)
+        world.publish(leader=1)
+        await asyncio.sleep(0.5)
+        assert await world.groups.read("g") == before
+
+    play(story)

@@ -1,0 +1,223 @@
+"""Groups of KIP-848 with stock consumers on a real cluster: they share, keep theirs, and change from type to type."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupType,
+    KafkaError,
+    KafkaException,
+    Producer,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from raftlog.testing.cluster import Cluster
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+RECORDS = 200
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    settings = {
+        "group.consumer.heartbeat.interval.ms": "300",
+        "group.consumer.session.timeout.ms": "5000",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    with Cluster(3, settings=settings) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+        admin.create_topics([NewTopic("shared", 4, 3)])["shared"].result(10)
+        producer = Producer({"bootstrap.servers": running.bootstrap_servers, "acks": "all"})
+        for number in range(RECORDS):
+            producer.produce("shared", b"%d" % number, partition=number % 4)
+        assert producer.flush(10) == 0
+        yield running
+
+
+class Members:
+    """Consumers of one group that are polled in turn; `read` counts what each record was read."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self.group = group
+        self.admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        self.consumers: list[Consumer] = []
+        self.read: dict[tuple[int, int], int] = {}
+        self._servers = cluster.bootstrap_servers
+
+    def add(self, topics: list[str] | None = None, **settings: Any) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": self.group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "log_level": 0,
+                **({"group.protocol": "consumer"} | settings),
+            }
+        )
+        consumer.subscribe(topics or ["shared"])
+        self.consumers.append(consumer)
+        return consumer
+
+    def until(self, holds: Callable[[], bool]) -> bool:
+        """Poll all until something holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            if time.monotonic() > deadline:
+                return False
+            for each in self.consumers:
+                record = each.poll(0.05)
+                if record is not None and record.error() is None:
+                    place = record.partition(), record.offset()
+                    self.read[place] = self.read.get(place, 0) + 1
+        return True
+
+    def shares(self) -> list[int]:
+        return sorted(len(each.assignment()) for each in self.consumers)
+
+    def described(self) -> Any:
+        return self.admin.describe_consumer_groups([self.group])[self.group].result(10)
+
+    def is_stable(self) -> bool:
+        """Whether a coordinator says so; while it moves, nobody does."""
+        try:
+            return bool(self.described().state == ConsumerGroupState.STABLE)
+        except KafkaException:
+            return False
+
+    def close(self, consumer: Consumer) -> None:
+        self.consumers.remove(consumer)
+        consumer.close()
+
+    def __enter__(self) -> Members:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self.consumers:
+            each.close()
+
+
+def test_members_share_and_each_record_is_read(cluster: Cluster) -> None:
+    """One reads all, four have one each, a fifth idles; who goes gives its share to the others."""
+    with Members(cluster, "sharing") as group:
+        group.add()
+        assert group.until(lambda: group.shares() == [4])
+        for _ in range(4):
+            group.add()
+        assert group.until(lambda: group.shares() == [0, 1, 1, 1, 1])
+        assert group.until(lambda: len(group.read) == RECORDS)
+        described = group.described()
+        assert (described.state, described.type) == (ConsumerGroupState.STABLE, ConsumerGroupType.CONSUMER)
+        while len(group.consumers) > 2:
+            group.close(group.consumers[-1])
+        assert group.until(lambda: group.shares() == [2, 2])
+
+
+def test_the_healthy_keep_theirs_when_one_dies(cluster: Cluster) -> None:
+    """Who falls silent is out after its session; nothing is taken from the others."""
+    with Members(cluster, "dying") as group:
+        for _ in range(3):
+            group.add()
+        assert group.until(lambda: group.shares() == [1, 1, 2])
+        dead = group.consumers.pop()  # nobody polls it any more, and its partitions are not given up by it
+        dead.pause(dead.assignment())
+        before = [{each.partition for each in one.assignment()} for one in group.consumers]
+        dead.close()
+        assert group.until(lambda: group.shares() == [2, 2])
+        after = [{each.partition for each in one.assignment()} for one in group.consumers]
+        assert all(kept <= now for kept, now in zip(before, after, strict=True))
+
+
+def test_commits_and_members_outlive_their_coordinator(cluster: Cluster) -> None:
+    """Killed and started again: members keep their partitions, and no commit is lost."""
+    with Members(cluster, "failing-over") as group:
+        member, _ = group.add(), group.add()
+        assert group.until(lambda: group.shares() == [2, 2] and len(group.read) == RECORDS)
+        for each in group.consumers:
+            each.commit(asynchronous=False)
+        has = [each.assignment() for each in group.consumers]
+        node_id = group.described().coordinator.id
+        cluster.kill(node_id)
+        cluster.restart(node_id)
+        assert group.until(group.is_stable)
+        assert [each.assignment() for each in group.consumers] == has
+        assert sum(each.offset for each in member.committed(member.assignment(), 10)) == RECORDS // 2
+
+
+def test_regular_expressions_find_topics_to_come(cluster: Cluster) -> None:
+    """`^…` is matched by the coordinator (RE2), also against topics that are created later."""
+    with Members(cluster, "by-expression") as group:
+        group.admin.create_topics([NewTopic("found-1", 1, 1)])["found-1"].result(10)
+        group.add(["^found-.*"])
+        assert group.until(lambda: group.shares() == [1])
+        group.admin.create_topics([NewTopic("found-2", 2, 1)])["found-2"].result(10)
+        assert group.until(lambda: group.shares() == [3])
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_changes_its_type_while_it_is_read(cluster: Cluster, strategy: str) -> None:
+    """Classic, both, consumer, both, classic again (KIP-848's online migration)."""
+    classic = {
+        "group.protocol": "classic",
+        "partition.assignment.strategy": strategy,
+        "session.timeout.ms": 6_000,
+        "heartbeat.interval.ms": 300,
+    }
+    with Members(cluster, f"changing-{strategy}") as group:
+        old = group.add(**classic)
+        assert group.until(lambda: group.shares() == [4])
+        assert group.described().type == ConsumerGroupType.CLASSIC
+        new = group.add()
+        assert group.until(lambda: group.shares() == [2, 2])
+        assert group.described().type == ConsumerGroupType.CONSUMER
+        group.close(old)
+        assert group.until(lambda: group.shares() == [4])
+        group.add(**classic)
+        assert group.until(lambda: group.shares() == [2, 2])
+        group.close(new)
+        assert group.until(lambda: group.shares() == [4])
+        assert group.described().type == ConsumerGroupType.CLASSIC
+        assert group.until(lambda: len(group.read) == RECORDS)
+
+
+def test_a_static_member_comes_back_to_its_partitions(cluster: Cluster) -> None:
+    """group.instance.id: closed and started again within its session, nothing moves."""
+    with Members(cluster, "static") as group:
+        one, _ = group.add(**{"group.instance.id": "one"}), group.add()
+        assert group.until(lambda: group.shares() == [2, 2])
+        before, other = one.assignment(), group.consumers[1].assignment()
+        group.close(one)
+        back = group.add(**{"group.instance.id": "one"})
+        assert group.until(lambda: len(back.assignment()) == 2)
+        assert (back.assignment(), group.consumers[0].assignment()) == (before, other)
+
+
+def test_what_the_coordinator_refuses_is_told_to_the_program(cluster: Cluster) -> None:
+    """UNSUPPORTED_ASSIGNOR and UNRELEASED_INSTANCE_ID end a consumer with the protocol's own error."""
+    with Members(cluster, "refused") as group:
+        group.add(**{"group.instance.id": "one"})
+        assert group.until(lambda: group.shares() == [4])
+        for settings, code in (
+            ({"group.remote.assignor": "mine"}, KafkaError.UNSUPPORTED_ASSIGNOR),
+            ({"group.instance.id": "one"}, KafkaError.UNRELEASED_INSTANCE_ID),
+        ):
+            assert KafkaError(code).str() in _first_error(group, settings)
+            group.consumers.pop().close()
+
+
+def _first_error(group: Members, settings: dict[str, Any]) -> str:
+    consumer = group.add(**settings)
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        record = consumer.poll(0.2)
+        if record is not None and record.error() is not None:
+            return record.error().str()
+    raise AssertionError("no error came")
