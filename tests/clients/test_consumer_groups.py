@@ -87,7 +87,8 @@ class Members:
         return self.admin.describe_consumer_groups([self.group])[self.group].result(10)
 
     def is_stable(self) -> bool:
-        """Whether a coordinator says so; while it moves, nobody does."""
+        """Whether a coordinator says so; while it moves, nobody does. An admin client asks for ever whom it knows."""
+        self.admin = AdminClient({"bootstrap.servers": self._servers})
         try:
             return bool(self.described().state == ConsumerGroupState.STABLE)
         except KafkaException:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from raftlog.coordinator.consumer.reconcile import count, union
 from raftlog.coordinator.consumer.state import NOTHING, Partitions
 
 MOST_ROUNDS: Final = 100
@@ -34,20 +36,36 @@ Shares = dict[str, Partitions]
 Assignor = Callable[[Members, Counts], Shares]
 
 _Place = tuple[UUID, int]
+_Sizes = dict[str, int]
+
+
+class _Topic:
+    """A topic while it is given out: which of its partitions have a member already."""
+
+    __slots__ = ("count", "taken", "topic_id")
+
+    def __init__(self, topic_id: UUID, count: int) -> None:
+        self.topic_id = topic_id
+        self.count = count
+        self.taken: set[int] = set()
+
+    def free(self) -> list[_Place]:
+        return [(self.topic_id, index) for index in range(self.count) if index not in self.taken]
 
 
 def assign_uniform(members: Members, counts: Counts) -> Shares:
     """Balance the partitions; what a member was to have stays with it as far as that allows."""
-    places = _kept(members, counts)
-    free = _free(members, counts, places.values())
+    topics = {each: _Topic(each, counts[each]) for each in _read_topics(members, counts)}
+    shares = _kept(members, topics)
+    free = [place for each in topics.values() for place in each.free()]
     if len({each.topics for each in members.values()}) == 1:
-        _even_out(places, free)
+        _even_out(shares, free)
     else:
-        _spread(members, places, free)
+        _spread(members, shares, free)
         for _ in range(MOST_ROUNDS):
-            if not _level(members, places):
+            if not _level(members, shares):
                 break
-    return _shares(places)
+    return shares
 
 
 def assign_range(members: Members, counts: Counts) -> Shares:
@@ -55,16 +73,17 @@ def assign_range(members: Members, counts: Counts) -> Shares:
     order = sorted(
         members, key=lambda each: (members[each].instance_id is None, members[each].instance_id or each)
     )
-    places: dict[str, list[_Place]] = {each: [] for each in members}
+    shares: dict[str, dict[UUID, frozenset[int]]] = {each: {} for each in members}
     for topic_id in _read_topics(members, counts):
         readers = [each for each in order if topic_id in members[each].topics]
         least, more = divmod(counts[topic_id], len(readers))
         begin = 0
         for position, reader in enumerate(readers):
             end = begin + least + (position < more)
-            places[reader] += [(topic_id, index) for index in range(begin, end)]
+            if end > begin:
+                shares[reader][topic_id] = frozenset(range(begin, end))
             begin = end
-    return _shares(places)
+    return dict(shares)
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
@@ -75,70 +94,102 @@ def _read_topics(members: Members, counts: Counts) -> list[UUID]:
     return sorted(frozenset().union(*(each.topics for each in members.values())) & counts.keys())
 
 
-def _kept(members: Members, counts: Counts) -> dict[str, list[_Place]]:
-    """What each member may keep: of topics that it reads, that exist, and that nobody named before it."""
-    taken: set[_Place] = set()
-    kept: dict[str, list[_Place]] = {}
+def _kept(members: Members, topics: Mapping[UUID, _Topic]) -> Shares:
+    """What each member may keep: of topics that it reads, that exist, and that nobody named before it.
+
+    Most may keep all, and that very value: there may be a thousand of them.
+    """
+    kept: Shares = {}
     for name, wanted in members.items():
-        mine = [
-            (topic_id, index)
-            for topic_id, indexes in wanted.before.items()
-            if topic_id in wanted.topics
-            for index in sorted(indexes)
-            if index < counts.get(topic_id, 0) and (topic_id, index) not in taken
-        ]
-        taken.update(mine)
-        kept[name] = mine
+        changed: dict[UUID, frozenset[int]] | None = None
+        for topic_id, indexes in wanted.before.items():
+            topic = topics.get(topic_id) if topic_id in wanted.topics else None
+            valid = _valid(topic, indexes)
+            if topic is not None:
+                topic.taken |= valid
+            if valid is not indexes:
+                changed = dict(wanted.before) if changed is None else changed
+                changed[topic_id] = valid
+        kept[name] = wanted.before if changed is None else {each: its for each, its in changed.items() if its}
     return kept
 
 
-def _free(members: Members, counts: Counts, kept: Iterable[list[_Place]]) -> list[_Place]:
-    taken = {place for mine in kept for place in mine}
-    every = (
-        (topic_id, index) for topic_id in _read_topics(members, counts) for index in range(counts[topic_id])
-    )
-    return [place for place in every if place not in taken]
+def _valid(topic: _Topic | None, indexes: frozenset[int]) -> frozenset[int]:
+    if topic is None:
+        return frozenset()
+    if indexes and max(indexes) < topic.count and not indexes & topic.taken:
+        return indexes
+    return frozenset(each for each in indexes - topic.taken if each < topic.count)
 
 
-def _even_out(places: dict[str, list[_Place]], free: list[_Place]) -> None:
+def _even_out(shares: Shares, free: list[_Place]) -> None:
     """All read the same: who has most may have one more than the others, who has too much gives it up."""
-    total = len(free) + sum(map(len, places.values()))
-    least, more = divmod(total, len(places))
-    by_size = sorted(places, key=lambda each: len(places[each]), reverse=True)
+    sizes = {name: count(share) for name, share in shares.items()}
+    least, more = divmod(len(free) + sum(sizes.values()), len(shares))
+    by_size = sorted(sizes, key=lambda each: sizes[each], reverse=True)
     quotas = {name: least + (position < more) for position, name in enumerate(by_size)}
     for name, quota in quotas.items():
-        free += places[name][quota:]
-        del places[name][quota:]
+        if sizes[name] > quota:
+            places = _places(shares[name])
+            shares[name] = _share(places[:quota])
+            free += places[quota:]
     for name, quota in quotas.items():
-        missing = quota - len(places[name])
-        places[name].extend(free[:missing])
-        del free[:missing]
+        missing = quota - sizes[name]
+        if missing > 0:
+            shares[name] = union(shares[name], _share(free[:missing]))
+            del free[:missing]
     assert not free, "partitions were left over"
 
 
-def _spread(members: Members, places: dict[str, list[_Place]], free: list[_Place]) -> None:
+def _spread(members: Members, shares: Shares, free: list[_Place]) -> None:
     """Members read different topics: those that few read are given out first, each to who has least."""
     readers = _readers(members)
-    for place in sorted(free, key=lambda each: (len(readers[each[0]]), each)):
-        min((places[reader] for reader in readers[place[0]]), key=len).append(place)
+    sizes = {name: count(share) for name, share in shares.items()}
+    given: dict[str, list[_Place]] = defaultdict(list)
+    heaps: dict[UUID, list[tuple[int, str]]] = {}
+    for topic_id, index in sorted(free, key=lambda each: (len(readers[each[0]]), each)):
+        if topic_id not in heaps:
+            heaps[topic_id] = sorted((sizes[each], each) for each in readers[topic_id])
+        _, name = _newest(heaps[topic_id], sizes)
+        given[name].append((topic_id, index))
+        sizes[name] += 1
+        heappush(heaps[topic_id], (sizes[name], name))
+    for name, places in given.items():
+        shares[name] = union(shares[name], _share(places))
 
 
-def _level(members: Members, places: dict[str, list[_Place]]) -> bool:
+def _newest(heap: list[tuple[int, str]], sizes: _Sizes, sign: int = 1) -> tuple[int, str]:
+    """Take the first entry off a heap that still is true; those that are not are put right."""
+    while True:
+        size, name = heappop(heap)
+        if size == sign * sizes[name]:
+            return size, name
+        heappush(heap, (sign * sizes[name], name))
+
+
+def _level(members: Members, shares: Shares) -> bool:
     """Move partitions from who has much to who has two less, topic by topic; returns whether any was moved."""
+    sizes = {name: count(share) for name, share in shares.items()}
     moved = False
     for topic_id, readers in sorted(_readers(members).items()):
-        while True:
-            givers = [each for each in readers if any(topic == topic_id for topic, _ in places[each])]
-            if not givers:
+        has = {each: sorted(shares[each][topic_id]) for each in readers if topic_id in shares[each]}
+        givers = sorted((-sizes[each], each) for each in has)
+        takers = sorted((sizes[each], each) for each in readers)
+        changed: set[str] = set()
+        while givers:
+            giver, taker = _newest(givers, sizes, -1)[1], _newest(takers, sizes)[1]
+            if sizes[giver] - sizes[taker] < 2:
                 break
-            giver = max(givers, key=lambda each: len(places[each]))
-            taker = min(readers, key=lambda each: len(places[each]))
-            if len(places[giver]) - len(places[taker]) < 2:
-                break
-            place = next(each for each in reversed(places[giver]) if each[0] == topic_id)
-            places[giver].remove(place)
-            places[taker].append(place)
-            moved = True
+            has.setdefault(taker, []).append(has[giver].pop())
+            sizes[giver], sizes[taker] = sizes[giver] - 1, sizes[taker] + 1
+            if has[giver]:
+                heappush(givers, (-sizes[giver], giver))
+            heappush(takers, (sizes[taker], taker))
+            changed |= {giver, taker}
+        for name in changed:
+            rest = {each: its for each, its in shares[name].items() if each != topic_id}
+            shares[name] = {**rest, topic_id: frozenset(has[name])} if has[name] else rest
+        moved = moved or bool(changed)
     return moved
 
 
@@ -150,11 +201,12 @@ def _readers(members: Members) -> dict[UUID, list[str]]:
     return readers
 
 
-def _shares(places: Mapping[str, Iterable[_Place]]) -> Shares:
-    shares: Shares = {}
-    for name, mine in places.items():
-        topics: dict[UUID, set[int]] = defaultdict(set)
-        for topic_id, index in mine:
-            topics[topic_id].add(index)
-        shares[name] = {topic_id: frozenset(indexes) for topic_id, indexes in topics.items()}
-    return shares
+def _places(share: Partitions) -> list[_Place]:
+    return [(topic_id, index) for topic_id, indexes in share.items() for index in sorted(indexes)]
+
+
+def _share(places: Iterable[_Place]) -> Partitions:
+    topics: dict[UUID, set[int]] = defaultdict(set)
+    for topic_id, index in places:
+        topics[topic_id].add(index)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in topics.items()}

@@ -125,9 +125,9 @@ def must_rejoin(state: ConsumerMembership, member_id: str) -> bool:
         return True
     if current.state is not MemberState.UNRELEASED_PARTITIONS:
         return False
-    is_held = Holders(state, but=member_id)
+    held = Holders(state, but=member_id)
     missing = difference(state.target_of(member_id), current.assigned)
-    return not any(is_held(topic_id, index) for topic_id, indexes in missing.items() for index in indexes)
+    return not any(held(topic_id, indexes) for topic_id, indexes in missing.items())
 
 
 def synced(state: ConsumerMembership, request: SyncGroup, image: MetadataImage) -> Synced:

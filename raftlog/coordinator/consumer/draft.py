@@ -35,6 +35,7 @@ from raftlog.coordinator.consumer.state import (
 from raftlog.metadata.image import MetadataImage
 
 NO_GROUP: Final = ConsumerMembership()
+_NONE: Final[frozenset[int]] = frozenset()
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -147,7 +148,7 @@ class Draft:
             *(
                 TargetChanged(self.group_id, each, share)
                 for each, share in shares.items()
-                if share != state.target_of(each) or each not in state.targets
+                if (before := state.targets.get(each)) is not share and before != share
             ),
             TargetEpochChanged(self.group_id, state.epoch),
         )
@@ -157,16 +158,14 @@ class Draft:
         ids: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
         """Most members read the same."""
         members = {}
+        counts: dict[UUID, int] = {}
         for member_id, it in state.members.items():
             key = (it.topics, it.regex)
             if key not in ids:
-                ids[key] = frozenset(topics[name].topic_id for name in state.topics_of(it) if name in topics)
+                found = [topics[name] for name in state.topics_of(it) if name in topics]
+                counts |= {each.topic_id: len(each.partitions) for each in found}
+                ids[key] = frozenset(each.topic_id for each in found)
             members[member_id] = Wanted(ids[key], state.target_of(member_id), it.instance_id)
-        counts = {
-            topics[name].topic_id: len(topics[name].partitions)
-            for name in state.subscribed_topics()
-            if name in topics
-        }
         return members, counts
 
     def reconcile(self, member_id: str, owned: Partitions | None) -> None:
@@ -177,31 +176,28 @@ class Draft:
             self.state.target_of(member_id),
             target_epoch=self.state.target_epoch,
             owned=owned,
-            is_held=Holders(self.state, but=member_id),
+            held=Holders(self.state, but=member_id),
         )
         if after is not current or member_id not in self.state.currents:
             self.put(CurrentChanged(self.group_id, member_id, after))
 
 
 class Holders:
-    """Says whether a partition is in the hands of another member; looked up only if anybody asks."""
+    """Says which partitions are in the hands of other members than `but`."""
 
     def __init__(self, state: ConsumerMembership, *, but: str) -> None:
         self._state = state
         self._but = but
-        self._held: frozenset[tuple[UUID, int]] | None = None
 
-    def __call__(self, topic_id: UUID, index: int) -> bool:
-        if self._held is None:
-            self._held = frozenset(
-                (each, number)
-                for member_id, current in self._state.currents.items()
-                if member_id != self._but
-                for partitions in (current.assigned, current.revoking)
-                for each, numbers in partitions.items()
-                for number in numbers
-            )
-        return (topic_id, index) in self._held
+    def __call__(self, topic_id: UUID, indexes: frozenset[int]) -> frozenset[int]:
+        """Return those of a topic's partitions that another member reads, or has not given up yet."""
+        held: set[int] = set()
+        for member_id, current in self._state.currents.items():
+            if member_id != self._but:
+                held |= current.assigned.get(topic_id, _NONE)
+                if current.revoking:
+                    held |= current.revoking.get(topic_id, _NONE)
+        return indexes & held
 
 
 def preferred_assignor(state: ConsumerMembership, offered: Sequence[str]) -> str:

@@ -29,11 +29,11 @@ def next_current(
     *,
     target_epoch: int,
     owned: Partitions | None,
-    is_held: Callable[[UUID, int], bool],
+    held: Callable[[UUID, frozenset[int]], frozenset[int]],
 ) -> Current:
     """Return what the member has next; `current` itself if nothing changes.
 
-    `owned`: what it says that it has, None if it does not say. `is_held`: whether another member has a partition.
+    `owned`: what it says that it has, None if it does not say. `held`: which of a topic's partitions others have.
     """
     if current.state is MemberState.STABLE and current.epoch == target_epoch:
         return current
@@ -47,7 +47,7 @@ def next_current(
     free = {
         topic_id: found
         for topic_id, indexes in missing.items()
-        if (found := frozenset(each for each in indexes if not is_held(topic_id, each)))
+        if (found := indexes - held(topic_id, indexes))
     }
     waits = count(free) < count(missing)
     state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE

@@ -169,7 +169,8 @@ class ConsumerMembership(msgspec.Struct, frozen=True):
 
     def subscribed_topics(self) -> frozenset[str]:
         """What any of the members reads."""
-        return frozenset().union(*map(self.topics_of, self.members.values()))
+        alike = {(it.topics, it.regex): it for it in self.members.values()}
+        return frozenset().union(*map(self.topics_of, alike.values()))
 
 
 class Book:
