@@ -16,7 +16,9 @@ QUICK = (
     "ack-on-resigning",
     "cancel-keeps-added",
     "damage-taken-for-torn-tail",
+    "generation-not-recorded",
     "groups-read-back-in-part",
+    "leaders-share-for-all",
     "min-isr-ignored",
     "stable-offset-one-too-high",
 )
