@@ -27,7 +27,7 @@ from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.requests import LEAVES, Beat
 from raftlog.coordinator.consumer.state import tombstones
-from raftlog.coordinator.group import Group, GroupRecord, apply
+from raftlog.coordinator.group import Group, GroupChanged, GroupRecord, Membership, apply
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offsets import (
     decide_commit,
@@ -211,12 +211,13 @@ class GroupCoordinator:
         )
 
     def _end_empty(self, group_id: str) -> None:
-        """A consumer group without members does not stand in the way of a classic one."""
+        """A consumer group without members does not stand in the way of a classic one, which counts on from it."""
         group = self._groups.get(group_id)
         state = None if group is None else group.runner.tail.consumer
         if group is None or state is None or state.members or self._lost is not None:
             return
-        group.runner.handle(lambda _: Decision(tombstones(group_id, state)), _nobody_waits)
+        empty = GroupChanged(group_id, Membership(generation=state.epoch))
+        group.runner.handle(lambda _: Decision((*tombstones(group_id, state), empty)), _nobody_waits)
         if group.runner.tail.consumer is None:
             self._groups[group_id] = self._classic(group.runner)
 

@@ -8,18 +8,20 @@ import msgspec
 import pytest
 
 from raftlog.coordinator import coordinator, offsets
-from raftlog.coordinator.consumer import heartbeat, reconcile
+from raftlog.coordinator.consumer import group, heartbeat, migration, reconcile
 from raftlog.coordinator.consumer.draft import Draft, Holders
 from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.requests import Beat
 from raftlog.coordinator.consumer.state import (
     NOTHING,
+    ConsumerMembership,
     CurrentChanged,
     EpochChanged,
     Partitions,
     TargetChanged,
+    TargetEpochChanged,
 )
-from raftlog.proof.stories.consumer_churn import consumer_churn
+from raftlog.proof.stories.consumer_churn import consumer_churn, group_migration
 from tests.planted.groups import answer_before_the_commit
 from tests.planted.plant import Plant
 
@@ -125,7 +127,53 @@ def told_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     answer_before_the_commit(patch)
 
 
+def upgrades_forget_owners(patch: pytest.MonkeyPatch) -> None:
+    """A group that becomes a consumer group knows its classic members, and not what they read."""
+    by_id = migration.by_id
+
+    def nothing_of_it(partitions: Any, image: Any) -> Any:
+        by_id(partitions, image)
+        return {}
+
+    patch.setattr(migration, "by_id", nothing_of_it)
+
+
+def downgrades_keep_members_of_both_kinds(patch: pytest.MonkeyPatch) -> None:
+    """A group becomes a classic one as soon as any classic member is in it: nobody speaks for the others there."""
+    downgraded = migration.downgraded
+
+    def too_early(state: ConsumerMembership, **rules: Any) -> Any:
+        offers = migration.classic_offers(state)
+        classic = {each: it for each, it in state.members.items() if each in offers}
+        return downgraded(msgspec.structs.replace(state, members=classic), **rules)
+
+    patch.setattr(group, "downgraded", too_early)
+
+
+def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
+    """Epochs are counted from the beginning when a classic group becomes a consumer group."""
+    converted = migration._converted
+
+    def from_one(*args: Any) -> Any:
+        return tuple(
+            msgspec.structs.replace(each, epoch=0) if isinstance(each, EpochChanged) else each
+            for each in converted(*args)
+            if not isinstance(each, TargetEpochChanged)
+        )
+
+    patch.setattr(migration, "_converted", from_one)
+
+
 PLANTS = [
+    Plant("upgrades-forget-owners", "two owners at once", group_migration, upgrades_forget_owners, 6.0),
+    Plant(
+        "downgraded-too-early",
+        "two owners at once",
+        group_migration,
+        downgrades_keep_members_of_both_kinds,
+        6.0,
+    ),
+    Plant("numbers-begin-anew", "two owners of one epoch", group_migration, numbers_begin_anew, 6.0),
     Plant("given-before-given-up", "two owners at once", consumer_churn, given_before_given_up, 6.0),
     Plant("revoked-when-told", "two owners at once", consumer_churn, revoked_when_told, 6.0),
     Plant("revocations-forgotten", "two owners after a failover", consumer_churn, revocations_forgotten, 6.0),

@@ -45,7 +45,7 @@ def upgraded(
     """
     members = group.membership.members
     if not (members or shown.membership.members):
-        return ()
+        return _counted_on(group)
     if policy not in UPGRADES:
         raise GroupIdNotFound(f"group {group.group_id} is classic, and the migration policy is {policy}")
     if shown.membership.protocol_type != CONSUMER:
@@ -54,7 +54,12 @@ def upgraded(
         raise GroupIdNotFound(f"group {group.group_id} has more than {most_members} members")
     if members and group.membership.state != STABLE:
         raise CoordinatorNotAvailable(f"group {group.group_id} is being assigned")
-    return _converted(group, offers, image) if members else ()
+    return _converted(group, offers, image) if members else _counted_on(group)
+
+
+def _counted_on(group: Group) -> tuple[ConsumerRecord, ...]:
+    """Epochs follow the generations that there were, so that no number is ever used twice."""
+    return (EpochChanged(group.group_id, group.membership.generation),)
 
 
 def _converted(group: Group, offers: Offers, image: MetadataImage) -> tuple[ConsumerRecord, ...]:

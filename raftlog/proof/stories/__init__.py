@@ -13,7 +13,7 @@ from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.blackouts import blackouts
 from raftlog.proof.stories.clean_stop import clean_stop
 from raftlog.proof.stories.commits import commits
-from raftlog.proof.stories.consumer_churn import consumer_churn
+from raftlog.proof.stories.consumer_churn import consumer_churn, group_migration
 from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
 from raftlog.proof.stories.double_failover import double_failover
@@ -56,6 +56,7 @@ STORIES: Final[dict[str, Story]] = {
     "double-failover": double_failover,
     "controller": controller,
     "group-churn": group_churn,
+    "group-migration": group_migration,
     "kip-101": kip_101,
     "last-replica": last_replica,
     "late-bytes": late_bytes,

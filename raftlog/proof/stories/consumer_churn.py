@@ -1,16 +1,19 @@
 """Members of one consumer group (KIP-848) come, go, sleep and fight over static ids, while their coordinator dies.
 
-No partition is ever in two hands, in one epoch it has one owner, and what was committed is never taken back.
+No partition is ever in two hands, in one epoch it has one owner, and what was committed is never taken back. In
+`group-migration` some speak the classic protocol, so that the group changes its type again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.endurance import PARTITIONS, TOPIC, Report
 from raftlog.proof.stories.scene import SERVED_S, Scene
+from raftlog.proof.workloads.classic_worker import ClassicWorker
 from raftlog.proof.workloads.consumer_book import SESSION_S, ConsumerBook
 from raftlog.proof.workloads.consumer_worker import ConsumerWorker
 from raftlog.proof.workloads.wire import Client
@@ -18,17 +21,32 @@ from raftlog.proof.workloads.wire import Client
 REBALANCED_S = 5.0
 """Within this somebody is given a partition, virtual seconds."""
 
+PATIENCE_S = 8.0
+"""How long a request may take: a classic member's JoinGroup waits for the others."""
+
 INSTANCES = (None, None, None, "one", "one", "two")
 """The members' static ids: two processes believe that they are the same one."""
 
 
 async def consumer_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     """For some virtual seconds, kill the coordinator when it served a while. Raises AssertionError."""
+    return await _churn(loop, seconds, INSTANCES, ())
+
+
+async def group_migration(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """The same with a few members, half of which are classic. Raises AssertionError."""
+    return await _churn(loop, seconds, (None, "one"), (None, None))
+
+
+async def _churn(
+    loop: SimLoop, seconds: float, instances: Sequence[str | None], classic: Sequence[str | None]
+) -> Report:
     chance = loop.stream("consumer-churn")
     scene = Scene(
         loop,
         settings={
             "offsets.topic.num.partitions": "1",
+            "group.min.session.timeout.ms": "500",
             "group.consumer.session.timeout.ms": str(int(SESSION_S * 1000)),
             "group.consumer.heartbeat.interval.ms": "100",
             "group.consumer.assignors": chance.choice(("uniform,range", "uniform", "range")),
@@ -37,7 +55,10 @@ async def consumer_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     await scene.begin()
     scene.pace([2.0] * len(scene.producers))
     book = ConsumerBook("churn", scene.history, frozenset(filter(None, INSTANCES)))
-    workers = [_employ(scene, book, f"m{number}", each) for number, each in enumerate(INSTANCES)]
+    workers = [_employ(scene, book, f"m{number}", each) for number, each in enumerate(instances)]
+    workers += [
+        _employ(scene, book, f"c{number}", each, kind=ClassicWorker) for number, each in enumerate(classic)
+    ]
     await _progress(scene, book, 1)
     end = loop.time() + seconds
     while loop.time() < end:
@@ -85,9 +106,16 @@ async def _progress(scene: Scene, book: ConsumerBook, commits: int) -> None:
     await scene.cluster.until(lambda: book.commits >= wanted, SERVED_S, "committed")
 
 
-def _employ(scene: Scene, book: ConsumerBook, name: str, instance: str | None) -> ConsumerWorker:
-    client = Client(name, scene.cluster.bootstrap)
+def _employ(
+    scene: Scene,
+    book: ConsumerBook,
+    name: str,
+    instance: str | None,
+    *,
+    kind: type[ConsumerWorker] = ConsumerWorker,
+) -> ConsumerWorker:
+    client = Client(name, scene.cluster.bootstrap, timeout_s=PATIENCE_S)
     chance = scene.loop.stream(f"client/{name}")
-    worker = ConsumerWorker(client, (TOPIC, PARTITIONS), book=book, instance=instance, chance=chance)
+    worker = kind(client, (TOPIC, PARTITIONS), book=book, instance=instance, chance=chance)
     scene.loop.host(name).start(worker.run())
     return worker
