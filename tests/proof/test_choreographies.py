@@ -16,6 +16,7 @@ CHOREOGRAPHIES = (
     "disk-errors",
     "double-failover",
     "group-churn",
+    "group-migration",
     "kip-101",
     "last-replica",
     "lying-disk",
