@@ -72,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         "_write_paused",
         "api_key",
         "handshake",
+        "is_follower",
         "listener",
         "number",
         "peer",
@@ -88,6 +89,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = ""
         self.peer: ReplicaId | None = None
         """The broker at the other end, once it proved the cluster secret."""
+        self.is_follower = False
+        """Whether that broker came to fetch as a replica; else it only asks."""
         self.handshake: ServerHandshake | None = None
         self.session_ids: set[int] = set()
         """Fetch sessions that end with this connection."""

@@ -34,6 +34,9 @@ class BrokerContext:
     submit: Submit
     replicas: Replicas
     groups: Any = None
+    transactions: Any = None
+    links: Any = None
+    """How to ask other brokers."""
     broker_epoch: Callable[[], int] = lambda: -1
     in_touch: Callable[[int], bool] = lambda _controller_id: True
     """Whether the controller that the image names is still the active one, and within reach."""

@@ -168,7 +168,7 @@ class BrokerServer:
         connection.close("connection_refused", limit=limit)
 
     def take_peer(self, connection: Connection, peer: ReplicaId) -> bool:
-        """Have another broker's newest connection be its only one; False: this one is older than that.
+        """Have a follower's newest connection be its only one; False: this one is older than that.
 
         Who gave a connection up may still be heard on it, later than on the next: the kernel sends what it has taken.
         A fetch offset that comes so late takes back what was proved since, or proves what was cut since.

@@ -426,6 +426,7 @@ async def test_a_session_nobody_fetches_from_is_woken_once() -> None:
 
 def as_broker(pipe: Pipe, broker_id: int = 2, broker_epoch: int = 12) -> Pipe:
     pipe.connection.peer = ReplicaId(broker_id, broker_epoch)
+    pipe.connection.is_follower = True
     return pipe
 
 

@@ -49,6 +49,7 @@ HOMES: dict[str, frozenset[str]] = {
     "structlog": frozenset({"base"}),
     "aiohttp": frozenset({"admin"}),
     "uvloop": frozenset({"cli"}),
+    "re2": frozenset({"coordinator"}),
     "py4j": frozenset({"pipeline"}),
     "pyspark": frozenset({"pipeline"}),
     "pyarrow": frozenset({"pipeline"}),
@@ -143,6 +144,7 @@ def test_every_import_is_declared():
         "kafka",
         "confluent_kafka",
         "raftlog",
+        "re2",  # google-re2
     }
     found = {
         f"{module.name}:{each.line} imports {each.module}"

@@ -1,7 +1,4 @@
-"""ApiVersions 0-4: what this broker serves (KIP-511).
-
-No features are advertised, so that clients use no protocol that is not built.
-"""
+"""ApiVersions 0-4: what this broker serves (KIP-511), and the features that rest on it (KIP-584)."""
 
 from __future__ import annotations
 
@@ -13,12 +10,18 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import served
 from raftlog.protocol.apis import advertised
 from raftlog.protocol.codec import encode_entity, encode_response
+from raftlog.protocol.features import Feature, features
 from raftlog.protocol.shapes import build, response_shapes
 from raftlog.protocol.writer import Encoded
 
 API_KEY: Final = 18
 FIRST_NAMED_VERSION: Final = 3
 LOWEST_VERSION: Final = 0
+FIRST_ZERO_VERSION: Final = 4
+"""Before it, a client cannot read of a feature whose lowest level is 0."""
+
+FEATURES_EPOCH: Final = 0
+"""The levels are fixed with raftlog's version."""
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -54,4 +57,24 @@ def _body(version: int, error_code: int) -> Encoded:
         make.ApiVersion(api_key=each.api_key, min_version=each.min_version, max_version=each.max_version)
         for each in advertised(served())
     )
-    return encode_entity(build(API_KEY, version, error_code=error_code, api_keys=api_keys))
+    levels: dict[str, Any] = {}
+    if version >= FIRST_NAMED_VERSION:
+        levels = _levels(make, version, features(served()))
+    return encode_entity(build(API_KEY, version, error_code=error_code, api_keys=api_keys, **levels))
+
+
+def _levels(make: Any, version: int, found: tuple[Feature, ...]) -> dict[str, Any]:
+    return {
+        "supported_features": tuple(
+            make.SupportedFeatureKey(name=each.name, min_version=each.lowest, max_version=each.highest)
+            for each in found
+            if each.lowest > 0 or version >= FIRST_ZERO_VERSION
+        ),
+        "finalized_features_epoch": FEATURES_EPOCH,
+        "finalized_features": tuple(
+            make.FinalizedFeatureKey(
+                name=each.name, min_version_level=each.finalized, max_version_level=each.finalized
+            )
+            for each in found
+        ),
+    }

@@ -1,0 +1,71 @@
+"""One leadership of one partition of `__consumer_offsets`: the groups in it, from log to coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+from uuid import UUID
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.env import Env
+from raftlog.base.errors import InvalidCommitOffsetSize, MessageTooLarge, RecordListTooLarge
+from raftlog.broker.tenure import JOURNAL_ERRORS, Tenure
+from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.replay import Replay
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
+
+class GroupTenure(Tenure[GroupCoordinator, Replay]):
+    """`may_add` says whether this broker has room for one more group."""
+
+    what: ClassVar = "group"
+    journal_errors: ClassVar = {
+        **JOURNAL_ERRORS,
+        MessageTooLarge: InvalidCommitOffsetSize,
+        RecordListTooLarge: InvalidCommitOffsetSize,
+    }
+    """Apache Kafka: GroupCoordinatorService."""
+
+    def __init__(
+        self,
+        index: int,
+        leader_epoch: int,
+        *,
+        env: Env,
+        config: NodeConfig,
+        find: Callable[[int], Partition],
+        may_add: Callable[[], bool],
+    ) -> None:
+        super().__init__(index, leader_epoch, env=env, find=find)
+        self._config = config
+        self._may_add = may_add
+        self._deleted_topics: frozenset[str] = frozenset()
+        """Topics that were deleted while the partition was read back."""
+
+    def forget_topics(self, topics: frozenset[str]) -> None:
+        """Topics were deleted: remove their offsets, at once or when they are read back."""
+        if self.coordinator is None:
+            self._deleted_topics |= topics
+        elif not self.is_over:
+            self.coordinator.forget_topics(topics)
+
+    def _new_replay(self) -> Replay:
+        return Replay()
+
+    def _take_up(self, replay: Replay, end_offset: int) -> tuple[GroupCoordinator, int]:
+        groups = replay.groups()
+        coordinator = GroupCoordinator(
+            self._config, self._append, new_uuid=self._new_uuid, may_add=self._may_add
+        )
+        coordinator.load(groups, now=asyncio.get_running_loop().time())
+        coordinator.committed(end_offset)
+        return coordinator, len(groups)
+
+    def _taken_up(self, coordinator: GroupCoordinator) -> None:
+        coordinator.forget_topics(self._deleted_topics)
+
+    def _new_uuid(self) -> UUID:
+        return UUID(int=self._env.random.getrandbits(128), version=4)
