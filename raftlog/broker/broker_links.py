@@ -1,7 +1,8 @@
 """How a broker asks others: one Kafka request, one answer, on connections that proved the cluster secret.
 
 Nobody is followed on these connections, so they neither end a follower's connection nor are heard as one. Each API
-has its own connection to each broker: an answer that waits for a commit holds up only its own kind.
+has its own connection to each broker: an answer that waits for a commit holds up only its own kind. A new connection
+ends the one before, so that nothing that was asked on it is heard later.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final, Protocol
 from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import find_handler
-from raftlog.broker.peer_auth import HELLO_TO_ASK
+from raftlog.broker.peer_auth import FIRST_ASKING_HELLO
 from raftlog.broker.peer_channel import PeerChannel
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 
@@ -56,7 +57,7 @@ class BrokerLinks:
                     return await self._ask_ourselves(api_key, version, message)
                 link = self._links.get((broker_id, api_key))
                 if link is None:
-                    link = self._links[broker_id, api_key] = _Link(broker_id, self._connect)
+                    link = self._links[broker_id, api_key] = _Link(broker_id, api_key, self._connect)
                 return await link.ask(api_key, version, message)
         except TimeoutError:
             link = self._links.get((broker_id, api_key))
@@ -88,8 +89,9 @@ class BrokerLinks:
 class _Link:
     """One connection to one broker for one API, as long as it holds."""
 
-    def __init__(self, broker_id: int, connect: Connect) -> None:
+    def __init__(self, broker_id: int, api_key: int, connect: Connect) -> None:
         self._broker_id = broker_id
+        self._hello = FIRST_ASKING_HELLO + api_key
         self._connect = connect
         self._channel: PeerChannel | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -127,7 +129,7 @@ class _Link:
 
     async def _open(self) -> None:
         try:
-            channel = await self._connect(self._broker_id, on_lost=self._lost, hello=HELLO_TO_ASK)
+            channel = await self._connect(self._broker_id, on_lost=self._lost, hello=self._hello)
             channel.on_frame = self._answered
             self._channel = channel
         except (OSError, KafkaError, TimeoutError):

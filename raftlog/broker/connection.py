@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         "api_key",
         "handshake",
         "is_follower",
+        "lane",
         "listener",
         "number",
         "peer",
@@ -91,6 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         """The broker at the other end, once it proved the cluster secret."""
         self.is_follower = False
         """Whether that broker came to fetch as a replica; else it only asks."""
+        self.lane = 0
         self.handshake: ServerHandshake | None = None
         self.session_ids: set[int] = set()
         """Fetch sessions that end with this connection."""

@@ -31,8 +31,9 @@ PROOF_BYTES: Final = 32
 HELLO: Final = 1
 """Of a follower, which will fetch."""
 PROOF: Final = 2
-HELLO_TO_ASK: Final = 3
-"""Of a broker that asks, and must not be heard as a follower on this connection."""
+FIRST_ASKING_HELLO: Final = 16
+"""Of a broker that asks by one API: this plus the API's key. On that connection it is not heard as a follower."""
+LAST_HELLO: Final = 255
 
 _HEADER = Struct(">hhih")
 _HELLO = Struct(f">Biq{NONCE_BYTES}s")
@@ -52,10 +53,11 @@ def _proof(secret: bytes, side: bytes, names: tuple[int, int, int], nonces: byte
 class ServerHandshake:
     """The listening side of one connection, between its challenge and the client's proof."""
 
-    __slots__ = ("_claims", "_expected", "follows")
+    __slots__ = ("_claims", "_expected", "lane")
 
-    def __init__(self, claims: ReplicaId, expected: bytes, *, follows: bool) -> None:
-        self.follows = follows
+    def __init__(self, claims: ReplicaId, expected: bytes, *, lane: int) -> None:
+        self.lane = lane
+        """What the connection is for: the number of its hello."""
         self._claims = claims
         self._expected = expected
 
@@ -78,15 +80,15 @@ def challenge(
     expected = _proof(secret, b"client", names, nonces)
     reply = _CHALLENGE.pack(0, NONE, broker_id, own_nonce, _proof(secret, b"server", names, nonces))
     claims = ReplicaId(client_id, client_epoch)
-    return ServerHandshake(claims, expected, follows=step == HELLO), reply
+    return ServerHandshake(claims, expected, lane=step), reply
 
 
 def answer(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    """Serve one step of the handshake. A wrong proof ends the connection, a follower's right one its older ones."""
+    """Serve one step of the handshake. A wrong proof ends the connection, a right one its older ones."""
     server = connection.server
     body = frame[position:]
     step = body[0] if body else 0
-    if step in (HELLO, HELLO_TO_ASK):
+    if step == HELLO or FIRST_ASKING_HELLO <= step <= LAST_HELLO:
         connection.handshake, reply = challenge(
             body, secret=server.config.cluster_secret, broker_id=server.config.node_id, nonce=server.nonce
         )
@@ -97,10 +99,11 @@ def answer(connection: Connection, header: RequestHeader, frame: memoryview, pos
         refused = ""
         if peer is None:
             refused = "it does not know this cluster's raftlog.cluster.secret"
-        elif handshake.follows and not server.take_peer(connection, peer):
+        elif not server.take_peer(connection, peer, handshake.lane):
             refused = "it has a newer connection"
         else:
-            connection.peer, connection.is_follower = peer, handshake.follows
+            connection.peer, connection.lane = peer, handshake.lane
+            connection.is_follower = handshake.lane == HELLO
         error = SaslAuthenticationFailed.code if refused else NONE
         connection.respond((_framed(_WELCOME.pack(0, error), header.correlation_id),))
         if refused:
