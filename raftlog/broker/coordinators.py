@@ -12,23 +12,28 @@ from typing import Any, Final
 
 from raftlog.base.errors import (
     NONE,
+    ConcurrentTransactions,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     InvalidGroupId,
     KafkaError,
     NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
     RequestTimedOut,
 )
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER, TopicPartition
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
+from raftlog.broker.txn_verification import Dialect, Transaction, confirm
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.requests import (
+    CommitInTransaction,
     CommitOffsets,
     DeleteOffsets,
     Joined,
@@ -37,6 +42,7 @@ from raftlog.coordinator.requests import (
     MemberRef,
     Synced,
     SyncGroup,
+    TransactionEnd,
 )
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 
@@ -190,7 +196,7 @@ class Coordinators:
             log.warning("offsets_topic_not_created", error_code=code)
             raise CoordinatorNotAvailable
 
-    def _coordinator(self, group_id: str) -> GroupCoordinator:
+    def _tenure(self, group_id: str) -> Tenure:
         """Raises NotCoordinator, CoordinatorLoadInProgress."""
         topic = self._broker.image().topics.get(CONSUMER_OFFSETS_TOPIC)
         tenure = self._tenures.get(partition_for(group_id, len(topic.partitions))) if topic else None
@@ -198,7 +204,13 @@ class Coordinators:
             raise NotCoordinator
         if tenure.coordinator is None:
             raise CoordinatorLoadInProgress
-        return tenure.coordinator
+        return tenure
+
+    def _coordinator(self, group_id: str) -> GroupCoordinator:
+        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        coordinator = self._tenure(group_id).coordinator
+        assert coordinator is not None
+        return coordinator
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -283,6 +295,46 @@ class Coordinators:
             lambda answer: coordinator.commit_offsets(request, answer, now=now)
         )
         return codes
+
+    async def commit_in_transaction(
+        self, request: CommitInTransaction, transactional_id: str, *, dialect: Dialect
+    ) -> tuple[int, ...]:
+        """Return one error code per commit; they count once the transaction commits."""
+        tenure = self._tenure(request.group_id)
+        await self._confirm(tenure, request, transactional_id, dialect)
+        coordinator = self._member_coordinator(request.group_id)
+        now, _ = self._now()
+        codes: tuple[int, ...] = await self._ask(
+            lambda answer: coordinator.commit_in_transaction(request, answer, now=now)
+        )
+        return codes
+
+    async def _confirm(
+        self, tenure: Tenure, request: CommitInTransaction, transactional_id: str, dialect: Dialect
+    ) -> None:
+        """Have the transaction's coordinator say that the group's partition is part of it (KIP-890)."""
+        producer = (request.producer_id, request.producer_epoch)
+        verification = tenure.begin_verification(*producer)
+        if verification is None:
+            return
+        place = TopicPartition(CONSUMER_OFFSETS_TOPIC, tenure.index)
+        transaction = Transaction(transactional_id, *producer)
+        refused = (await confirm(self._broker, transaction, [place], dialect=dialect))[place]
+        if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
+            raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
+        if refused is not None:
+            raise refused
+        verification.confirm()
+
+    def end_transaction(self, index: int, end: TransactionEnd) -> asyncio.Future[None]:
+        """Have a partition's offsets of a transaction count, or never; done when its marker is committed."""
+        tenure = self._tenures.get(index)
+        if tenure is None or tenure.is_over:
+            raise NotLeaderOrFollower
+        coordinator = tenure.coordinator
+        if coordinator is None:
+            raise CoordinatorLoadInProgress
+        return self._ask(lambda answer: coordinator.end_transaction(end, answer))
 
     async def read(self, group_id: str) -> Group:
         """Return a group as committed."""

@@ -7,9 +7,11 @@ From then on the coordinator alone writes to the partition, and the high waterma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
+
+import msgspec
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
@@ -30,10 +32,14 @@ from raftlog.base.log import get_logger
 from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
-from raftlog.records.batch import build_batch, new_record
+from raftlog.coordinator.requests import TransactionEnd
+from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.header import TRANSACTIONAL_BIT
+from raftlog.replication.host import Marker
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
+    from raftlog.storage.verification import Verification
 
 READ_BYTES: Final = 128 * 1024
 """How much is read back before the loop gets its turn again."""
@@ -135,7 +141,7 @@ class Tenure:
             return
         groups = replay.groups()
         coordinator = GroupCoordinator(
-            self._config, self._append, new_uuid=self._new_uuid, may_add=self._may_add
+            self._config, self._append, new_uuid=self._new_uuid, may_add=self._may_add, transactions=self
         )
         coordinator.load(groups, now=loop.time())
         coordinator.committed(partition.high_watermark)
@@ -189,14 +195,51 @@ class Tenure:
             raise KafkaStorageError(f"nothing to read at offset {offset}")
         return bytes(read.records)
 
+    def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
+        """Return what has to be confirmed before offsets are committed in a transaction; None: nothing."""
+        assert self._partition is not None, "whoever has a coordinator has its partition"
+        try:
+            return self._partition.begin_verification(producer_id, epoch)
+        except NotLeaderOrFollower as error:
+            raise NotCoordinator from error
+
+    # The coordinator's journal.
+
+    def append_in(self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int) -> int:
+        """Append in a producer's transaction; InvalidTxnState unless that was confirmed."""
+        now_ms = self._env.wall_clock_ms()
+        batch = build_batch(
+            [new_record(key, value, timestamp=now_ms) for key, value in records],
+            producer=ProducerStamp(producer_id, producer_epoch),
+            attributes=TRANSACTIONAL_BIT,
+        )
+        return self._write(
+            lambda partition: partition.append_coordinated(batch, now_ms=now_ms).end_offset,
+            JOURNAL_ERRORS,
+        )
+
+    def append_end(self, end: TransactionEnd) -> int:
+        """Append a transaction's marker, unless it is there."""
+        marker = Marker(*msgspec.structs.astuple(end))
+        now_ms = self._env.wall_clock_ms()
+        return self._write(lambda partition: partition.append_marker(marker, now_ms=now_ms), {})
+
     def _append(self, records: tuple[KeyValue, ...]) -> int:
+        now_ms = self._env.wall_clock_ms()
+        batch = memoryview(build_batch([new_record(key, value, timestamp=now_ms) for key, value in records]))
+        return self._write(
+            lambda partition: partition.append_produced(batch, acks=ALL_ACKS, now_ms=now_ms).end_offset,
+            JOURNAL_ERRORS,
+        )
+
+    def _write(
+        self, write: Callable[[Partition], int], errors: Mapping[type[KafkaError], type[KafkaError]]
+    ) -> int:
         partition = self._partition
         assert partition is not None
         if not self._leads(partition):
             raise NotCoordinator
-        now_ms = self._env.wall_clock_ms()
-        batch = build_batch([new_record(key, value, timestamp=now_ms) for key, value in records])
         try:
-            return partition.append_produced(memoryview(batch), acks=ALL_ACKS, now_ms=now_ms).end_offset
+            return write(partition)
         except KafkaError as error:
-            raise JOURNAL_ERRORS.get(type(error), type(error))(error.message) from error
+            raise errors.get(type(error), type(error))(error.message) from error

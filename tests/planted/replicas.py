@@ -262,7 +262,7 @@ def forget_producers_on_failover(patch: pytest.MonkeyPatch) -> None:
     begin = Leading.begin
 
     def forget_and_begin(leading: Leading) -> None:
-        leading.log._producers = ProducerState()
+        leading.log.producers = ProducerState()
         begin(leading)
 
     patch.setattr(Leading, "begin", forget_and_begin)
