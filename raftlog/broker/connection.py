@@ -182,6 +182,12 @@ class Connection(asyncio.BufferedProtocol):
         if not slot.overlaps:
             self._waiting_for = slot
 
+    def let_on(self, slot: Slot) -> None:
+        """What came behind an open slot may be handled now, though that is not answered yet."""
+        if slot is self._waiting_for:
+            self._waiting_for = None
+            self._go_on()
+
     def answered(self, slot: Slot) -> None:
         """A slot has its response: send it and those it held back."""
         server = self.server

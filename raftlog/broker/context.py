@@ -35,8 +35,9 @@ class BrokerContext:
     replicas: Replicas
     groups: Any = None
     transactions: Any = None
+    """Which broker coordinates a transactional id; None: nobody does."""
     links: Any = None
-    """How to ask other brokers."""
+    """Asks other brokers on authenticated connections (and this one itself)."""
     broker_epoch: Callable[[], int] = lambda: -1
     in_touch: Callable[[int], bool] = lambda _controller_id: True
     """Whether the controller that the image names is still the active one, and within reach."""

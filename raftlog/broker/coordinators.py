@@ -8,14 +8,22 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from raftlog.base.errors import InvalidGroupId
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.base.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    InvalidGroupId,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+)
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.group_tenure import GroupTenure
 from raftlog.broker.tenures import Tenures
+from raftlog.broker.txn_verification import Dialect, Transaction, confirm
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.requests import (
+    CommitInTransaction,
     CommitOffsets,
     DeleteOffsets,
     Joined,
@@ -24,6 +32,7 @@ from raftlog.coordinator.requests import (
     MemberRef,
     Synced,
     SyncGroup,
+    TransactionEnd,
 )
 from raftlog.metadata.image import MetadataImage, TopicState
 
@@ -134,9 +143,13 @@ class Coordinators:
         """Return the offsets topic; the first who asks has it made. Raises CoordinatorNotAvailable."""
         return await self._tenures.topic()
 
+    def _tenure(self, group_id: str) -> GroupTenure:
+        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        return self._tenures.of(group_id)
+
     def _coordinator(self, group_id: str) -> GroupCoordinator:
         """Raises NotCoordinator, CoordinatorLoadInProgress."""
-        coordinator = self._tenures.of(group_id).coordinator
+        coordinator = self._tenure(group_id).coordinator
         assert coordinator is not None
         return coordinator
 
@@ -198,6 +211,46 @@ class Coordinators:
             lambda answer: coordinator.commit_offsets(request, answer, now=now)
         )
         return codes
+
+    async def commit_in_transaction(
+        self, request: CommitInTransaction, transactional_id: str, *, dialect: Dialect
+    ) -> tuple[int, ...]:
+        """Return one error code per commit; they count once the transaction commits."""
+        tenure = self._tenure(request.group_id)
+        await self._confirm(tenure, request, transactional_id, dialect)
+        coordinator = self._member_coordinator(request.group_id)
+        now, _ = self._now()
+        codes: tuple[int, ...] = await self._ask(
+            lambda answer: coordinator.commit_in_transaction(request, answer, now=now)
+        )
+        return codes
+
+    async def _confirm(
+        self, tenure: GroupTenure, request: CommitInTransaction, transactional_id: str, dialect: Dialect
+    ) -> None:
+        """Have the transaction's coordinator say that the group's partition is part of it (KIP-890)."""
+        producer = (request.producer_id, request.producer_epoch)
+        verification = tenure.begin_verification(*producer)
+        if verification is None:
+            return
+        place = TopicPartition(CONSUMER_OFFSETS_TOPIC, tenure.index)
+        transaction = Transaction(transactional_id, *producer)
+        refused = (await confirm(self._broker, transaction, [place], dialect=dialect))[place]
+        if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
+            raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
+        if refused is not None:
+            raise refused
+        verification.confirm()
+
+    def end_transaction(self, index: int, end: TransactionEnd) -> asyncio.Future[None]:
+        """Have a partition's offsets of a transaction count, or never; done when its marker is committed."""
+        tenure = self._tenures.at(index)
+        if tenure is None:
+            raise NotLeaderOrFollower
+        coordinator = tenure.coordinator
+        if coordinator is None:
+            raise CoordinatorLoadInProgress
+        return self._ask(lambda answer: coordinator.end_transaction(end, answer))
 
     async def read(self, group_id: str) -> Group:
         """Return a group as committed."""

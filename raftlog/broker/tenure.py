@@ -195,13 +195,21 @@ class Tenure(Generic[C, R]):
         return bytes(read.records)
 
     def _append(self, records: tuple[tuple[bytes, bytes | None], ...]) -> int:
+        now_ms = self._env.wall_clock_ms()
+        batch = memoryview(build_batch([new_record(key, value, timestamp=now_ms) for key, value in records]))
+        return self._write(
+            lambda partition: partition.append_produced(batch, acks=ALL_ACKS, now_ms=now_ms).end_offset,
+            self.journal_errors,
+        )
+
+    def _write(
+        self, write: Callable[[Partition], int], errors: Mapping[type[KafkaError], type[KafkaError]]
+    ) -> int:
         partition = self._partition
         assert partition is not None
         if not self._leads(partition):
             raise NotCoordinator
-        now_ms = self._env.wall_clock_ms()
-        batch = build_batch([new_record(key, value, timestamp=now_ms) for key, value in records])
         try:
-            return partition.append_produced(memoryview(batch), acks=ALL_ACKS, now_ms=now_ms).end_offset
+            return write(partition)
         except KafkaError as error:
-            raise self.journal_errors.get(type(error), type(error))(error.message) from error
+            raise errors.get(type(error), type(error))(error.message) from error

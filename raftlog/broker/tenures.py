@@ -130,6 +130,11 @@ class Tenures(Generic[T]):
             raise CoordinatorLoadInProgress
         return tenure
 
+    def at(self, index: int) -> T | None:
+        """Return the tenure of one partition, None where this broker has none."""
+        tenure = self._tenures.get(index)
+        return None if tenure is None or tenure.is_over else tenure
+
     def check_loaded(self) -> None:
         """Raises CoordinatorLoadInProgress while some partition is still read back."""
         if any(each.coordinator is None and not each.is_over for each in self._tenures.values()):

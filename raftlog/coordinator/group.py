@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from raftlog.base.types import NO_EPOCH, NO_OFFSET
+from raftlog.coordinator.positions import Pending, Place, Positions
 
 EMPTY: Final = "Empty"
 PREPARING_REBALANCE: Final = "PreparingRebalance"
@@ -99,7 +100,26 @@ class OffsetCommitted(msgspec.Struct, frozen=True):
     committed: CommittedOffset | None
 
 
-GroupRecord = GroupChanged | OffsetCommitted
+class OffsetPending(msgspec.Struct, frozen=True):
+    """A position that counts once the producer's transaction commits."""
+
+    group_id: str
+    topic: str
+    partition: int
+    committed: CommittedOffset
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionEnded(msgspec.Struct, frozen=True):
+    """The marker of a transaction, as far as it concerns one group."""
+
+    group_id: str
+    producer_id: int
+    commit: bool
+
+
+GroupRecord = GroupChanged | OffsetCommitted | OffsetPending | TransactionEnded
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -113,10 +133,14 @@ class Group(msgspec.Struct, frozen=True):
     offsets: Mapping[tuple[str, int], CommittedOffset] = {}
     described: bool = False
     preparing: bool = False
+    pending: Mapping[int, Mapping[Place, Pending[CommittedOffset]]] = {}
+    """By producer id, what its open transaction commits; never empty mappings."""
+    pended: int = 0
+    """How often an offset was put there."""
 
     @property
     def exists(self) -> bool:
-        return self.described or self.preparing or bool(self.offsets)
+        return self.described or self.preparing or bool(self.offsets) or bool(self.pending)
 
     @property
     def state(self) -> str:
@@ -128,17 +152,29 @@ class Group(msgspec.Struct, frozen=True):
 def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
     """Return the group after the records."""
     membership, described = group.membership, group.described
-    offsets: dict[tuple[str, int], CommittedOffset] | None = None
+    positions: Positions[CommittedOffset] | None = None
     for record in records:
         assert record.group_id == group.group_id
         if isinstance(record, GroupChanged):
             described = record.membership is not None
             membership = record.membership or Membership()
             continue
-        if offsets is None:
-            offsets = dict(group.offsets)
-        if record.committed is None:
-            offsets.pop((record.topic, record.partition), None)
-        else:
-            offsets[record.topic, record.partition] = record.committed
-    return Group(group.group_id, membership, group.offsets if offsets is None else offsets, described)
+        if positions is None:
+            positions = Positions(group.offsets, group.pending, group.pended)
+        _move(positions, record)
+    if positions is None:
+        offsets, pending, pended = group.offsets, group.pending, group.pended
+    else:
+        offsets, pending, pended = positions.offsets, positions.pending, positions.pended
+    return Group(group.group_id, membership, offsets, described, pending=pending, pended=pended)
+
+
+def _move(
+    positions: Positions[CommittedOffset], record: OffsetCommitted | OffsetPending | TransactionEnded
+) -> None:
+    if isinstance(record, OffsetCommitted):
+        positions.put((record.topic, record.partition), record.committed)
+    elif isinstance(record, OffsetPending):
+        positions.pend(record.producer_id, (record.topic, record.partition), record.committed)
+    else:
+        positions.end(record.producer_id, commit=record.commit)

@@ -21,6 +21,8 @@ from raftlog.coordinator.group import (
     Member,
     Membership,
     OffsetCommitted,
+    OffsetPending,
+    TransactionEnded,
 )
 
 KeyValue = tuple[bytes, bytes | None]
@@ -48,10 +50,11 @@ def encode(record: GroupRecord) -> KeyValue:
         return _group_key(record.group_id), None if record.membership is None else _group_value(
             record.membership
         )
+    assert not isinstance(record, TransactionEnded), "a marker is a batch of its own"
     return _offset_key(record), None if record.committed is None else _offset_value(record.committed)
 
 
-def decode(key: bytes | None, value: bytes | None) -> GroupRecord | None:
+def decode(key: bytes | None, value: bytes | None) -> GroupChanged | OffsetCommitted | None:
     """Return the record, or None for one of an unknown type. Raises CorruptMessage."""
     if key is None:
         return None
@@ -83,7 +86,7 @@ def _bytes(content: bytes) -> bytes:
     return _I32.pack(len(content)) + content
 
 
-def _offset_key(record: OffsetCommitted) -> bytes:
+def _offset_key(record: OffsetCommitted | OffsetPending) -> bytes:
     return b"".join(
         (_I16.pack(1), _string(record.group_id), _string(record.topic), _I32.pack(record.partition))
     )

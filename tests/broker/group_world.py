@@ -100,6 +100,8 @@ class World:
         self.leader = 1
         self.image = MetadataImage(brokers={1: BROKER}, topics={"t": TOPIC}, topic_names={TOPIC_ID: "t"})
         self.submitted: list[Any] = []
+        self.asker: int | None = None
+        """The broker that asks, if it is one."""
         config = NodeConfig(node_id=1, **{"group_initial_rebalance_delay_ms": 0, **settings})
         self.broker = BrokerContext(
             SimEnv(host), config, lambda: self.image, self.submit, self.replicas  # type: ignore[arg-type]
@@ -160,7 +162,7 @@ class World:
         frame = encode_request(RequestHeader(key, version, 3, "client"), request_of(key, version, fields))
         header, position = decode_header(memoryview(frame)[4:])
         message = decode_request(key, version, memoryview(frame)[4:], position)
-        request = RequestContext(*header, "PLAINTEXT", "127.0.0.1")
+        request = RequestContext(*header, "PLAINTEXT", "127.0.0.1", self.asker)
         try:
             response = await handler.handle(self.broker, request, message)
         except KafkaError as error:

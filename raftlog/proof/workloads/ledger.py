@@ -15,15 +15,14 @@ from raftlog.base.types import NO_EPOCH
 from raftlog.proof.workloads.history import History, TopicIndex
 from raftlog.proof.workloads.wire import AWAY, Client, shapes
 from raftlog.records.batch import (
-    EndMarker,
     ProducerStamp,
     build_batch,
-    build_end_marker,
     iter_records,
     new_record,
     read_end_marker,
 )
-from raftlog.records.header import TRANSACTIONAL_BIT, iter_headers, read_header
+from raftlog.records.header import TRANSACTIONAL_BIT, iter_headers
+from raftlog.replication.host import Marker
 from raftlog.replication.leading import Leading
 from raftlog.replication.partition import Partition
 
@@ -70,17 +69,17 @@ class Ledger:
         self._open.append(value)
         records = [new_record(None, value, timestamp=-1)]
         batch = build_batch(records, producer=self._stamp, attributes=TRANSACTIONAL_BIT)
+        verification = replica.begin_verification(PRODUCER_ID, self._stamp.producer_epoch)
+        if verification is not None:
+            verification.confirm()  # it is the coordinator, too
         replica.append_produced(memoryview(batch), acks=-1, now_ms=0)
         self._stamp = self._stamp._replace(base_sequence=self._stamp.base_sequence + 1)
 
     def _end(self, replica: Partition, *, commit: bool) -> None:
         self.decided.update(dict.fromkeys(self._open, commit))
         self._open = []
-        marker = build_end_marker(PRODUCER_ID, self._stamp.producer_epoch, marker=EndMarker(commit, 0))
-        header = read_header(marker)
-        replica.log.append_as_leader(header, marker, leader_epoch=replica.leader_epoch, now_ms=0)
-        replica.log_end_moved()
-        replica.host.log_appended(replica)
+        marker = Marker(PRODUCER_ID, self._stamp.producer_epoch, commit, 0)
+        replica.append_marker(marker, now_ms=0)
 
 
 class LedgerReader:

@@ -1,0 +1,203 @@
+"""Have a transaction's coordinator confirm that partitions of this broker are part of it, or add them (KIP-890).
+
+Producers since Produce 12 (transaction.version 2) no longer add partitions themselves: their first batch does. For the
+others the coordinator only looks. What it answers is translated to what a producer of that age knows how to take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from raftlog.base.errors import (
+    NONE,
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    Network,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    ProducerFenced,
+    TransactionAbortable,
+    from_code,
+)
+from raftlog.base.types import TopicPartition
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.locate import TopicKey, locate
+from raftlog.protocol.shapes import request_shapes
+from raftlog.records.header import read_header
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+    from raftlog.storage.verification import Verification
+
+ADD_PARTITIONS_TO_TXN: Final = 24
+VERSION: Final = 5
+
+RETRY_S: Final = 0.02
+"""add.partitions.to.txn.retry.backoff.ms: the transaction before is just being ended."""
+
+RETRY_FOR_S: Final = 0.1
+"""add.partitions.to.txn.retry.backoff.max.ms."""
+
+ASK_S: Final = 5.0
+"""How long a coordinator may take."""
+
+
+class Dialect(Enum):
+    """What a client's version of an API understands of KIP-890."""
+
+    OLD = "knows INVALID_TXN_STATE"
+    ABORTABLE = "knows TRANSACTION_ABORTABLE"
+    ADDS = "leaves adding partitions to the broker"
+
+
+class Transaction(NamedTuple):
+    """Whose transaction it is."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+async def confirm(
+    broker: BrokerContext, transaction: Transaction, places: Iterable[TopicPartition], *, dialect: Dialect
+) -> dict[TopicPartition, KafkaError | None]:
+    """Return for each partition None, where it is part of the transaction, or the coordinator's refusal."""
+    wanted = list(places)
+    clock = asyncio.get_running_loop().time
+    give_up_at = clock() + RETRY_FOR_S
+    while True:
+        codes = await _ask(broker, transaction, wanted, dialect)
+        busy = ConcurrentTransactions.code in codes.values()
+        if not (busy and dialect is Dialect.ADDS) or clock() + RETRY_S > give_up_at:
+            return {place: _refusal(codes[place], dialect) for place in wanted}
+        await asyncio.sleep(RETRY_S)
+
+
+async def _ask(
+    broker: BrokerContext, transaction: Transaction, places: list[TopicPartition], dialect: Dialect
+) -> Mapping[TopicPartition, int]:
+    make = request_shapes(ADD_PARTITIONS_TO_TXN, VERSION)
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, index in places:
+        by_topic[topic].append(index)
+    asked = make.AddPartitionsToTxnTransaction(
+        **transaction._asdict(),
+        verify_only=dialect is not Dialect.ADDS,
+        topics=tuple(
+            make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
+            for topic, indexes in by_topic.items()
+        ),
+    )
+    message = make.AddPartitionsToTxnRequest(transactions=(asked,))
+    try:
+        if broker.transactions is None:
+            raise CoordinatorNotAvailable
+        coordinator = broker.transactions.coordinator_of(transaction.transactional_id)
+        answer = await broker.links.ask(coordinator, ADD_PARTITIONS_TO_TXN, VERSION, message, timeout_s=ASK_S)
+    except KafkaError:
+        return dict.fromkeys(places, Network.code)
+    return _codes(answer, places)
+
+
+def _codes(answer: Any, places: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+    """Whatever the coordinator says nothing of, it has not confirmed."""
+    codes = dict.fromkeys(places, int(answer.error_code) or Network.code)
+    if answer.error_code != NONE:
+        return codes
+    for result in answer.results_by_transaction:
+        for topic in result.topic_results:
+            for each in topic.results_by_partition:
+                codes[TopicPartition(topic.name, each.partition_index)] = int(each.partition_error_code)
+    return codes
+
+
+UNKNOWN_YET: Final = frozenset(
+    error.code
+    for error in (
+        ConcurrentTransactions,
+        CoordinatorLoadInProgress,
+        CoordinatorNotAvailable,
+        Network,
+        NotCoordinator,
+    )
+)
+"""Answers after which one has to ask again."""
+
+
+def _refusal(code: int, dialect: Dialect) -> KafkaError | None:
+    """NOT_ENOUGH_REPLICAS is what every client tries again without looking for another leader first."""
+    if code == NONE:
+        return None
+    error = from_code(code)
+    if code == ConcurrentTransactions.code and dialect is Dialect.ADDS:
+        return error
+    if code in UNKNOWN_YET:
+        return NotEnoughReplicas(f"the transaction could not be verified: {type(error).__name__}")
+    if code == ProducerFenced.code:
+        return InvalidProducerEpoch("the transaction is a newer producer's")
+    if code == TransactionAbortable.code and dialect is Dialect.OLD:
+        return InvalidTxnState("the partition was not added to the transaction")
+    return error
+
+
+class Question(NamedTuple):
+    """One batch of a request. `place` is as the request names it."""
+
+    place: tuple[TopicKey, int]
+    partition: Partition
+    leader_epoch: int
+    verification: Verification
+
+
+class Questions:
+    """What one produce request has to have confirmed before it is appended. False if that is nothing."""
+
+    __slots__ = ("_asked", "_broker", "_transactional_id")
+
+    def __init__(self, broker: BrokerContext, transactional_id: str) -> None:
+        self._broker = broker
+        self._transactional_id = transactional_id
+        self._asked: dict[Transaction, list[Question]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._asked)
+
+    def add(self, topic: TopicKey, index: int, records: memoryview | None) -> None:
+        """Look at one batch; what is wrong with it otherwise is told when it is appended."""
+        try:
+            header = read_header(records or b"")
+            if not header.is_transactional:
+                return
+            partition = locate(self._broker, topic, index)
+            verification = partition.begin_verification(header.producer_id, header.producer_epoch)
+        except KafkaError:
+            return
+        if verification is not None:
+            whose = Transaction(self._transactional_id, header.producer_id, header.producer_epoch)
+            question = Question((topic, index), partition, partition.leader_epoch, verification)
+            self._asked.setdefault(whose, []).append(question)
+
+    async def refused(self, dialect: Dialect) -> dict[tuple[TopicKey, int], KafkaError]:
+        """Ask, and return what must not be appended, and why."""
+        refused: dict[tuple[TopicKey, int], KafkaError] = {}
+        for transaction, questions in self._asked.items():
+            names = [each.partition.name for each in questions]
+            answers = await confirm(self._broker, transaction, names, dialect=dialect)
+            for each in questions:
+                error = answers[each.partition.name]
+                if each.partition.leader_epoch != each.leader_epoch:
+                    refused[each.place] = NotLeaderOrFollower()
+                elif error is not None:
+                    refused[each.place] = error
+                else:
+                    each.verification.confirm()
+        return refused
