@@ -156,6 +156,10 @@ class World:
         name = TopicPartition(CONSUMER_OFFSETS_TOPIC, index)
         return Partition(name, OFFSETS_ID, log=log, host=self.partition_host)
 
+    async def pass_time(self, seconds: float) -> None:
+        """Virtual seconds."""
+        await asyncio.sleep(seconds)
+
     async def call(self, handler: Any, version: int, **fields: Any) -> Any:
         """Send one request through the wire's bytes to a handler and read the response's bytes back."""
         key = int(handler.API_KEY)

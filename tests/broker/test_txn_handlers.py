@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -242,7 +241,7 @@ def test_a_new_coordinator_knows_what_pends_and_ends_it() -> None:
         assert await end(world, 1) == 6
         world.publish(leader=1)
         assert await end(world, 1) == 14
-        await asyncio.sleep(0.1)
+        await world.pass_time(0.1)
         assert await fetch(world, 7) == (-1, 88)
         assert await end(world, 1) == 0
         assert await fetch(world, 7) == (42, 0)
