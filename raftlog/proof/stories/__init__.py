@@ -17,6 +17,7 @@ from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
 from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
+from raftlog.proof.stories.exactly_once import exactly_once
 from raftlog.proof.stories.group_churn import group_churn
 from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
@@ -53,6 +54,7 @@ STORIES: Final[dict[str, Story]] = {
     "disk-errors": disk_errors,
     "double-failover": double_failover,
     "controller": controller,
+    "exactly-once": exactly_once,
     "group-churn": group_churn,
     "kip-101": kip_101,
     "last-replica": last_replica,

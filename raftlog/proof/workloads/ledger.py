@@ -6,9 +6,8 @@ never says that a transaction must be seen, only that none may be that was not c
 
 from __future__ import annotations
 
-import asyncio
 import random
-from typing import Any, Final
+from typing import Final
 
 from raftlog.base.errors import (
     InvalidProducerEpoch,
@@ -17,16 +16,15 @@ from raftlog.base.errors import (
     TransactionCoordinatorFenced,
 )
 from raftlog.base.types import NO_EPOCH
+from raftlog.proof.workloads.committed_reader import CommittedReader
 from raftlog.proof.workloads.history import History, TopicIndex
-from raftlog.proof.workloads.wire import AWAY, Client, shapes
+from raftlog.proof.workloads.wire import Client
 from raftlog.records.batch import (
     ProducerStamp,
     build_batch,
-    iter_records,
     new_record,
-    read_end_marker,
 )
-from raftlog.records.header import TRANSACTIONAL_BIT, iter_headers
+from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.replication.host import Marker
 from raftlog.replication.leading import Leading
 from raftlog.replication.partition import Partition
@@ -130,74 +128,15 @@ class Ledger:
         self._append(replica, value)
 
 
-class LedgerReader:
-    """Reads with isolation level read_committed, skips what the broker lists as aborted, and blames the rest."""
+class LedgerReader(CommittedReader):
+    """Holds what it reads against the ledger, and blames what does not fit."""
 
     def __init__(self, client: Client, where: TopicIndex, ledger: Ledger, *, history: History) -> None:
-        self.client = client
-        self.where = where
+        super().__init__(client, where)
         self.history = history
-        self.stopping = False
-        self.read = 0
         self._ledger = ledger
-        self._offset = 0
-        self._aborted: dict[int, int] = {}
 
-    async def run(self) -> None:
-        while not self.stopping:
-            try:
-                if await self._fetch() == 0:
-                    await asyncio.sleep(PAUSE_S)
-                    continue
-            except AWAY:
-                pass
-            await asyncio.sleep(0.05)
-            try:
-                await self.client.refresh(self.where[0])
-            except AWAY:
-                pass
-
-    async def _fetch(self) -> int:
-        topic, index = self.where
-        make = shapes(FETCH)
-        partition = make.FetchPartition(
-            partition=index, fetch_offset=self._offset, last_fetched_epoch=-1, partition_max_bytes=1 << 20
-        )
-        request = make.FetchRequest(
-            replica_id=-1,
-            max_wait=20,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            session_epoch=-1,
-            isolation_level=READ_COMMITTED,
-            topics=(make.FetchTopic(topic=topic, partitions=(partition,)),),
-        )
-        response = await self.client.ask_leader(topic, index, FETCH, request)
-        result = response.responses[0].partitions[0]
-        code = int(result.error_code)
-        if code == 0:
-            self._take(result)
-        return code
-
-    def _take(self, result: Any) -> None:
-        listed = sorted((each.first_offset, each.producer_id) for each in result.aborted_transactions or ())
-        view = memoryview(result.records or b"")
-        skipping: set[int] = set()
-        for position, header in iter_headers(view):
-            batch = view[position : position + header.length]
-            while listed and listed[0][0] <= header.last_offset:
-                skipping.add(listed.pop(0)[1])
-            if header.is_control:
-                marker = read_end_marker(batch)
-                if marker is not None and not marker.commit:
-                    skipping.discard(header.producer_id)
-            elif header.producer_id not in skipping and header.end_offset > self._offset:
-                for record in iter_records(batch):
-                    self._judge(record.offset, record.value or b"")
-            self._offset = max(self._offset, header.end_offset)
-
-    def _judge(self, offset: int, value: bytes) -> None:
-        self.read += 1
+    def took(self, offset: int, value: bytes) -> None:
         decided = self._ledger.decided.get(value)
         if not decided:
             fate = "was aborted" if decided is False else "is open"
