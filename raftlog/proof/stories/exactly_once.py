@@ -12,6 +12,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.endurance import Report
 from raftlog.proof.stories.scene import SERVED_S, Scene
+from raftlog.proof.stories.zombie import hide
 from raftlog.proof.workloads.exactly_once import STEPS, Book, BookReader, ExactlyOnceWorker
 from raftlog.proof.workloads.wire import AWAY, Client, create_topic
 
@@ -102,17 +103,9 @@ class ExactlyOnce:
             await asyncio.sleep(scene.a_while(0.0, 0.2, 1.0))
             scene.cluster.start()
             return
-        nodes = scene.cluster.nodes
-        hidden = victims[0]
-        paused = self.chance.random() < 0.4
-        if paused:
-            scene.cluster.pause(hidden)
-        else:
-            for other in sorted(nodes.keys() - {hidden}):
-                scene.loop.cut(nodes[hidden].host, nodes[other].host)
+        hide(scene, victims[0])
         await asyncio.sleep(scene.a_while(0.3, 1.5, 2.5))
-        if paused:
-            scene.cluster.resume(hidden)
+        scene.cluster.resume(victims[0])
         scene.loop.heal()
 
     async def end(self) -> Report:
