@@ -20,6 +20,9 @@ OUTCOMES = "outcomes"
 PARTITIONS = 3
 IDS = ("one", "two")
 WORKERS_EACH = 2
+ENDED_S = 20.0
+"""Within this the last transaction that somebody left open is timed out and ended everywhere, virtual seconds."""
+
 STEPPED_S = 5.0
 """Within this somebody takes a step of any kind, virtual seconds."""
 
@@ -116,7 +119,7 @@ class ExactlyOnce:
         await scene.cluster.until(
             lambda: all(each.done for each in self.workers), SERVED_S, "the workers come to an end"
         )
-        await scene.cluster.until(self._all_ended, SERVED_S, "no transaction is open")
+        await scene.cluster.until(self._all_ended, ENDED_S, "no transaction is open")
         offsets = {each: await self._offset_of(each) for each in IDS}
         last = {reader.where: await self._read_anew(reader) for reader in self.readers}
         for reader in self.readers:
