@@ -12,6 +12,7 @@ from raftlog.base.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     InvalidGroupId,
+    NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
 )
@@ -240,6 +241,8 @@ class Coordinators:
             raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
         if refused is not None:
             raise refused
+        if tenure.is_over:
+            raise NotCoordinator
         verification.confirm()
 
     def end_transaction(self, index: int, end: TransactionEnd) -> asyncio.Future[None]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from raftlog.base.env import raise_failure
 from raftlog.base.errors import (
     NONE,
+    BrokerNotAvailable,
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -24,13 +26,16 @@ from raftlog.base.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    OperationNotAttempted,
     ProducerFenced,
     TransactionAbortable,
+    UnknownTopicOrPartition,
     from_code,
 )
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.locate import TopicKey, locate
+from raftlog.broker.turns import in_turns
 from raftlog.protocol.shapes import request_shapes
 from raftlog.records.header import read_header
 
@@ -49,6 +54,11 @@ RETRY_FOR_S: Final = 0.1
 
 ASK_S: Final = 5.0
 """How long a coordinator may take."""
+
+MOST_AT_ONCE: Final = 500
+"""Transactions in one request."""
+
+Codes = dict[TopicPartition, int]
 
 
 class Dialect(Enum):
@@ -84,39 +94,114 @@ async def confirm(
 
 async def _ask(
     broker: BrokerContext, transaction: Transaction, places: list[TopicPartition], dialect: Dialect
-) -> Mapping[TopicPartition, int]:
-    make = request_shapes(ADD_PARTITIONS_TO_TXN, VERSION)
-    by_topic: dict[str, list[int]] = defaultdict(list)
-    for topic, index in places:
-        by_topic[topic].append(index)
-    asked = make.AddPartitionsToTxnTransaction(
-        **transaction._asdict(),
-        verify_only=dialect is not Dialect.ADDS,
-        topics=tuple(
-            make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
-            for topic, indexes in by_topic.items()
-        ),
-    )
-    message = make.AddPartitionsToTxnRequest(transactions=(asked,))
+) -> Codes:
+    if broker.confirmations is None:
+        broker.confirmations = Confirmations(broker)
     try:
-        if broker.transactions is None:
-            raise CoordinatorNotAvailable
-        coordinator = broker.transactions.coordinator_of(transaction.transactional_id)
-        answer = await broker.links.ask(coordinator, ADD_PARTITIONS_TO_TXN, VERSION, message, timeout_s=ASK_S)
+        codes: Codes = await broker.confirmations.ask(
+            transaction, places, verify_only=dialect is not Dialect.ADDS
+        )
     except KafkaError:
         return dict.fromkeys(places, Network.code)
-    return _codes(answer, places)
+    return codes
 
 
-def _codes(answer: Any, places: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+class Asked(NamedTuple):
+    """One transaction's partitions on their way to its coordinator."""
+
+    transaction: Transaction
+    places: list[TopicPartition]
+    verify_only: bool
+    answer: asyncio.Future[Codes]
+
+
+class Confirmations:
+    """One request at a time to each coordinator, with all that is to be asked by then: each waits for its commit."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._queues: dict[int, list[Asked]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(
+        self, transaction: Transaction, places: list[TopicPartition], *, verify_only: bool
+    ) -> Codes:
+        """Return the coordinator's codes. KafkaError if it could not be asked."""
+        if self._broker.transactions is None:
+            raise CoordinatorNotAvailable("nobody coordinates transactions here")
+        coordinator = self._broker.transactions.coordinator_of(transaction.transactional_id)
+        loop = asyncio.get_running_loop()
+        asked = Asked(transaction, places, verify_only, loop.create_future())
+        queue = self._queues.get(coordinator)
+        if queue is None:
+            self._queues[coordinator] = [asked]
+            task = loop.create_task(self._work_off(coordinator))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(raise_failure)
+        else:
+            queue.append(asked)
+        return await asked.answer
+
+    async def _work_off(self, coordinator: int) -> None:
+        batch: list[Asked] = []
+        try:
+            while batch := self._queues[coordinator][:MOST_AT_ONCE]:
+                del self._queues[coordinator][: len(batch)]
+                await self._send(coordinator, batch)
+        finally:
+            for each in (*batch, *self._queues.pop(coordinator)):
+                if not each.answer.done():
+                    each.answer.set_exception(BrokerNotAvailable("the coordinator was not asked"))
+
+    async def _send(self, coordinator: int, batch: list[Asked]) -> None:
+        make = request_shapes(ADD_PARTITIONS_TO_TXN, VERSION)
+        transactions = []
+        async for each in in_turns(batch):
+            topics = tuple(
+                make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
+                for topic, indexes in _by_topic(each.places).items()
+            )
+            transactions.append(
+                make.AddPartitionsToTxnTransaction(
+                    **each.transaction._asdict(), verify_only=each.verify_only, topics=topics
+                )
+            )
+        message = make.AddPartitionsToTxnRequest(transactions=tuple(transactions))
+        try:
+            answer = await self._broker.links.ask(
+                coordinator, ADD_PARTITIONS_TO_TXN, VERSION, message, timeout_s=ASK_S
+            )
+        except KafkaError as error:
+            _refuse(batch, error)
+            return
+        if answer.error_code != NONE:
+            _refuse(batch, from_code(answer.error_code))
+            return
+        async for each, result in in_turns(zip(batch, answer.results_by_transaction, strict=True)):
+            if not each.answer.done():
+                each.answer.set_result(_codes(result, each.places))
+
+
+def _refuse(batch: list[Asked], error: KafkaError) -> None:
+    for each in batch:
+        if not each.answer.done():
+            each.answer.set_exception(error)
+
+
+def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, index in places:
+        topics[topic].append(index)
+    return topics
+
+
+def _codes(result: Any, places: list[TopicPartition]) -> Codes:
     """Whatever the coordinator says nothing of, it has not confirmed."""
-    codes = dict.fromkeys(places, int(answer.error_code) or Network.code)
-    if answer.error_code != NONE:
-        return codes
-    for result in answer.results_by_transaction:
-        for topic in result.topic_results:
-            for each in topic.results_by_partition:
-                codes[TopicPartition(topic.name, each.partition_index)] = int(each.partition_error_code)
+    codes = dict.fromkeys(places, Network.code)
+    for topic in result.topic_results:
+        for each in topic.results_by_partition:
+            codes[TopicPartition(topic.name, each.partition_index)] = int(each.partition_error_code)
     return codes
 
 
@@ -128,9 +213,11 @@ UNKNOWN_YET: Final = frozenset(
         CoordinatorNotAvailable,
         Network,
         NotCoordinator,
+        OperationNotAttempted,
+        UnknownTopicOrPartition,
     )
 )
-"""Answers after which one has to ask again."""
+"""Answers after which one has to ask again; a partition that it does not know is one that its image lacks yet."""
 
 
 def _refusal(code: int, dialect: Dialect) -> KafkaError | None:
