@@ -18,6 +18,7 @@ from raftlog.proof.workloads.wire import AWAY, Client
 
 STEPS: Final = ("init", "add", "write", "offsets", "end")
 SLEEP_RATE: Final = 0.03
+SLEEP_AT_THE_END_RATE: Final = 0.12
 LONGEST_SLEEP_S: Final = 2.5
 """A worker that sleeps so long finds its transaction aborted, or its id taken."""
 
@@ -246,5 +247,6 @@ class ExactlyOnceWorker:
     async def _step(self, name: str) -> None:
         """Say what comes next; some sleep right there, for longer than their transaction or their id lasts."""
         self.book.steps[name].set()
-        if self.chance.random() < SLEEP_RATE:
+        rate = SLEEP_AT_THE_END_RATE if name == "end" else SLEEP_RATE
+        if self.chance.random() < rate:
             await asyncio.sleep(self.chance.uniform(0.1, LONGEST_SLEEP_S))
