@@ -1,4 +1,4 @@
-"""Exactly once with stock clients on a real cluster: transactions commit or vanish whole, with their offsets (KIP-98)."""
+"""Exactly once with stock clients on a real cluster: transactions commit or vanish whole, offsets too (KIP-98)."""
 
 from __future__ import annotations
 
