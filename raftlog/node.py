@@ -18,6 +18,7 @@ from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.absences import Absences
+from raftlog.broker.broker_links import BrokerLinks
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordinators import Coordinators
 from raftlog.broker.handlers import warm_up
@@ -26,6 +27,7 @@ from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.probe import probe
 from raftlog.broker.replicas import Replicas
 from raftlog.broker.server import BrokerServer, ListenerUnavailable
+from raftlog.broker.transactions import Transactions
 from raftlog.control import ControlPlane, JournalUnusable
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
 from raftlog.metadata.published import PublishedMetadata
@@ -202,6 +204,8 @@ class Broker:
         self.replicas.peers.on_leader_lost = self.absences.lost
         self.replicas.peers.on_leader_found = self.absences.found
         self.coordinators = self.context.groups = Coordinators(self.context)
+        self.links = self.context.links = BrokerLinks(self.context, self.replicas.peers.connect)
+        self.transactions = self.context.transactions = Transactions(self.context)
         self.server = BrokerServer(self.context)
         self.housekeeping = Housekeeping(self.replicas)
         self.lifecycle = Lifecycle(
@@ -246,6 +250,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await self.coordinators.close()
+        await self.transactions.close()
+        self.links.close()
         await self.server.stop()
         await self.housekeeping.stop()
         if self._recovered:
@@ -280,6 +286,7 @@ class Broker:
         self.absences.on_metadata(old, new)
         self.replicas.on_metadata(old, new)
         self.coordinators.on_metadata(old, new)
+        self.transactions.on_metadata(old, new)
         self.lifecycle.on_metadata()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from raftlog.base import config_network as network
-from raftlog.base.config_defaults import TopicDefaults
 from raftlog.base.config_network import Listener
 from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config_topic import HOUR_MS, MINUTE_MS
+from raftlog.base.config_transactions import TransactionSettings
 
 MIB = 1 << 20
 ROLES = ("broker", "controller")
@@ -63,7 +63,7 @@ def _read_assignors(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeConfig(TopicDefaults):
+class NodeConfig(TransactionSettings):
     """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
 
     # Who this is
@@ -395,7 +395,7 @@ class NodeConfig(TopicDefaults):
         at_least=0,
     )
 
-    # Consumer groups and transactions
+    # Consumer groups
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions", "int", 50, "Partitions of __consumer_offsets", at_least=1
     )
@@ -497,13 +497,6 @@ class NodeConfig(TopicDefaults):
         "bidirectional",
         "Whether groups may turn into consumer groups and back while they have members",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
-    )
-    transaction_max_timeout_ms: int = setting(
-        "transaction.max.timeout.ms",
-        "int",
-        900_000,
-        "Longest transaction timeout a producer may ask for",
-        at_least=1,
     )
 
     # The process

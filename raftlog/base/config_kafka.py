@@ -105,10 +105,8 @@ NAMES = frozenset(
     share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
     socket.connection.setup.timeout.ms super.users telemetry.max.bytes
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.partition.verification.enable
-    transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-    transaction.state.log.min.isr transaction.state.log.num.partitions
-    transaction.state.log.replication.factor transaction.state.log.segment.bytes
-    transaction.two.phase.commit.enable transactional.id.expiration.ms unclean.leader.election.interval.ms
+    transaction.state.log.load.buffer.size transaction.two.phase.commit.enable
+    unclean.leader.election.interval.ms
     unstable.api.versions.enable unstable.feature.versions.enable
     """.split()  # noqa: SIM905 - a column of quoted names is no easier to read
 )

@@ -106,6 +106,12 @@ class Runner(Generic[State]):
             self._releasing = releasing
         return decision.reply, decision.effects
 
+    def take(self, records: tuple[Any, ...], end_offset: int) -> None:
+        """Apply records that are in the journal already, where one batch concerns several machines."""
+        self.tail = self._apply(self.tail, records)
+        self._end_offset = end_offset
+        self._parked.append(_Parked(end_offset, _nobody_waits, None, ()))
+
     def committed(self, end_offset: int) -> None:
         """Everything below `end_offset` is committed: answer what rests on it. Never goes backwards."""
         self._committed_offset = max(self._committed_offset, end_offset)
@@ -138,3 +144,7 @@ class Runner(Generic[State]):
         self.tail = state
         self._end_offset = self._committed_offset = offset
         self._stood_down = None
+
+
+def _nobody_waits(reply: Any) -> None:
+    """The parked place says only that there is something uncommitted."""

@@ -18,7 +18,7 @@ from raftlog.base.errors import (
     PolicyViolation,
     TopicAlreadyExists,
 )
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.asking import ask, published
 from raftlog.broker.context import BrokerContext
 from raftlog.metadata.image import MetadataImage
@@ -68,21 +68,45 @@ def _all_there(image: MetadataImage, names: Collection[str]) -> bool:
 
 
 def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
-    return offsets_topic(broker) if name == CONSUMER_OFFSETS_TOPIC else NewTopic(name)
+    if name == CONSUMER_OFFSETS_TOPIC:
+        return offsets_topic(broker)
+    return transactions_topic(broker) if name == TRANSACTION_STATE_TOPIC else NewTopic(name)
 
 
-def offsets_topic(broker: BrokerContext) -> NewTopic:
-    """Return how __consumer_offsets is made: fewer replicas than configured only in a cluster of fewer nodes.
+def _replicas(broker: BrokerContext, wanted: int) -> int:
+    """Return how many replicas a coordinators' topic gets: fewer than wanted only in a cluster of fewer nodes.
 
     Nodes that are down or have yet to register count, so that a group that comes early does not leave the offsets of
     all groups with one copy; until enough are there, the creation is refused and asked for again.
     """
+    return min(wanted, max(len(broker.image().brokers), len(broker.config.voters)))
+
+
+def transactions_topic(broker: BrokerContext) -> NewTopic:
+    """Return how __transaction_state is made."""
     config = broker.config
-    nodes = max(len(broker.image().brokers), len(config.voters))
+    replicas = _replicas(broker, config.transaction_state_log_replication_factor)
+    return NewTopic(
+        TRANSACTION_STATE_TOPIC,
+        num_partitions=config.transaction_state_log_num_partitions,
+        replication_factor=replicas,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(min(config.transaction_state_log_min_isr, replicas)),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def offsets_topic(broker: BrokerContext) -> NewTopic:
+    """Return how __consumer_offsets is made."""
+    config = broker.config
     return NewTopic(
         CONSUMER_OFFSETS_TOPIC,
         num_partitions=config.offsets_topic_num_partitions,
-        replication_factor=min(config.offsets_topic_replication_factor, nodes),
+        replication_factor=_replicas(broker, config.offsets_topic_replication_factor),
         configs={
             "cleanup.policy": "compact",
             "compression.type": "producer",

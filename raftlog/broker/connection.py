@@ -72,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         "_write_paused",
         "api_key",
         "handshake",
+        "is_follower",
+        "lane",
         "listener",
         "number",
         "peer",
@@ -88,6 +90,9 @@ class Connection(asyncio.BufferedProtocol):
         self.peer_host = ""
         self.peer: ReplicaId | None = None
         """The broker at the other end, once it proved the cluster secret."""
+        self.is_follower = False
+        """Whether that broker came to fetch as a replica; else it only asks."""
+        self.lane = 0
         self.handshake: ServerHandshake | None = None
         self.session_ids: set[int] = set()
         """Fetch sessions that end with this connection."""
@@ -176,6 +181,12 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.append(slot)
         if not slot.overlaps:
             self._waiting_for = slot
+
+    def let_on(self, slot: Slot) -> None:
+        """What came behind an open slot may be handled now, though that is not answered yet."""
+        if slot is self._waiting_for:
+            self._waiting_for = None
+            self._go_on()
 
     def answered(self, slot: Slot) -> None:
         """A slot has its response: send it and those it held back."""

@@ -34,6 +34,12 @@ class BrokerContext:
     submit: Submit
     replicas: Replicas
     groups: Any = None
+    transactions: Any = None
+    """Which broker coordinates a transactional id; None: nobody does."""
+    links: Any = None
+    """Asks other brokers on authenticated connections (and this one itself)."""
+    confirmations: Any = None
+    """What transactions' coordinators are being asked; made when there is something to ask."""
     broker_epoch: Callable[[], int] = lambda: -1
     in_touch: Callable[[int], bool] = lambda _controller_id: True
     """Whether the controller that the image names is still the active one, and within reach."""

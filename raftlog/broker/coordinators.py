@@ -1,38 +1,35 @@
 """This broker's group coordinators: one for each partition of `__consumer_offsets` that it leads.
 
-Follows the metadata (a leadership gained is read back, one lost is stood down), finds out which broker coordinates a
-group, and has the offsets topic made when the first group asks for it. Handlers stand on this; it knows no wire.
+Handlers stand on this; it knows no wire. Which partitions those are, and what was read back, is the tenures' duty.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
 from raftlog.base.errors import (
-    NONE,
+    ConcurrentTransactions,
     CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
     InvalidGroupId,
-    KafkaError,
     NotCoordinator,
-    RequestTimedOut,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
 )
-from raftlog.base.log import get_logger
-from raftlog.base.machine import Answer
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER
-from raftlog.broker.auto_create import create_missing
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.tenure import Tenure
+from raftlog.broker.group_tenure import GroupTenure
+from raftlog.broker.tenures import Tenures
+from raftlog.broker.txn_verification import Dialect, Transaction, confirm
 from raftlog.coordinator.consumer.requests import Beat, Heard
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, Append, GroupCoordinator
 from raftlog.coordinator.group import Group
-from raftlog.coordinator.placement import partition_for
+from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.requests import (
+    CommitInTransaction,
     CommitOffsets,
     DeleteOffsets,
     Joined,
@@ -41,8 +38,9 @@ from raftlog.coordinator.requests import (
     MemberRef,
     Synced,
     SyncGroup,
+    TransactionEnd,
 )
-from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+from raftlog.metadata.image import MetadataImage, TopicState
 
 TICK_S: Final = 0.5
 """How often sessions are looked at."""
@@ -50,17 +48,14 @@ TICK_S: Final = 0.5
 STALL_S: Final = 1.0
 """A tick later than this means that the broker itself stood still."""
 
-log = get_logger(__name__)
-
 
 class Coordinators:
     """Every method but the first two is a request of a client; failures are KafkaErrors, mostly retriable."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._broker_id = broker.config.node_id
-        self._tenures: dict[int, Tenure] = {}
-        self._creating: asyncio.Task[None] | None = None
+        self._tenures = Tenures(broker, CONSUMER_OFFSETS_TOPIC, self._new_tenure)
+        self._ask = self._tenures.ask
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due_at = 0.0
         self._timer_at = 0.0
@@ -69,45 +64,29 @@ class Coordinators:
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
         """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
-        topic = new.topics.get(CONSUMER_OFFSETS_TOPIC)
-        if topic is not old.topics.get(CONSUMER_OFFSETS_TOPIC):
-            self._follow(topic.partitions if topic else ())
+        self._tenures.on_metadata(old, new)
+        if len(self._tenures) and self._timer is None:
+            self._schedule_tick()
         if old.topics is not new.topics:
             self._forget_deleted_topics(old, new)
 
-    def _follow(self, partitions: tuple[PartitionState, ...]) -> None:
-        led = {
-            index: state.leader_epoch
-            for index, state in enumerate(partitions)
-            if state.leader == self._broker_id
-        }
-        for index, tenure in tuple(self._tenures.items()):
-            if led.get(index) != tenure.leader_epoch:
-                self._tenures.pop(index).end(NotCoordinator())
-        for index, leader_epoch in led.items():
-            if index not in self._tenures:
-                self._tenures[index] = tenure = self._new_tenure(index, leader_epoch)
-                tenure.start()
-        if self._tenures and self._timer is None:
-            self._schedule_tick()
-
-    def _new_tenure(self, index: int, leader_epoch: int) -> Tenure:
-        replicas = self._broker.replicas
-        return Tenure(
+    def _new_tenure(self, index: int, leader_epoch: int) -> GroupTenure:
+        return GroupTenure(
             index,
             leader_epoch,
             env=self._broker.env,
-            find=lambda index: replicas.get(CONSUMER_OFFSETS_TOPIC, index),
+            find=self._tenures.replica,
             new_coordinator=self._new_coordinator,
         )
 
-    def _new_coordinator(self, append: Append) -> GroupCoordinator:
+    def _new_coordinator(self, append: Append, transactions: TransactionalJournal) -> GroupCoordinator:
         return GroupCoordinator(
             self._broker.config,
             append,
             new_uuid=self._new_uuid,
             may_add=self._may_add,
             image=self._broker.image,
+            transactions=transactions,
         )
 
     def _new_uuid(self) -> UUID:
@@ -124,21 +103,17 @@ class Coordinators:
             if (now := new.topics.get(name)) is None or now.topic_id != topic.topic_id
         )
         if gone:
-            for tenure in self._tenures.values():
+            for tenure in self._tenures.all():
                 tenure.forget_topics(gone)
 
     def _active(self) -> list[GroupCoordinator]:
-        return [each.coordinator for each in self._tenures.values() if each.coordinator and not each.is_over]
+        return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
 
     async def close(self) -> None:
         """Answer everybody with NOT_COORDINATOR and stop."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._creating is not None:
-            self._creating.cancel()
-        for tenure in self._tenures.values():
-            tenure.end(NotCoordinator())
-        self._tenures.clear()
+        self._tenures.close()
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -180,71 +155,27 @@ class Coordinators:
         """Return the broker that coordinates a group. Raises CoordinatorNotAvailable, InvalidGroupId."""
         if not group_id:
             raise InvalidGroupId("a group id must not be empty")
-        topic = await self._offsets_topic()
-        leader = topic.partitions[partition_for(group_id, len(topic.partitions))].leader
-        if leader == NO_BROKER:
-            raise CoordinatorNotAvailable
-        return leader
+        return await self._tenures.find(group_id)
 
-    async def _offsets_topic(self) -> TopicState:
-        """Return the offsets topic; the first who asks has it made."""
-        topic = self._broker.image().topics.get(CONSUMER_OFFSETS_TOPIC)
-        if topic is None:
-            if self._creating is None or self._creating.done():
-                self._creating = asyncio.get_running_loop().create_task(self._create())
-            await asyncio.shield(self._creating)
-            topic = self._broker.image().topics.get(CONSUMER_OFFSETS_TOPIC)
-        if topic is None:
-            raise CoordinatorNotAvailable(f"{CONSUMER_OFFSETS_TOPIC} is being made")
-        return topic
+    async def offsets_topic(self) -> TopicState:
+        """Return the offsets topic; the first who asks has it made. Raises CoordinatorNotAvailable."""
+        return await self._tenures.topic()
 
-    async def _create(self) -> None:
-        codes = await create_missing(self._broker, (CONSUMER_OFFSETS_TOPIC,))
-        code = codes[CONSUMER_OFFSETS_TOPIC]
-        if code != NONE:
-            log.warning("offsets_topic_not_created", error_code=code)
-            raise CoordinatorNotAvailable
+    def _tenure(self, group_id: str) -> GroupTenure:
+        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        return self._tenures.of(group_id)
 
     def _coordinator(self, group_id: str) -> GroupCoordinator:
         """Raises NotCoordinator, CoordinatorLoadInProgress."""
-        topic = self._broker.image().topics.get(CONSUMER_OFFSETS_TOPIC)
-        tenure = self._tenures.get(partition_for(group_id, len(topic.partitions))) if topic else None
-        if tenure is None or tenure.is_over:
-            raise NotCoordinator
-        if tenure.coordinator is None:
-            raise CoordinatorLoadInProgress
-        return tenure.coordinator
+        coordinator = self._tenure(group_id).coordinator
+        assert coordinator is not None
+        return coordinator
 
     # -- requests ------------------------------------------------------------------------------------------
 
     def check(self, group_id: str) -> None:
         """Raises NotCoordinator or CoordinatorLoadInProgress unless this broker answers for a group."""
         self._coordinator(group_id)
-
-    def _ask(self, call: Callable[[Answer], None], *, bounded: bool = True) -> asyncio.Future[Any]:
-        """Return what the coordinator will answer; if `bounded`, CoordinatorNotAvailable if that takes too long.
-
-        Who waits for other members is not bounded: the rebalance has its own clock.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def answer(reply: object) -> None:
-            if future.done():
-                return
-            if isinstance(reply, RequestTimedOut):  # fatal to members; Apache Kafka tells them this as well
-                future.set_exception(CoordinatorNotAvailable(reply.message))
-            elif isinstance(reply, KafkaError):
-                future.set_exception(reply)
-            else:
-                future.set_result(reply)
-
-        call(answer)
-        if bounded and not future.done():
-            late = CoordinatorNotAvailable("not committed in time")
-            timer = loop.call_later(self._broker.config.offsets_commit_timeout_ms / 1000, answer, late)
-            future.add_done_callback(lambda _: timer.cancel())
-        return future
 
     async def join(self, request: JoinGroup) -> Joined | MemberIdRequired:
         coordinator = self._member_coordinator(request.group_id)
@@ -310,6 +241,49 @@ class Coordinators:
         )
         return codes
 
+    async def commit_in_transaction(
+        self, request: CommitInTransaction, transactional_id: str, *, dialect: Dialect
+    ) -> tuple[int, ...]:
+        """Return one error code per commit; they count once the transaction commits."""
+        tenure = self._tenure(request.group_id)
+        await self._confirm(tenure, request, transactional_id, dialect)
+        coordinator = self._member_coordinator(request.group_id)
+        now, _ = self._now()
+        codes: tuple[int, ...] = await self._ask(
+            lambda answer: coordinator.commit_in_transaction(request, answer, now=now)
+        )
+        return codes
+
+    async def _confirm(
+        self, tenure: GroupTenure, request: CommitInTransaction, transactional_id: str, dialect: Dialect
+    ) -> None:
+        """Have the transaction's coordinator say that the group's partition is part of it (KIP-890)."""
+        producer = (request.producer_id, request.producer_epoch)
+        verification = tenure.begin_verification(*producer)
+        if verification is None:
+            return
+        place = TopicPartition(CONSUMER_OFFSETS_TOPIC, tenure.index)
+        transaction = Transaction(transactional_id, *producer)
+        refused = (await confirm(self._broker, transaction, [place], dialect=dialect))[place]
+        if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
+            raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
+        if refused is not None:
+            raise refused
+        if tenure.is_over:
+            raise NotCoordinator
+        if not verification.confirm():
+            raise CoordinatorLoadInProgress("a marker came while this was asked: ask again")
+
+    def end_transaction(self, index: int, end: TransactionEnd) -> asyncio.Future[None]:
+        """Have a partition's offsets of a transaction count, or never; done when its marker is committed."""
+        tenure = self._tenures.at(index)
+        if tenure is None:
+            raise NotLeaderOrFollower
+        coordinator = tenure.coordinator
+        if coordinator is None:
+            raise CoordinatorLoadInProgress
+        return self._ask(lambda answer: coordinator.end_transaction(end, answer))
+
     async def read(self, group_id: str) -> Group:
         """Return a group as committed."""
         coordinator = self._coordinator(group_id)
@@ -318,8 +292,7 @@ class Coordinators:
 
     async def read_all(self) -> list[Group]:
         """Return all groups of this broker. Raises CoordinatorLoadInProgress while some are still read back."""
-        if any(each.coordinator is None and not each.is_over for each in self._tenures.values()):
-            raise CoordinatorLoadInProgress
+        self._tenures.check_loaded()
         groups: list[Group] = []
         for coordinator in self._active():
             groups += await self._ask(coordinator.read_all)

@@ -29,7 +29,11 @@ VERSION: Final = 0
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
 HELLO: Final = 1
+"""Of a follower, which will fetch."""
 PROOF: Final = 2
+FIRST_ASKING_HELLO: Final = 16
+"""Of a broker that asks by one API: this plus the API's key. On that connection it is not heard as a follower."""
+LAST_HELLO: Final = 255
 
 _HEADER = Struct(">hhih")
 _HELLO = Struct(f">Biq{NONCE_BYTES}s")
@@ -49,9 +53,11 @@ def _proof(secret: bytes, side: bytes, names: tuple[int, int, int], nonces: byte
 class ServerHandshake:
     """The listening side of one connection, between its challenge and the client's proof."""
 
-    __slots__ = ("_claims", "_expected")
+    __slots__ = ("_claims", "_expected", "lane")
 
-    def __init__(self, claims: ReplicaId, expected: bytes) -> None:
+    def __init__(self, claims: ReplicaId, expected: bytes, *, lane: int) -> None:
+        self.lane = lane
+        """What the connection is for: the number of its hello."""
         self._claims = claims
         self._expected = expected
 
@@ -65,7 +71,7 @@ def challenge(
 ) -> tuple[ServerHandshake, bytes]:
     """Return what to expect of the client and the challenge to send. Raises InvalidRequest for a malformed hello."""
     try:
-        _, client_id, client_epoch, client_nonce = _HELLO.unpack(body)
+        step, client_id, client_epoch, client_nonce = _HELLO.unpack(body)
     except struct_error:
         raise InvalidRequest("a malformed hello of a peer") from None
     names = (client_id, client_epoch, broker_id)
@@ -73,15 +79,16 @@ def challenge(
     nonces = client_nonce + own_nonce
     expected = _proof(secret, b"client", names, nonces)
     reply = _CHALLENGE.pack(0, NONE, broker_id, own_nonce, _proof(secret, b"server", names, nonces))
-    return ServerHandshake(ReplicaId(client_id, client_epoch), expected), reply
+    claims = ReplicaId(client_id, client_epoch)
+    return ServerHandshake(claims, expected, lane=step), reply
 
 
 def answer(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    """Serve one step of the handshake. A wrong proof is logged and ends the connection, a right one its older ones."""
+    """Serve one step of the handshake. A wrong proof ends the connection, a right one its older ones."""
     server = connection.server
     body = frame[position:]
     step = body[0] if body else 0
-    if step == HELLO:
+    if step == HELLO or FIRST_ASKING_HELLO <= step <= LAST_HELLO:
         connection.handshake, reply = challenge(
             body, secret=server.config.cluster_secret, broker_id=server.config.node_id, nonce=server.nonce
         )
@@ -92,10 +99,11 @@ def answer(connection: Connection, header: RequestHeader, frame: memoryview, pos
         refused = ""
         if peer is None:
             refused = "it does not know this cluster's raftlog.cluster.secret"
-        elif not server.take_peer(connection, peer):
+        elif not server.take_peer(connection, peer, handshake.lane):
             refused = "it has a newer connection"
         else:
-            connection.peer = peer
+            connection.peer, connection.lane = peer, handshake.lane
+            connection.is_follower = handshake.lane == HELLO
         error = SaslAuthenticationFailed.code if refused else NONE
         connection.respond((_framed(_WELCOME.pack(0, error), header.correlation_id),))
         if refused:
@@ -120,6 +128,7 @@ async def prove_membership(
     own: ReplicaId,
     server_id: int,
     nonce: Nonce = secrets.token_bytes,
+    hello: int = HELLO,
 ) -> None:
     """The connecting side: prove to be broker `own`, and have the other prove to be broker `server_id`.
 
@@ -127,7 +136,7 @@ async def prove_membership(
     SaslAuthenticationFailed when the other end is not who it should be, or refuses us.
     """
     own_nonce = nonce(NONCE_BYTES)
-    reply = await ask(_request(0, _HELLO.pack(HELLO, own.broker_id, own.broker_epoch, own_nonce)))
+    reply = await ask(_request(0, _HELLO.pack(hello, own.broker_id, own.broker_epoch, own_nonce)))
     try:
         _, _, found_id, its_nonce, its_proof = _CHALLENGE.unpack(reply)
     except struct_error:

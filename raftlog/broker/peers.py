@@ -11,7 +11,7 @@ from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable
 from raftlog.base.types import NO_BROKER, NO_EPOCH
 from raftlog.broker.fetcher import LeaderFetcher
-from raftlog.broker.peer_auth import prove_membership
+from raftlog.broker.peer_auth import HELLO, prove_membership
 from raftlog.broker.peer_channel import PeerChannel
 from raftlog.broker.throttle import Quota
 from raftlog.metadata.image import MetadataImage
@@ -107,7 +107,9 @@ class Peers:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def connect(self, leader: int, *, on_lost: Callable[[Exception | None], None]) -> PeerChannel:
+    async def connect(
+        self, leader: int, *, on_lost: Callable[[Exception | None], None], hello: int = HELLO
+    ) -> PeerChannel:
         """Connect to another broker's inter-broker listener and have both sides prove the cluster secret."""
         state = self._image().brokers.get(leader)
         endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name or "")
@@ -124,6 +126,7 @@ class Peers:
                     own=ReplicaId(self._config.node_id, epoch),
                     server_id=leader,
                     nonce=self.nonce,
+                    hello=hello,
                 )
             except BaseException:
                 channel.close()

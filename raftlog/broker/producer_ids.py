@@ -28,6 +28,13 @@ class ProducerIds:
         """Return a producer id. Raises CoordinatorLoadInProgress (retriable) when no block can be had now."""
         while self._next == self._end and not self._begin_spare():
             await asyncio.shield(self._fetch())
+        return self.take()
+
+    def take(self) -> int:
+        """Return an id that is at hand. Raises CoordinatorLoadInProgress if there is none, and asks for some."""
+        if self._next == self._end and not self._begin_spare():
+            self._fetch()
+            raise CoordinatorLoadInProgress("no producer id is at hand")
         producer_id = self._next
         self._next += 1
         if self._next >= self._half and self._spare is None:

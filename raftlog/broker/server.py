@@ -72,7 +72,8 @@ class BrokerServer:
         self.endpoints: tuple[Endpoint, ...] = ()
         """Where the listeners really listen, once started; port 0 is resolved."""
         self._per_host: Counter[str] = Counter()
-        self._peers: dict[int, Connection] = {}
+        self._peers: dict[tuple[int, int], Connection] = {}
+        """By broker and by what the connection is for."""
         self._servers: list[asyncio.Server] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Event = asyncio.Event()
@@ -167,16 +168,17 @@ class BrokerServer:
         counters.refused += 1
         connection.close("connection_refused", limit=limit)
 
-    def take_peer(self, connection: Connection, peer: ReplicaId) -> bool:
-        """Have another broker's newest connection be its only one; False: this one is older than that.
+    def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
+        """Have another broker's newest connection in a lane be its only one there; False: this one is older than that.
 
         Who gave a connection up may still be heard on it, later than on the next: the kernel sends what it has taken.
-        A fetch offset that comes so late takes back what was proved since, or proves what was cut since.
+        A fetch offset that comes so late takes back what was proved since, or proves what was cut since; a marker
+        ends a transaction that began since.
         """
-        before = self._peers.get(peer.broker_id)
+        before = self._peers.get((peer.broker_id, lane))
         if before is not None and before.number > connection.number:
             return False
-        self._peers[peer.broker_id] = connection
+        self._peers[peer.broker_id, lane] = connection
         if before is not None:
             self._end_sessions(before)  # now: a fetch that waits must not read once more
             before.abort()
@@ -200,8 +202,10 @@ class BrokerServer:
         if not self._per_host[connection.peer_host]:
             del self._per_host[connection.peer_host]
         self._end_sessions(connection)
-        if connection.peer is not None and self._peers.get(connection.peer.broker_id) is connection:
-            del self._peers[connection.peer.broker_id]
+        if connection.peer is not None:
+            place = connection.peer.broker_id, connection.lane
+            if self._peers.get(place) is connection:
+                del self._peers[place]
         if not self.connections:
             self._idle.set()
 

@@ -1,34 +1,29 @@
-"""One leadership of one partition of `__consumer_offsets`: read it back, coordinate its groups, stand down.
+"""One leadership of one partition of a coordinators' topic: read it back, coordinate what lives in it, stand down.
 
-Ordering law: nothing is answered before everything that the log held when the leadership began is committed and read.
-From then on the coordinator alone writes to the partition, and the high watermark tells it what is committed.
+What the records mean is the subclass's business. Ordering law: nothing is answered before everything that the log held
+when the leadership began is committed and read. From then on the coordinator alone writes to the partition, and the
+high watermark tells it what is committed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeVar
 
 from raftlog.base.env import Env
 from raftlog.base.errors import (
     CoordinatorNotAvailable,
-    InvalidCommitOffsetSize,
     KafkaError,
     KafkaStorageError,
-    MessageTooLarge,
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
-    RecordListTooLarge,
     UnknownTopicOrPartition,
     from_code,
 )
 from raftlog.base.log import get_logger
-from raftlog.coordinator.coordinator import Append, GroupCoordinator
-from raftlog.coordinator.records import KeyValue
-from raftlog.coordinator.replay import Replay
-from raftlog.records.batch import build_batch, new_record
+from raftlog.records.batch import Buffer, build_batch, new_record
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -41,21 +36,44 @@ POLL_S: Final = 0.02
 
 ALL_ACKS: Final = -1
 
-JOURNAL_ERRORS: Final[dict[type[KafkaError], type[KafkaError]]] = {
+JOURNAL_ERRORS: Final[Mapping[type[KafkaError], type[KafkaError]]] = {
     KafkaStorageError: NotCoordinator,
-    MessageTooLarge: InvalidCommitOffsetSize,
     NotEnoughReplicas: CoordinatorNotAvailable,
     NotLeaderOrFollower: NotCoordinator,
-    RecordListTooLarge: InvalidCommitOffsetSize,
     UnknownTopicOrPartition: CoordinatorNotAvailable,
 }
-"""What a failed append means to a group's member (Apache Kafka: GroupCoordinatorService)."""
+"""What a failed append means to whoever asked a coordinator; subclasses add to it."""
 
 log = get_logger(__name__)
 
 
-class Tenure:
+class Coordinating(Protocol):
+    """What every coordinator is told by its tenure."""
+
+    def committed(self, end_offset: int) -> None: ...
+
+    def stand_down(self, error: KafkaError) -> None: ...
+
+
+class Reading(Protocol):
+    """What takes in the records of a partition, batch by batch."""
+
+    skipped: int
+
+    def feed(self, batches: Buffer) -> int:
+        """Take whole batches; returns the offset to read on from."""
+
+
+C = TypeVar("C", bound=Coordinating)
+R = TypeVar("R", bound=Reading)
+
+
+class Tenure(Generic[C, R]):
     """Begins when the metadata makes this broker the leader. `coordinator` is there once it may be asked."""
+
+    what: ClassVar[str]
+    """What is coordinated, in the names of log events."""
+    journal_errors: ClassVar[Mapping[type[KafkaError], type[KafkaError]]] = JOURNAL_ERRORS
 
     def __init__(
         self,
@@ -64,18 +82,14 @@ class Tenure:
         *,
         env: Env,
         find: Callable[[int], Partition],
-        new_coordinator: Callable[[Append], GroupCoordinator],
     ) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
-        self.coordinator: GroupCoordinator | None = None
+        self.coordinator: C | None = None
         self.is_over = False
         self._env = env
         self._find = find
-        self._new_coordinator = new_coordinator
         self._partition: Partition | None = None
-        self._deleted_topics: frozenset[str] = frozenset()
-        """Topics that were deleted while the partition was read back."""
         self._moved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -95,12 +109,15 @@ class Tenure:
         if self.coordinator is not None:
             self.coordinator.stand_down(error)
 
-    def forget_topics(self, topics: frozenset[str]) -> None:
-        """Topics were deleted: remove their offsets, at once or when they are read back."""
-        if self.coordinator is None:
-            self._deleted_topics |= topics
-        elif not self.is_over:
-            self.coordinator.forget_topics(topics)
+    def _new_replay(self) -> R:
+        raise NotImplementedError
+
+    def _take_up(self, replay: R, end_offset: int) -> tuple[C, int]:
+        """Return the coordinator of what was read back, all of it committed up to `end_offset`, and how many things."""
+        raise NotImplementedError
+
+    def _taken_up(self, coordinator: C) -> None:
+        """The coordinator may be asked from now on."""
 
     def wake(self, partition: Partition) -> None:
         """The high watermark moved, or the replica's role changed."""
@@ -121,26 +138,23 @@ class Tenure:
             partition.park(self)
             replay = await self._read_back(partition)
         except (KafkaError, OSError) as error:
-            log.error("group_records_unreadable", partition=self.index, reason=str(error))
+            log.error(f"{self.what}_records_unreadable", partition=self.index, reason=str(error))
             self.end(NotCoordinator())
             return
         except Exception:
-            # A bug of ours: clients must not be told for ever that the groups are being loaded.
-            log.exception("group_records_unreadable", partition=self.index)
+            # A bug of ours: clients must not be told for ever that their coordinator is being loaded.
+            log.exception(f"{self.what}_records_unreadable", partition=self.index)
             self.end(NotCoordinator())
             return
-        groups = replay.groups()
-        coordinator = self._new_coordinator(self._append)
-        coordinator.load(groups, now=loop.time())
-        coordinator.committed(partition.high_watermark)
+        coordinator, count = self._take_up(replay, partition.high_watermark)
         self.coordinator = coordinator
-        coordinator.forget_topics(self._deleted_topics)
-        if groups or replay.skipped:
+        self._taken_up(coordinator)
+        if count or replay.skipped:
             log.info(
-                "groups_loaded",
+                f"{self.what}s_loaded",
                 partition=self.index,
                 leader_epoch=self.leader_epoch,
-                groups=len(groups),
+                count=count,
                 skipped=replay.skipped,
                 duration_ms=round((loop.time() - began_at) * 1000),
             )
@@ -156,12 +170,12 @@ class Tenure:
                 return partition
             await asyncio.sleep(POLL_S)
 
-    async def _read_back(self, partition: Partition) -> Replay:
+    async def _read_back(self, partition: Partition) -> R:
         end_offset = partition.log_end_offset
         while partition.high_watermark < end_offset:
             self._moved.clear()
             await self._moved.wait()
-        replay = Replay()
+        replay = self._new_replay()
         offset = partition.log_start_offset
         while offset < end_offset:
             offset = replay.feed(await self._read(partition, offset))
@@ -180,14 +194,22 @@ class Tenure:
             raise KafkaStorageError(f"nothing to read at offset {offset}")
         return bytes(read.records)
 
-    def _append(self, records: tuple[KeyValue, ...]) -> int:
+    def _append(self, records: tuple[tuple[bytes, bytes | None], ...]) -> int:
+        now_ms = self._env.wall_clock_ms()
+        batch = memoryview(build_batch([new_record(key, value, timestamp=now_ms) for key, value in records]))
+        return self._write(
+            lambda partition: partition.append_produced(batch, acks=ALL_ACKS, now_ms=now_ms).end_offset,
+            self.journal_errors,
+        )
+
+    def _write(
+        self, write: Callable[[Partition], int], errors: Mapping[type[KafkaError], type[KafkaError]]
+    ) -> int:
         partition = self._partition
         assert partition is not None
         if not self._leads(partition):
             raise NotCoordinator
-        now_ms = self._env.wall_clock_ms()
-        batch = build_batch([new_record(key, value, timestamp=now_ms) for key, value in records])
         try:
-            return partition.append_produced(memoryview(batch), acks=ALL_ACKS, now_ms=now_ms).end_offset
+            return write(partition)
         except KafkaError as error:
-            raise JOURNAL_ERRORS.get(type(error), type(error))(error.message) from error
+            raise errors.get(type(error), type(error))(error.message) from error

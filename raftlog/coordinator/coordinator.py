@@ -27,7 +27,15 @@ from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.requests import LEAVES, Beat
 from raftlog.coordinator.consumer.state import tombstones
-from raftlog.coordinator.group import Group, GroupChanged, GroupRecord, Membership, apply
+from raftlog.coordinator.group import (
+    Group,
+    GroupChanged,
+    GroupRecord,
+    Membership,
+    OffsetPending,
+    TransactionEnded,
+    apply,
+)
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offsets import (
     decide_commit,
@@ -35,9 +43,23 @@ from raftlog.coordinator.offsets import (
     decide_delete_offsets,
     decide_expire_offsets,
     decide_forget_topics,
+    places_of,
+)
+from raftlog.coordinator.pending import (
+    NoTransactions,
+    TransactionalJournal,
+    decide_commit_in_transaction,
 )
 from raftlog.coordinator.records import LONGEST_STRING_BYTES, KeyValue, encode_all
-from raftlog.coordinator.requests import CommitOffsets, DeleteOffsets, JoinGroup, MemberRef, SyncGroup
+from raftlog.coordinator.requests import (
+    CommitInTransaction,
+    CommitOffsets,
+    DeleteOffsets,
+    JoinGroup,
+    MemberRef,
+    SyncGroup,
+    TransactionEnd,
+)
 from raftlog.coordinator.sessions import Kind, Sessions
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 
@@ -73,12 +95,17 @@ class GroupCoordinator:
         *,
         new_uuid: Callable[[], UUID],
         may_add: Callable[[], bool] = _always,
+        transactions: TransactionalJournal | None = None,
         image: Callable[[], MetadataImage] = _no_image,
     ) -> None:
         self._config = config
         self._new_uuid = new_uuid
         self._append = append
         self._may_add = may_add
+        self._transactions = transactions or NoTransactions()
+        self._markers: Runner[None] = Runner(None, lambda state, _: state, self._append_end)
+        self._open: dict[int, set[str]] = {}
+        """By producer id, the groups in which its transaction may have offsets."""
         self._image = image
         self._matches = Matches()
         self._groups: dict[str, AnyGroup] = {}
@@ -101,6 +128,7 @@ class GroupCoordinator:
         for group in groups:
             self._groups[group.group_id] = taken = self._wake(self._runner(group))
             taken.take_over(now)
+            self._note_open(group)
         self._sweeps_at = now + self._config.offsets_retention_check_interval_ms / 1000
 
     def _wake(self, runner: Runner[Group]) -> AnyGroup:
@@ -119,7 +147,11 @@ class GroupCoordinator:
         return Runner(group, apply, self._append_records)
 
     def _append_records(self, records: tuple[GroupRecord, ...]) -> int:
+        first = records[0]
         try:
+            if isinstance(first, OffsetPending):
+                encoded, producer = encode_all(records), (first.producer_id, first.producer_epoch)
+                return self._transactions.append_in(encoded, *producer)
             return self._append(encode_all(records))
         except KafkaError as error:
             self._refusal = error
@@ -172,6 +204,7 @@ class GroupCoordinator:
     def committed(self, end_offset: int) -> None:
         """The partition's high watermark is at `end_offset`: answer what rests on it."""
         self._committed_offset = end_offset
+        self._markers.committed(end_offset)
         for group_id, group in tuple(self._waiting.items()):
             group.runner.committed(end_offset)
             if not group.runner.parked:
@@ -181,6 +214,7 @@ class GroupCoordinator:
     def stand_down(self, error: KafkaError) -> None:
         """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
         self._lost = error
+        self._markers.stand_down(error)
         for group in self._groups.values():
             group.stand_down(error)
 
@@ -329,6 +363,45 @@ class GroupCoordinator:
 
         self._ask(request.group_id, ask, answer)
 
+    def commit_in_transaction(self, request: CommitInTransaction, answer: Answer, *, now: float) -> None:
+        """Answered with one error code per commit, or a KafkaError for all; they count when the transaction commits."""
+        limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
+
+        def ask(group: AnyGroup) -> None:
+            self._forget_deleted()
+            shown = group.shown(group.runner.tail)
+
+            def decide(tail: Group) -> Decision:
+                self._check_room(request.group_id)
+                decision = decide_commit_in_transaction(tail, request, shown=shown, metadata_max_bytes=limit)
+                group.seen(request.member, now)
+                return decision
+
+            group.runner.handle(decide, answer)
+            self._note_open(group.runner.tail)
+
+        self._ask(request.group_id, ask, answer)
+
+    def end_transaction(self, end: TransactionEnd, answer: Answer) -> None:
+        """Have a transaction's offsets count, or never; answered with None once its marker is committed."""
+        self._markers.handle(lambda _: Decision((end,)), answer)
+        self._markers.committed(self._committed_offset)
+
+    def _append_end(self, ends: tuple[TransactionEnd, ...]) -> int:
+        """One marker is the end for all groups that the producer wrote of."""
+        (end,) = ends
+        end_offset = self._transactions.append_end(end)
+        for group_id in sorted(self._open.pop(end.producer_id, ())):
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.runner.take((TransactionEnded(group_id, end.producer_id, end.commit),), end_offset)
+                self._settle(group)
+        return end_offset
+
+    def _note_open(self, group: Group) -> None:
+        for producer_id in group.pending:
+            self._open.setdefault(producer_id, set()).add(group.group_id)
+
     def delete_offsets(self, request: DeleteOffsets, answer: Answer) -> None:
         """Answered with one error code per place, or a KafkaError for all."""
         self._decide(
@@ -350,7 +423,7 @@ class GroupCoordinator:
             return
         for group_id, group in tuple(self._groups.items()):
             before, self._refusal = group.runner.tail, None
-            if any(topic in topics for topic, _ in before.offsets):
+            if any(topic in topics for topic, _ in places_of(before)):
                 self._decide(group_id, lambda tail, _: decide_forget_topics(tail, topics), _nobody_waits)
                 if group.runner.tail is before and (self._refusal is None or self._refusal.retriable):
                     return  # not now: the next tick or commit tries again

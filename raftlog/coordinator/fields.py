@@ -19,6 +19,7 @@ I32: Final = Struct(">i")
 I64: Final = Struct(">q")
 
 Element = TypeVar("Element")
+Tags = dict[int, bytes]
 
 
 class Reader:
@@ -103,7 +104,7 @@ class Reader:
     def strings(self) -> tuple[str, ...]:
         return tuple(self.string() for _ in range(self.count()))
 
-    def tagged(self) -> dict[int, bytes]:
+    def tagged(self) -> Tags:
         """Return the tagged fields by number, undecoded; there are none unless `flexible`."""
         count = self.varint() if self.flexible else 0
         return {self.varint(): self._take(self.varint()) for _ in range(count)}

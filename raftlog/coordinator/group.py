@@ -13,6 +13,7 @@ import msgspec
 
 from raftlog.base.types import NO_EPOCH, NO_OFFSET
 from raftlog.coordinator.consumer.state import ConsumerMembership, ConsumerRecord, apply_consumer
+from raftlog.coordinator.positions import Pending, Place, Positions
 
 EMPTY: Final = "Empty"
 PREPARING_REBALANCE: Final = "PreparingRebalance"
@@ -103,7 +104,29 @@ class OffsetCommitted(msgspec.Struct, frozen=True):
     committed: CommittedOffset | None
 
 
-GroupRecord = GroupChanged | OffsetCommitted | ConsumerRecord
+class OffsetPending(msgspec.Struct, frozen=True):
+    """A position that counts once the producer's transaction commits."""
+
+    group_id: str
+    topic: str
+    partition: int
+    committed: CommittedOffset
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionEnded(msgspec.Struct, frozen=True):
+    """The marker of a transaction, as far as it concerns one group."""
+
+    group_id: str
+    producer_id: int
+    commit: bool
+
+
+ReadRecord = GroupChanged | OffsetCommitted | ConsumerRecord
+"""What a record's key and value say; whether an offset pends, its batch says."""
+
+GroupRecord = ReadRecord | OffsetPending | TransactionEnded
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -118,11 +141,16 @@ class Group(msgspec.Struct, frozen=True):
     offsets: Mapping[tuple[str, int], CommittedOffset] = {}
     described: bool = False
     preparing: bool = False
+    pending: Mapping[int, Mapping[Place, Pending[CommittedOffset]]] = {}
+    """By producer id, what its open transaction commits; never empty mappings."""
+    pended: int = 0
+    """How often an offset was put there."""
     consumer: ConsumerMembership | None = None
 
     @property
     def exists(self) -> bool:
-        return self.described or self.preparing or bool(self.offsets) or self.consumer is not None
+        has_members = self.described or self.preparing or self.consumer is not None
+        return has_members or bool(self.offsets) or bool(self.pending)
 
     @property
     def state(self) -> str:
@@ -136,25 +164,37 @@ class Group(msgspec.Struct, frozen=True):
 def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
     """Return the group after the records."""
     membership, described = group.membership, group.described
-    offsets: dict[tuple[str, int], CommittedOffset] | None = None
+    positions: Positions[CommittedOffset] | None = None
     consumer: list[ConsumerRecord] = []
     for record in records:
         assert record.group_id == group.group_id
         if isinstance(record, GroupChanged):
             described = record.membership is not None
             membership = record.membership or Membership()
-        elif isinstance(record, OffsetCommitted):
-            offsets = dict(group.offsets) if offsets is None else offsets
-            if record.committed is None:
-                offsets.pop((record.topic, record.partition), None)
-            else:
-                offsets[record.topic, record.partition] = record.committed
+        elif isinstance(record, OffsetCommitted | OffsetPending | TransactionEnded):
+            if positions is None:
+                positions = Positions(group.offsets, group.pending, group.pended)
+            _move(positions, record)
         else:
             consumer.append(record)
+    found = positions or group
     return Group(
         group.group_id,
         membership,
-        group.offsets if offsets is None else offsets,
+        found.offsets,
         described,
+        pending=found.pending,
+        pended=found.pended,
         consumer=apply_consumer(group.consumer, consumer) if consumer else group.consumer,
     )
+
+
+def _move(
+    positions: Positions[CommittedOffset], record: OffsetCommitted | OffsetPending | TransactionEnded
+) -> None:
+    if isinstance(record, OffsetCommitted):
+        positions.put((record.topic, record.partition), record.committed)
+    elif isinstance(record, OffsetPending):
+        positions.pend(record.producer_id, (record.topic, record.partition), record.committed)
+    else:
+        positions.end(record.producer_id, commit=record.commit)

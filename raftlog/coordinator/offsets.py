@@ -1,6 +1,6 @@
 """Decisions about committed offsets: commit, delete, expire, and the end of a group with all it has.
 
-Offsets pending under a transaction will stand between these and what readers are shown; there are none yet.
+What is deleted is deleted also where it pends under a transaction; what pends does not expire.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from raftlog.coordinator.group import (
     OffsetCommitted,
 )
 from raftlog.coordinator.membership import check_member
+from raftlog.coordinator.pending import is_unstable
+from raftlog.coordinator.positions import Place
 from raftlog.coordinator.requests import CommitOffsets, DeleteOffsets
 from raftlog.coordinator.transitions import Event, next_state
 
@@ -115,7 +117,7 @@ def check_member_epoch(membership: ConsumerMembership, member_id: str, epoch: in
 
 def decide_forget_topics(group: Group, topics: frozenset[str]) -> Decision:
     """Remove the offsets of topics that were deleted."""
-    return Decision(_forgotten(group, [place for place in group.offsets if place[0] in topics]))
+    return Decision(_forgotten(group, [place for place in places_of(group) if place[0] in topics]))
 
 
 def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group) -> Decision:
@@ -129,11 +131,10 @@ def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group)
     topics = _read_topics(group) if is_known else None
     if topics is None:
         raise NonEmptyGroup(f"group {group.group_id} has members, and what they read is unknown")
+    known = places_of(group)
     codes = tuple(GroupSubscribedToTopic.code if topic in topics else NONE for topic, _ in request.places)
     gone = [
-        place
-        for place, code in zip(request.places, codes, strict=True)
-        if code == NONE and place in group.offsets
+        place for place, code in zip(request.places, codes, strict=True) if code == NONE and place in known
     ]
     return Decision(_forgotten(group, dict.fromkeys(gone)), codes)
 
@@ -161,11 +162,21 @@ def decide_expire_offsets(group: Group, *, shown: Group, now_ms: int, retention_
     expired = [
         place
         for place, committed in group.offsets.items()
-        if place[0] not in kept and _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
+        if place[0] not in kept
+        and _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
+        and not is_unstable(group, place)
     ]
-    if group.state == EMPTY and group.exists and len(expired) == len(group.offsets):
+    if group.state == EMPTY and group.exists and len(expired) == len(group.offsets) and not group.pending:
         return Decision(_ended(group))
     return Decision(_forgotten(group, expired))
+
+
+def places_of(group: Group) -> dict[Place, None]:
+    """Return every place that has an offset, be it one that pends."""
+    places = dict.fromkeys(group.offsets)
+    for pending in group.pending.values():
+        places.update(dict.fromkeys(pending))
+    return places
 
 
 def _kept_topics(group: Group) -> frozenset[str] | None:
@@ -208,4 +219,4 @@ def _ended(group: Group) -> tuple[GroupRecord, ...]:
     next_state(group.state, Event.DELETED)
     described = (GroupChanged(group.group_id, None),) if group.described else ()
     consumer = () if group.consumer is None else tombstones(group.group_id, group.consumer)
-    return (*_forgotten(group, group.offsets), *described, *consumer)
+    return (*_forgotten(group, places_of(group)), *described, *consumer)

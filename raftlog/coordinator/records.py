@@ -21,6 +21,9 @@ from raftlog.coordinator.group import (
     Member,
     Membership,
     OffsetCommitted,
+    OffsetPending,
+    ReadRecord,
+    TransactionEnded,
 )
 
 KeyValue = tuple[bytes, bytes | None]
@@ -44,12 +47,13 @@ def encode(record: GroupRecord) -> KeyValue:
         return _group_key(record.group_id), None if record.membership is None else _group_value(
             record.membership
         )
-    if isinstance(record, OffsetCommitted):
+    assert not isinstance(record, TransactionEnded), "a marker is a batch of its own"
+    if isinstance(record, OffsetCommitted | OffsetPending):
         return _offset_key(record), None if record.committed is None else _offset_value(record.committed)
     return consumer_records.encode(record)
 
 
-def decode(key: bytes | None, value: bytes | None) -> GroupRecord | None:
+def decode(key: bytes | None, value: bytes | None) -> ReadRecord | None:
     """Return the record, or None for one of an unknown type. Raises CorruptMessage."""
     if key is None:
         return None
@@ -72,7 +76,7 @@ def encode_all(records: Sequence[GroupRecord]) -> tuple[KeyValue, ...]:
 # -- writing ---------------------------------------------------------------------------------------------
 
 
-def _offset_key(record: OffsetCommitted) -> bytes:
+def _offset_key(record: OffsetCommitted | OffsetPending) -> bytes:
     return b"".join((I16.pack(1), string(record.group_id), string(record.topic), I32.pack(record.partition)))
 
 

@@ -1,23 +1,29 @@
-"""Read a partition of `__consumer_offsets` back into groups: the last word on each key counts."""
+"""Read a partition of `__consumer_offsets` back into groups: the last word on each key counts.
+
+What a producer wrote in a transaction pends until its marker comes; in a log that ends before it, it pends on.
+"""
 
 from __future__ import annotations
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.coordinator.consumer.state import Book
 from raftlog.coordinator.group import CommittedOffset, Group, GroupChanged, Membership, OffsetCommitted
+from raftlog.coordinator.positions import Positions
 from raftlog.coordinator.records import decode
-from raftlog.records.batch import Buffer, iter_headers, iter_records
+from raftlog.records.batch import BatchHeader, Buffer, iter_headers, iter_records, read_end_marker
 
 
 class Replay:
     """Collects records batch by batch; damaged or unknown records are counted and left out."""
 
-    __slots__ = ("_books", "_memberships", "_offsets", "next_offset", "skipped")
+    __slots__ = ("_books", "_memberships", "_offsets", "_open", "next_offset", "skipped")
 
     def __init__(self) -> None:
         self._memberships: dict[str, Membership] = {}
-        self._offsets: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        self._offsets: dict[str, Positions[CommittedOffset]] = {}
         self._books: dict[str, Book] = {}
+        self._open: dict[int, set[str]] = {}
+        """By producer id, the groups in which its transaction has offsets."""
         self.next_offset = 0
         self.skipped = 0
 
@@ -25,19 +31,28 @@ class Replay:
         """Take whole batches as a log returns them; returns the offset to read on from."""
         view = memoryview(batches)
         for position, header in iter_headers(view):
-            if not header.is_control:
-                self._feed_batch(view[position : position + header.length])
+            batch = view[position : position + header.length]
+            if header.is_control:
+                self._feed_marker(header, batch)
+            else:
+                self._feed_batch(header, batch)
             self.next_offset = header.end_offset
         return self.next_offset
 
-    def _feed_batch(self, batch: memoryview) -> None:
+    def _feed_marker(self, header: BatchHeader, batch: memoryview) -> None:
+        marker = read_end_marker(batch)
+        if marker is not None:
+            for group_id in self._open.pop(header.producer_id, ()):
+                self._offsets[group_id].end(header.producer_id, commit=marker.commit)
+
+    def _feed_batch(self, header: BatchHeader, batch: memoryview) -> None:
         for record in iter_records(batch):
             try:
-                self._note(record.key, record.value)
+                self._note(header, record.key, record.value)
             except CorruptMessage:
                 self.skipped += 1
 
-    def _note(self, key: bytes | None, value: bytes | None) -> None:
+    def _note(self, header: BatchHeader, key: bytes | None, value: bytes | None) -> None:
         record = decode(key, value)
         if record is None:
             self.skipped += 1
@@ -47,26 +62,35 @@ class Replay:
             else:
                 self._memberships[record.group_id] = record.membership
         elif isinstance(record, OffsetCommitted):
-            offsets = self._offsets.setdefault(record.group_id, {})
-            if record.committed is None:
-                offsets.pop((record.topic, record.partition), None)
-            else:
-                offsets[record.topic, record.partition] = record.committed
+            self._move(header, record)
         else:
             self._books.setdefault(record.group_id, Book()).note(record)
+
+    def _move(self, header: BatchHeader, record: OffsetCommitted) -> None:
+        positions = self._offsets.get(record.group_id)
+        if positions is None:
+            positions = self._offsets[record.group_id] = Positions()
+        place = (record.topic, record.partition)
+        if header.is_transactional and record.committed is not None:
+            positions.pend(header.producer_id, place, record.committed)
+            self._open.setdefault(header.producer_id, set()).add(record.group_id)
+        else:
+            positions.put(place, record.committed)
 
     def groups(self) -> list[Group]:
         """Return every group that something is left of."""
         found = []
         for group_id in self._memberships.keys() | self._offsets.keys() | self._books.keys():
             membership = self._memberships.get(group_id)
-            offsets = self._offsets.get(group_id, {})
             book = self._books.get(group_id)
+            positions = self._offsets.get(group_id) or Positions()
             group = Group(
                 group_id,
                 membership or Membership(),
-                offsets,
+                positions.offsets,
                 membership is not None,
+                pending=positions.pending,
+                pended=positions.pended,
                 consumer=book.membership() if book else None,
             )
             if group.exists:

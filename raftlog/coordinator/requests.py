@@ -86,6 +86,27 @@ class CommitOffsets(msgspec.Struct, frozen=True):
     may_name_epoch: bool = True
 
 
+class CommitInTransaction(msgspec.Struct, frozen=True):
+    """Answered with one error code per commit. The partition's place in the transaction is confirmed before."""
+
+    group_id: str
+    member: MemberRef
+    generation: int
+    commits: tuple[OffsetCommit, ...]
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionEnd(msgspec.Struct, frozen=True):
+    """How a transaction ends, as its coordinator has it written; answered with None at commit."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int = 0
+
+
 class DeleteOffsets(msgspec.Struct, frozen=True):
     """Answered with one error code per place."""
 

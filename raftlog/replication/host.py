@@ -91,6 +91,16 @@ class ReplicaId(NamedTuple):
     broker_epoch: int
 
 
+class Marker(NamedTuple):
+    """How a transaction ends, as its coordinator has it written. `epoch`: the producer's (see `check_marker`)."""
+
+    producer_id: int
+    epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int = 0
+
+
 class PartitionRead(NamedTuple):
     """What one fetch of one partition brings; `error_code` other than 0 comes with empty records.
 

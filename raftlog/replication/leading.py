@@ -19,6 +19,7 @@ from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
     KafkaError,
     KafkaStorageError,
+    MessageTooLarge,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
@@ -28,8 +29,9 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, UNKNOWN_EPOCH_END, EpochEnd
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import IsrChange, IsrMember
-from raftlog.records.header import validate_produced
-from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
+from raftlog.records.batch import EndMarker, build_end_marker
+from raftlog.records.header import TRANSACTIONAL_BIT, BatchHeader, read_header, validate_produced
+from raftlog.replication.host import CommitWaiter, Marker, PartitionRead, ReplicaId
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.progress import NEVER, Progress
 from raftlog.replication.role import Role, Search
@@ -37,6 +39,8 @@ from raftlog.replication.role import Role, Search
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
     from raftlog.storage.log import Appended
+    from raftlog.storage.producers import ActiveProducer
+    from raftlog.storage.verification import Verification
 
 ALL_ACKS = -1
 SERVED_UNCHECKED = 3
@@ -98,6 +102,7 @@ class Leading(Role):
         damage = self.log.damage
         if damage is not None:
             self.host.happened("damaged_replica_leads", self.partition, readable_until=damage.offset)
+        self.log.producers.verifications.clear()
         if self.flushed_end_offset < self.log.log_end_offset:
             self.host.log_appended(self.partition)
         self.advance()
@@ -110,10 +115,50 @@ class Leading(Role):
         log = self.log
         end_before = log.log_end_offset
         header = validate_produced(records, log.config.max_message_bytes)
+        if header.attributes & TRANSACTIONAL_BIT:
+            log.producers.check_in_transaction(header)
         appended = log.append_as_leader(header, records, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if not appended.duplicate:
             self._note_appended(end_before)
         return appended
+
+    def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
+        return self.log.producers.begin_verification(producer_id, epoch)
+
+    def append_coordinated(self, batch: bytes, *, now_ms: int) -> Appended:
+        if self.below_min_isr:
+            raise NotEnoughReplicas()
+        log, header = self.log, read_header(batch)
+        if header.length > log.config.max_message_bytes:
+            raise MessageTooLarge(f"the batch has {header.length} bytes")
+        log.producers.check_in_transaction(header)
+        return self._append(header, batch, now_ms)
+
+    def append_marker(self, marker: Marker, *, now_ms: int) -> int:
+        if self.below_min_isr:
+            raise NotEnoughReplicas()
+        producers = self.log.producers
+        producer_id, epoch, commit, coordinator_epoch, version = marker
+        is_needed = producers.check_marker(
+            producer_id, epoch, coordinator_epoch=coordinator_epoch, transaction_version=version
+        )
+        producers.verifications.end(
+            producer_id
+        )  # what was confirmed is over, whether or not it wrote anything here
+        if not is_needed:
+            return self.log.log_end_offset
+        end = EndMarker(commit, coordinator_epoch)
+        batch = build_end_marker(producer_id, epoch, marker=end, now_ms=now_ms)
+        return self._append(read_header(batch), batch, now_ms).end_offset
+
+    def _append(self, header: BatchHeader, batch: bytes, now_ms: int) -> Appended:
+        end_before = self.log.log_end_offset
+        appended = self.log.append_as_leader(header, batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        self._note_appended(end_before)
+        return appended
+
+    def active_producers(self) -> list[ActiveProducer]:
+        return self.log.producers.active()
 
     def _note_appended(self, end_before: int) -> None:
         """Who had everything until now was caught up until now, however long ago it fetched."""

@@ -31,11 +31,13 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, EpochEnd, TopicPartition
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import IsrChange, IsrChanged
+from raftlog.records.header import read_header
 from raftlog.replication.following import Following
 from raftlog.replication.host import (
     CommitWaiter,
     FetchWaiter,
     Host,
+    Marker,
     PartitionRead,
     ReplicaFetchWaiter,
     ReplicaId,
@@ -44,6 +46,8 @@ from raftlog.replication.leading import Leading
 from raftlog.replication.role import Offline, Role, Search
 from raftlog.replication.traffic import Traffic
 from raftlog.storage.log import Appended, Log
+from raftlog.storage.producers import ActiveProducer
+from raftlog.storage.verification import Verification
 
 GIVEN_UP = frozenset({IneligibleReplica.code, OperationNotAttempted.code})
 """Answers to AlterPartition that say for sure: not done, and nobody else changed the partition."""
@@ -249,6 +253,41 @@ class Partition:
             traffic.messages_in += appended.end_offset - appended.base_offset
             traffic.bytes_in += len(records)
         return appended
+
+    def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
+        """Leader: what a transaction's coordinator has to confirm before its first batch here; None: nothing (KIP-890).
+
+        NotLeaderOrFollower, InvalidProducerEpoch.
+        """
+        return self.role.begin_verification(producer_id, epoch)
+
+    def refuse_unverified(self, records: memoryview) -> None:
+        """A batch was not appended for want of an answer: what its producer sent after it has to wait for it."""
+        self.log.producers.refuse(read_header(records))
+
+    def append_coordinated(self, batch: bytes, *, now_ms: int) -> Appended:
+        """Append a batch that a coordinator on this broker writes in a producer's transaction, without a sequence.
+
+        Wait for its commit. InvalidTxnState without a confirmed transaction; else as `append_produced`.
+        """
+        try:
+            return self.role.append_coordinated(batch, now_ms=now_ms)
+        except OSError as error:
+            raise self.storage_failed(error) from error
+
+    def append_marker(self, marker: Marker, *, now_ms: int) -> int:
+        """End a producer's transaction here; returns the offset to wait for (nothing is written a second time).
+
+        NotLeaderOrFollower, NotEnoughReplicas, TransactionCoordinatorFenced, InvalidProducerEpoch (a newer one wrote).
+        """
+        try:
+            return self.role.append_marker(marker, now_ms=now_ms)
+        except OSError as error:
+            raise self.storage_failed(error) from error
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """Leader: the producers that the log knows. NotLeaderOrFollower."""
+        return self.role.active_producers()
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
         """Tell `waiter` when the high watermark reached `end_offset`, perhaps at once, or why it will not."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
 from raftlog.base.types import NO_EPOCH, EpochEnd
 from raftlog.metadata.image import PartitionState
-from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
+from raftlog.replication.host import CommitWaiter, Marker, PartitionRead, ReplicaId
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
     from raftlog.storage.log import Appended
+    from raftlog.storage.producers import ActiveProducer
+    from raftlog.storage.verification import Verification
 
 Search = Callable[[], tuple[int, int, int] | None]
 
@@ -28,6 +30,18 @@ class Role:
         self.leader_epoch = NO_EPOCH
 
     def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> Appended:
+        raise self.error()
+
+    def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
+        raise self.error()
+
+    def append_coordinated(self, batch: bytes, *, now_ms: int) -> Appended:
+        raise self.error()
+
+    def append_marker(self, marker: Marker, *, now_ms: int) -> int:
+        raise self.error()
+
+    def active_producers(self) -> list[ActiveProducer]:
         raise self.error()
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:

@@ -61,7 +61,7 @@ class Log:
         self._segments = contents.segments
         self._active = contents.segments[-1]
         self._epochs = contents.epochs
-        self._producers = contents.producers
+        self.producers = contents.producers
         self._aborted = contents.aborted
         self.damage: Damage | None = contents.damage
         """Where records that may have been acknowledged are missing or bad: such a replica must not lead."""
@@ -164,7 +164,7 @@ class Log:
             raise KafkaStorageError("the replica's log is damaged, it may not lead")
         producer_id = header.producer_id
         if producer_id >= 0:
-            original = self._producers.admit(header)
+            original = self.producers.admit(header)
             if original is not None:
                 time_ms = original.timestamp if self._stamps_time else NO_TIMESTAMP
                 return Appended(
@@ -200,7 +200,7 @@ class Log:
                 segment = self._active
             segment.append((head, rest), length, last_offset=last_offset, max_timestamp=timestamp)
         except OSError:
-            self._producers.refuse(header)
+            self.producers.refuse(header)
             raise
         self.log_end_offset = end_offset = last_offset + 1
         if leader_epoch > self._epochs.latest:
@@ -209,12 +209,12 @@ class Log:
             if header.attributes & CONTROL_BIT:
                 self._end_transaction(header, batch, base_offset)
             else:
-                self._producers.record(header, base_offset, timestamp)
+                self.producers.record(header, base_offset, timestamp)
         return _new_tuple(Appended, (base_offset, end_offset, append_time, self.log_start_offset, False))
 
     def _end_transaction(self, header: BatchHeader, batch: Buffer, base_offset: int) -> None:
         marker = read_end_marker(batch)
-        ended = None if marker is None else self._producers.end_transaction(header, marker, base_offset)
+        ended = None if marker is None else self.producers.end_transaction(header, marker, base_offset)
         if ended is not None:
             self._aborted.add(ended)
 
@@ -260,7 +260,7 @@ class Log:
                 if header.attributes & CONTROL_BIT:
                     self._end_transaction(header, run[position:], header.base_offset)
                 else:
-                    self._producers.record(header, header.base_offset, header.max_timestamp)
+                    self.producers.record(header, header.base_offset, header.max_timestamp)
             position += header.length
 
     # -- rolling -------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Log:
         old, offset = self._snapshot_offset, self.log_end_offset
         if old == offset or offset == self._segments[0].base_offset:
             return
-        snapshots.save(self._disk, self.directory, self._producers, offset)
+        snapshots.save(self._disk, self.directory, self.producers, offset)
         self._snapshot_offset = offset
         if old >= 0 and all(segment.base_offset != old for segment in self._segments):
             snapshots.remove(self._disk, self.directory, old)
@@ -430,10 +430,10 @@ class Log:
         snapshots.remove_after(self._disk, self.directory, end_offset)
         self._aborted.truncate(end_offset)
         self._aborted.save(self._disk, self._segments[-1])
-        if end_offset > self._segments[0].base_offset and self._producers.roll_back(end_offset):
+        if end_offset > self._segments[0].base_offset and self.producers.roll_back(end_offset):
             self._snapshot_offset = -1 if self._snapshot_offset > end_offset else self._snapshot_offset
             return
-        self._producers, self._snapshot_offset = snapshots.load(
+        self.producers, self._snapshot_offset = snapshots.load(
             self._disk, self.directory, self._segments, aborted=self._aborted
         )
 
@@ -521,11 +521,11 @@ class Log:
     @property
     def first_unstable_offset(self) -> int | None:
         """Where read_committed ends: the oldest transaction that is open or whose marker is not committed."""
-        return self._producers.first_unstable_offset
+        return self.producers.first_unstable_offset
 
     def forget_replicated(self, high_watermark: int) -> None:
         """Say up to where markers are committed; only needed while `first_unstable_offset` is not None."""
-        self._producers.forget_replicated(high_watermark)
+        self.producers.forget_replicated(high_watermark)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
         """Return (producer id, first offset) of the aborted transactions with records in [start, end)."""
@@ -536,7 +536,7 @@ class Log:
 
         Idle by the times of these calls, not by records' timestamps, which may be old.
         """
-        return self._producers.expire(now_ms, idle_ms=idle_ms)
+        return self.producers.expire(now_ms, idle_ms=idle_ms)
 
     # -- making durable ------------------------------------------------------------------------------------------
 

@@ -18,10 +18,12 @@ from raftlog.base.errors import (
     InvalidTxnState,
     KafkaStorageError,
     OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
 )
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 from raftlog.records.batch import EndMarker
 from raftlog.records.header import MAX_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
+from raftlog.storage.verification import Verification, Verifications
 
 BATCHES_KEPT: Final = 5
 """Batches per producer that a retry is recognised by: what a client may have in flight."""
@@ -85,14 +87,27 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+class ActiveProducer(NamedTuple):
+    """What DescribeProducers tells of a producer; -1 for what is unknown or not there (KIP-664)."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    open_since: int
+
+
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_ended", "_open", "_producers", "_refused")
+    __slots__ = ("_ended", "_open", "_producers", "_refused", "verifications")
 
     def __init__(self) -> None:
         self._refused: dict[int, tuple[int, int]] = {}
         """Whose batch could not be written: producer id → (epoch, base sequence). Soft: only a leader needs it."""
+        self.verifications = Verifications()
+        """Soft: which transactions may begin here."""
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}
         self._ended: list[tuple[int, int]] = []
@@ -105,6 +120,71 @@ class ProducerState:
 
     def get(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
+
+    def active(self) -> list[ActiveProducer]:
+        """Return every producer that is known, in the order in which they came."""
+        return [
+            ActiveProducer(
+                producer_id,
+                producer.epoch,
+                producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE,
+                producer.last_timestamp,
+                producer.coordinator_epoch,
+                producer.open_since,
+            )
+            for producer_id, producer in self._producers.items()
+        ]
+
+    # -- transactions (KIP-890) ----------------------------------------------------------------------------------
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of this very epoch is open."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.open_since != NO_OFFSET and producer.epoch == epoch
+
+    def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
+        """Return what the transaction's coordinator has to confirm before its first batch here; None: nothing.
+
+        Raises InvalidProducerEpoch for a producer that is fenced.
+        """
+        if self.in_transaction(producer_id, epoch) or self.verifications.holds(producer_id, epoch):
+            return None
+        producer = self._producers.get(producer_id)
+        if producer is not None and producer.epoch > epoch:
+            raise InvalidProducerEpoch(f"epoch {epoch} is older than {producer.epoch}")
+        return self.verifications.begin(producer_id, epoch)
+
+    def check_in_transaction(self, header: BatchHeader) -> None:
+        """Raise InvalidTxnState for a batch that would begin a transaction which its coordinator has not confirmed.
+
+        A retry of what is in the log already begins nothing. InvalidProducerEpoch for one that is fenced.
+        """
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if self.in_transaction(producer_id, epoch) or self.verifications.holds(producer_id, epoch):
+            return
+        if self.admit(header) is None:
+            self.verifications.check_epoch(producer_id, epoch)
+            raise InvalidTxnState("the partition is not part of the producer's transaction")
+
+    def check_marker(
+        self, producer_id: int, epoch: int, *, coordinator_epoch: int, transaction_version: int
+    ) -> bool:
+        """Say whether a marker has to be written; False if it, or one of the same coordinator, ended it already.
+
+        Since transaction.version 2 a marker's epoch is above that of the transaction that it ends, so that one that
+        comes late ends nothing. Raises InvalidProducerEpoch, TransactionCoordinatorFenced.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return True
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"a coordinator of epoch {producer.coordinator_epoch} wrote already, not {coordinator_epoch}"
+            )
+        is_open = producer.open_since != NO_OFFSET
+        if epoch < producer.epoch or (is_open and epoch == producer.epoch and transaction_version >= 2):
+            raise InvalidProducerEpoch(f"a marker of epoch {epoch}, the producer has {producer.epoch}")
+        return is_open or epoch > producer.epoch or coordinator_epoch > producer.coordinator_epoch
 
     def admit(self, header: BatchHeader) -> ProducedBatch | None:
         """Return the original if `header` is a retry of one of the last five batches, None if it is new and in order.
@@ -185,11 +265,13 @@ class ProducerState:
         if header.attributes & TRANSACTIONAL_BIT and producer.open_since == NO_OFFSET:
             producer.open_since = base_offset
             self._open[header.producer_id] = base_offset
+            self.verifications.end(header.producer_id)
 
     def end_transaction(
         self, header: BatchHeader, marker: EndMarker, offset: int
     ) -> AbortedTransaction | None:
         """Take in the marker at `offset`; returns the transaction if it aborted one."""
+        self.verifications.end(header.producer_id)
         producer = self._producers.get(header.producer_id)
         if producer is None:
             self._producers[header.producer_id] = producer = Producer(header.producer_epoch)
@@ -198,6 +280,7 @@ class ProducerState:
             producer.batches.clear()
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp = header.max_timestamp
+        producer.idle_since_ms = NO_TIMESTAMP
         first_offset, producer.open_since = producer.open_since, NO_OFFSET
         if first_offset == NO_OFFSET:
             return None

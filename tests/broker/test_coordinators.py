@@ -20,7 +20,7 @@ from raftlog.base.errors import (
 from raftlog.base.machine import MAX_PARKED
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker.coordinators import TICK_S
-from raftlog.broker.tenure import Tenure
+from raftlog.broker.group_tenure import GroupTenure
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
@@ -248,7 +248,7 @@ async def test_a_tenure_that_fails_is_over_rather_than_loading_for_ever() -> Non
     def broken(_index: int) -> Any:
         raise ZeroDivisionError
 
-    tenure = Tenure(0, 0, env=Env(), find=broken, new_coordinator=broken)
+    tenure = GroupTenure(0, 0, env=Env(), find=broken, new_coordinator=broken)
     tenure.start()
     await asyncio.sleep(0)
     assert tenure.is_over

@@ -426,6 +426,7 @@ async def test_a_session_nobody_fetches_from_is_woken_once() -> None:
 
 def as_broker(pipe: Pipe, broker_id: int = 2, broker_epoch: int = 12) -> Pipe:
     pipe.connection.peer = ReplicaId(broker_id, broker_epoch)
+    pipe.connection.is_follower = True
     return pipe
 
 
@@ -435,6 +436,16 @@ async def test_who_only_says_that_it_is_a_broker_moves_nobodys_high_watermark() 
     for pipe in (world.connect(), as_broker(world.connect(), 3), as_broker(world.connect(), 2, 11)):
         pipe.send(fetch(1, (0, 0), version=15, replica=(2, 10), topic=TOPIC_ID))
         assert told(pipe, 15)[0].error_code == 29
+    assert world.partition.noted == []
+
+
+async def test_a_broker_is_not_heard_as_a_follower_where_it_came_to_ask() -> None:
+    """Such a connection may be older than that of its fetcher: its offsets would be of the past."""
+    world = World(filled(0))
+    pipe = as_broker(world.connect())
+    pipe.connection.is_follower = False
+    pipe.send(fetch(1, (0, 0), version=15, replica=(2, 12), topic=TOPIC_ID))
+    assert told(pipe, 15)[0].error_code == 29
     assert world.partition.noted == []
 
 

@@ -276,7 +276,7 @@ def test_find_coordinator(version: int) -> None:
         assert (int(found.error_code), int(found.node_id), found.host, found.port) == (0, 1, "b1", 9092)
         assert int((await find("")).error_code) == 24
         if version >= 1:
-            refused = await find("txn", 1)
+            refused = await find("txn", 2)
             assert int(refused.error_code) == 42
             assert "not supported" in refused.error_message
 

@@ -62,7 +62,7 @@ def read_back_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._partition, name)
 
-    async def read_less(tenure: Tenure, partition: Partition) -> Replay:
+    async def read_less(tenure: Tenure[Any, Any], partition: Partition) -> Any:
         return await read_back(tenure, Committed(partition))  # type: ignore[arg-type]
 
     patch.setattr(Tenure, "_read_back", read_less)

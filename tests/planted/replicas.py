@@ -262,7 +262,7 @@ def forget_producers_on_failover(patch: pytest.MonkeyPatch) -> None:
     begin = Leading.begin
 
     def forget_and_begin(leading: Leading) -> None:
-        leading.log._producers = ProducerState()
+        leading.log.producers = ProducerState()
         begin(leading)
 
     patch.setattr(Leading, "begin", forget_and_begin)
@@ -290,7 +290,7 @@ def answer_duplicates_with_the_log_end(patch: pytest.MonkeyPatch) -> None:
 
 def hear_brokers_on_connections_given_up(patch: pytest.MonkeyPatch) -> None:
     """What a follower asked long ago says, when it comes, where the follower stands."""
-    patch.setattr(BrokerServer, "take_peer", lambda server, connection, peer: True)
+    patch.setattr(BrokerServer, "take_peer", lambda server, connection, peer, lane: True)
 
 
 PLANTS = [

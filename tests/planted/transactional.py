@@ -11,6 +11,7 @@ from raftlog.replication.partition import Partition
 from raftlog.storage.log import Log
 from raftlog.storage.producers import ProducerState
 from raftlog.storage.transactions import AbortedTransactions
+from raftlog.storage.verification import Verifications
 from tests.planted.plant import Plant
 
 
@@ -44,9 +45,37 @@ def forget_open_transactions_on_restart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerState, "_restore", restore_closed)
 
 
+def verification_outlives_the_marker(patch: pytest.MonkeyPatch) -> None:
+    """What the coordinator confirmed is taken for true although its transaction has ended since (KAFKA-14402)."""
+    patch.setattr(Verifications, "end", lambda verifications, producer_id: None)
+
+
+def any_coordinator_ends_transactions(patch: pytest.MonkeyPatch) -> None:
+    """A marker of a coordinator that was deposed is written."""
+    check = ProducerState.check_marker
+
+    def check_as_the_newest(state: ProducerState, producer_id: int, epoch: int, **asked: int) -> bool:
+        return check(state, producer_id, epoch, **{**asked, "coordinator_epoch": 1 << 30})
+
+    patch.setattr(ProducerState, "check_marker", check_as_the_newest)
+
+
+def late_markers_end_the_next_transaction(patch: pytest.MonkeyPatch) -> None:
+    """The epoch of a marker may be that of the open transaction, whatever the transaction's version."""
+    check = ProducerState.check_marker
+
+    def check_as_before(state: ProducerState, producer_id: int, epoch: int, **asked: int) -> bool:
+        return check(state, producer_id, epoch, **{**asked, "transaction_version": 0})
+
+    patch.setattr(ProducerState, "check_marker", check_as_before)
+
+
 PLANTS = [
     Plant("stable-offset-one-too-high", "last stable offset", transactions, stable_offset_one_too_high),
     Plant("aborted-not-listed", "aborted read", transactions, list_no_aborted),
     Plant("aborted-lost-on-restart", "aborted read", transactions, forget_aborted_on_recovery),
     Plant("open-lost-on-restart", "H12 open transaction", transactions, forget_open_transactions_on_restart),
+    Plant("verified-for-ever", "H14 hanging transaction", transactions, verification_outlives_the_marker),
+    Plant("old-coordinator-heard", "H14 zombie coordinator", transactions, any_coordinator_ends_transactions),
+    Plant("late-marker-heard", "H14 late marker", transactions, late_markers_end_the_next_transaction),
 ]

@@ -66,7 +66,7 @@ def _replica(connection: Connection, request: FetchRequest) -> ReplicaId | None:
     if request.replica_id < 0:
         return None
     peer = connection.peer
-    if peer is None or peer.broker_id != request.replica_id:
+    if peer is None or not connection.is_follower or peer.broker_id != request.replica_id:
         raise TopicAuthorizationFailed()
     if request.replica_epoch >= 0 and request.replica_epoch != peer.broker_epoch:
         raise TopicAuthorizationFailed()

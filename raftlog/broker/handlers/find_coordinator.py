@@ -1,4 +1,4 @@
-"""FindCoordinator 0-6: which broker coordinates a group; several at once since v4 (KIP-699)."""
+"""FindCoordinator 0-6: which broker coordinates a group or a transactional id; several at once since v4 (KIP-699)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from raftlog.protocol.shapes import build, response_shapes
 API_KEY: Final = ApiKey.FIND_COORDINATOR
 
 GROUP: Final = 0
+TRANSACTION: Final = 1
 FIRST_BATCHED_VERSION: Final = 4
 
 
@@ -46,9 +47,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 async def _find(broker: BrokerContext, request: RequestContext, key_type: int, key: str) -> Found:
     try:
-        if key_type != GROUP:
-            raise InvalidRequest(f"coordinators of type {key_type} are not supported, only groups (0)")
-        node_id = await broker.groups.find(key)
+        if key_type not in (GROUP, TRANSACTION):
+            raise InvalidRequest(
+                f"coordinators of type {key_type} are not supported: 0 groups, 1 transactions"
+            )
+        node_id = await (broker.groups if key_type == GROUP else broker.transactions).find(key)
         endpoint = _endpoint(broker, request, node_id)
     except KafkaError as error:
         return Found(key, error_code=error.code, error_message=error.message)

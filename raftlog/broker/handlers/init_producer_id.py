@@ -1,35 +1,70 @@
-"""InitProducerId 0-6 for idempotent producers (KIP-98).
-
-Transactions are not built: a transactional id is answered with UNSUPPORTED_VERSION, and a line in the log.
-"""
+"""InitProducerId 0-6: a producer id and epoch, for idempotent producers and for transactional ids (KIP-98, 360)."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidRequest, UnsupportedVersion
-from raftlog.base.log import get_logger
+from raftlog.base.errors import (
+    InvalidProducerEpoch,
+    InvalidRequest,
+    KafkaError,
+    ProducerFenced,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedVersion,
+)
+from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.transactions.requests import InitProducer
+from raftlog.coordinator.transactions.transaction import Producer
+from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import build
 
-API_KEY: Final = 22
+API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 FIRST_EPOCH: Final = 0
 
-log = get_logger(__name__)
+FIRST_FENCED_VERSION: Final = 4
+"""Before it, who is fenced hears INVALID_PRODUCER_EPOCH."""
 
 
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awaitable[Any]:
-    """Give a new producer id with epoch 0, whatever the producer had before, as Kafka does without a transaction."""
-    if message.transactional_id == "":
-        raise InvalidRequest("the transactional id is empty")
-    if message.transactional_id is not None:
-        log.warning("transactional_producer_refused", client_id=request.client_id, peer=request.peer_host)
-        raise UnsupportedVersion("raftlog has no transactions yet")
-    return _give(broker, request)
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Give a producer its id and epoch; without a transactional id always a new one, whatever it had before."""
+    producer = await (_give(broker) if message.transactional_id is None else _init(broker, message))
+    return build(
+        API_KEY,
+        request.api_version,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+    )
 
 
-async def _give(broker: BrokerContext, request: RequestContext) -> Any:
+async def _give(broker: BrokerContext) -> Producer:
     assert broker.producer_ids is not None, "the broker server provides it"
-    producer_id = await broker.producer_ids.next()
-    return build(API_KEY, request.api_version, producer_id=producer_id, producer_epoch=FIRST_EPOCH)
+    return Producer(await broker.producer_ids.next(), FIRST_EPOCH)
+
+
+async def _init(broker: BrokerContext, message: Any) -> Producer:
+    if getattr(message, "keep_prepared_txn", False):
+        raise UnsupportedVersion("transactions cannot be kept prepared (KIP-939)")
+    if getattr(message, "enable2_pc", False):
+        raise TransactionalIdAuthorizationFailed("two-phase commit is not enabled (KIP-939)")
+    before = Producer(
+        getattr(message, "producer_id", NO_PRODUCER_ID), getattr(message, "producer_epoch", NO_EPOCH)
+    )
+    if (before.producer_id == NO_PRODUCER_ID) != (before.epoch == NO_EPOCH):
+        raise InvalidRequest("producer id and epoch are given together or not at all")
+    request = InitProducer(message.transactional_id, message.transaction_timeout, before)
+    found: Producer = await broker.transactions.init_producer(request)
+    return found
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say what went wrong in the words of the client's version."""
+    if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
+        error = InvalidProducerEpoch(error.message)
+    return build(
+        API_KEY,
+        request.api_version,
+        error_code=error.code,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_EPOCH,
+    )

@@ -1,6 +1,6 @@
 """OffsetFetch 1-10: what a group committed; several groups since v8 (KIP-709), member epochs v9, topic ids v10.
 
-No transaction can have pending offsets here yet, so `require_stable` (KIP-447) is always met.
+Who requires stable offsets (KIP-447) is told to come again where an open transaction may still move one.
 """
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any, Final
 from uuid import UUID
 
-from raftlog.base.errors import NONE, KafkaError, UnknownTopicId
+from raftlog.base.errors import NONE, KafkaError, UnknownTopicId, UnstableOffsetCommit
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
 from raftlog.coordinator.offsets import check_consumer_fetch
+from raftlog.coordinator.pending import is_unstable
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -34,7 +35,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_shapes(API_KEY, version)
     if version >= FIRST_BATCHED_VERSION:
         return make.OffsetFetchResponse(
-            groups=tuple([await _group(broker, request, each) async for each in in_turns(message.groups)])
+            groups=tuple(
+                [await _group(broker, request, message, each) async for each in in_turns(message.groups)]
+            )
         )
     try:
         group = await broker.groups.read(message.group_id)
@@ -44,12 +47,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         make.OffsetFetchResponseTopic(
             name=key, partitions=_partitions(make.OffsetFetchResponsePartition, rows)
         )
-        for key, rows in _found(broker.image(), request, message.topics, group)
+        for key, rows in _found(broker.image(), request, message.topics, rows_of(message, group))
     )
     return make.OffsetFetchResponse(topics=topics)
 
 
-async def _group(broker: BrokerContext, request: RequestContext, asked: Any) -> Any:
+async def _group(broker: BrokerContext, request: RequestContext, message: Any, asked: Any) -> Any:
     make = response_shapes(API_KEY, request.api_version)
     try:
         group = await broker.groups.read(asked.group_id)
@@ -65,18 +68,47 @@ async def _group(broker: BrokerContext, request: RequestContext, asked: Any) -> 
             topic_id=key,
             partitions=_partitions(make.OffsetFetchResponsePartitions, rows),
         )
-        for key, rows in _found(broker.image(), request, asked.topics, group)
+        for key, rows in _found(broker.image(), request, asked.topics, rows_of(message, group))
     )
     return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
+class Rows:
+    """What is told of one group's offsets."""
+
+    def __init__(self, group: Group, *, stable: bool) -> None:
+        self._group = group
+        self._stable = stable and bool(group.pending)
+
+    def of(self, topic: str | None, partition: int) -> Row:
+        """One partition of a topic; None: there is no such topic."""
+        if topic is None:
+            return partition, NOTHING_COMMITTED, UnknownTopicId.code
+        place = (topic, partition)
+        if self._stable and is_unstable(self._group, place):
+            return partition, NOTHING_COMMITTED, UnstableOffsetCommit.code
+        return partition, self._group.offsets.get(place, NOTHING_COMMITTED), NONE
+
+    def all(self) -> dict[str, list[Row]]:
+        """Everything that is committed, by topic."""
+        rows: dict[str, list[Row]] = {}
+        for topic, partition in sorted(self._group.offsets):
+            rows.setdefault(topic, []).append(self.of(topic, partition))
+        return rows
+
+
+def rows_of(message: Any, group: Group) -> Rows:
+    """Return what to tell, as stable as it is asked for."""
+    return Rows(group, stable=getattr(message, "require_stable", False))
+
+
 def _found(
-    image: MetadataImage, request: RequestContext, asked: Any, group: Group
+    image: MetadataImage, request: RequestContext, asked: Any, rows: Rows
 ) -> list[tuple[TopicKey, list[Row]]]:
     """Return the rows per topic, by what the version calls a topic; all that is committed if nothing is named."""
     by_id = request.api_version >= FIRST_TOPIC_ID_VERSION
     if asked is None:
-        return _everything(image, group, by_id=by_id)
+        return _everything(image, rows, by_id=by_id)
     found: list[tuple[TopicKey, list[Row]]] = []
     for topic in asked:
         if not by_id:
@@ -84,22 +116,15 @@ def _found(
         else:
             state = None if topic.topic_id is None else image.topic_by_id(topic.topic_id)
             name = None if state is None else state.name
-        code = UnknownTopicId.code if name is None else NONE
-        rows = [
-            (partition, group.offsets.get((name, partition), NOTHING_COMMITTED), code)
-            for partition in topic.partition_indexes
-        ]
-        found.append((topic.topic_id if by_id else name, rows))
+        each = [rows.of(name, partition) for partition in topic.partition_indexes]
+        found.append((topic.topic_id if by_id else name, each))
     return found
 
 
-def _everything(image: MetadataImage, group: Group, *, by_id: bool) -> list[tuple[TopicKey, list[Row]]]:
-    rows: dict[str, list[Row]] = {}
-    for (name, partition), committed in sorted(group.offsets.items()):
-        rows.setdefault(name, []).append((partition, committed, NONE))
+def _everything(image: MetadataImage, rows: Rows, *, by_id: bool) -> list[tuple[TopicKey, list[Row]]]:
     if not by_id:
-        return list(rows.items())
-    return [(image.topics[name].topic_id, each) for name, each in rows.items() if name in image.topics]
+        return list(rows.all().items())
+    return [(image.topics[name].topic_id, each) for name, each in rows.all().items() if name in image.topics]
 
 
 def _partitions(make_partition: Any, rows: list[Row]) -> tuple[Any, ...]:

@@ -2,25 +2,30 @@
 
 acks=1 answers when the batches are in this broker's log, acks=-1 when they are committed or the client's timeout is
 over, acks=0 never: there an error closes the connection, the only sign that such a client can see.
+
+The first batch of a transaction in a partition waits until the transaction's coordinator has confirmed it (KIP-890),
+and what follows on the connection waits behind it, so that batches are appended in the order in which they were sent.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.errors import (
     InvalidRecord,
     InvalidRequiredAcks,
     InvalidTopic,
-    InvalidTxnState,
     KafkaError,
     RequestTimedOut,
+    TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
     UnsupportedVersion,
 )
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
 from raftlog.broker.slots import Slot
+from raftlog.broker.txn_verification import Dialect, Questions
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.produce import (
     FIRST_HANDLED_VERSION,
@@ -40,6 +45,8 @@ ALL_ACKS: Final = -1
 NO_ACKS: Final = 0
 FIRST_LEADER_HINT_VERSION: Final = 10
 FIRST_ZSTD_VERSION: Final = 7
+FIRST_ABORTABLE_VERSION: Final = 11
+FIRST_ADDING_VERSION: Final = 12
 NOTHING: Final = -1
 
 ATTRIBUTES_BYTE: Final = 22
@@ -56,10 +63,13 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     request = decode_produce(frame, position, header.api_version)
     pending = PendingProduce(connection, header, request)
     refused = _refusal(header, request)
-    if refused is None:
-        pending.append()
-    else:
+    if refused is not None:
         pending.refuse(refused)
+    elif request.transactional_id is not None and pending.begin_verification():
+        connection.hold(pending)
+        return
+    else:
+        pending.append()
     if request.acks == NO_ACKS:
         _close_on_error(connection, pending)
         return
@@ -76,9 +86,13 @@ def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | Non
         return UnsupportedVersion()
     if not ALL_ACKS <= request.acks <= 1:
         return InvalidRequiredAcks(f"acks={request.acks} is not -1, 0 or 1")
-    if request.transactional_id is not None:
-        return InvalidTxnState("raftlog has no transactions yet: no transaction can be open")
     return None
+
+
+def _dialect(version: int) -> Dialect:
+    if version >= FIRST_ADDING_VERSION:
+        return Dialect.ADDS
+    return Dialect.ABORTABLE if version >= FIRST_ABORTABLE_VERSION else Dialect.OLD
 
 
 def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
@@ -98,9 +112,17 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
 class PendingProduce(Slot):
     """One produce request, from its first append to its response. It is what hangs on partitions (`CommitWaiter`)."""
 
-    __slots__ = ("_leaders", "_open", "_settling", "_ticket", "_wanted", "header", "topics")
-
-    overlaps = True
+    __slots__ = (
+        "_leaders",
+        "_open",
+        "_settling",
+        "_ticket",
+        "_unverified",
+        "_wanted",
+        "header",
+        "overlaps",
+        "topics",
+    )
 
     def __init__(self, connection: Connection, header: RequestHeader, request: ProduceRequest) -> None:
         self.connection = connection
@@ -113,6 +135,58 @@ class PendingProduce(Slot):
         self._leaders: tuple[int, ...] = ()
         self._ticket = NOTHING
         self._settling = True
+        self.overlaps = True
+        self._unverified: dict[tuple[TopicKey, int], KafkaError] = {}
+        """What was not appended because its transaction was not confirmed, and why."""
+
+    def begin_verification(self) -> bool:
+        """Say whether a transaction has to be confirmed first; then all is appended and answered later."""
+        wanted = self._wanted
+        assert wanted.transactional_id is not None
+        asked = Questions(self.connection.server.broker, wanted.transactional_id)
+        for topic, batches in wanted.topics:
+            for index, records in batches:
+                asked.add(topic, index, records)
+        if not asked:
+            return False
+        # the receive buffer goes on meanwhile
+        wanted.topics = [
+            (
+                topic,
+                [(index, None if records is None else memoryview(bytes(records))) for index, records in each],
+            )
+            for topic, each in wanted.topics
+        ]
+        self.overlaps = False  # and what comes behind must not be appended before
+        server = self.connection.server
+        task = server.loop.create_task(self._verify(asked))
+        server.tasks.add(task)
+        task.add_done_callback(server.tasks.discard)
+        return True
+
+    async def _verify(self, asked: Questions) -> None:
+        connection = self.connection
+        try:
+            self._unverified = await asked.refused(_dialect(self.header.api_version))
+            if not connection.is_open:
+                return
+            acks = self._wanted.acks
+            self.append()
+            if acks == NO_ACKS:
+                _close_on_error(connection, self)
+                self.answer(())
+                return
+            buffers = self.settle()
+            if buffers is not None:
+                self.answer(buffers)
+            else:
+                self.overlaps = True
+                connection.let_on(self)
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
+        except Exception:
+            connection.crash("produce")
 
     def append(self) -> None:
         """Append each batch; with acks=-1 what was appended stays open until it is committed."""
@@ -129,6 +203,9 @@ class PendingProduce(Slot):
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
                     if records is None or partition in self._open:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
+                    if self._unverified and (topic, index) in self._unverified:
+                        partition.refuse_unverified(records)
+                        raise self._unverified[topic, index]
                     if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
                         self._check_attributes(records[ATTRIBUTES_BYTE])
                     appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
@@ -148,9 +225,9 @@ class PendingProduce(Slot):
                 )
 
     def _check_attributes(self, attributes: int) -> None:
-        """Refuse what this API's version or raftlog's state forbids; the log's laws are the partition's business."""
-        if attributes & TRANSACTIONAL_BIT:
-            raise InvalidTxnState("raftlog has no transactions yet: no transaction can be open")
+        """Refuse what this API's version forbids; the log's laws are the partition's business."""
+        if attributes & TRANSACTIONAL_BIT and not self._wanted.transactional_id:
+            raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
         if attributes & CODEC_MASK == ZSTD and self.header.api_version < FIRST_ZSTD_VERSION:
             raise UnsupportedCompressionType("zstd needs Produce version 7 (KIP-110)")
 

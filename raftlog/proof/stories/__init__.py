@@ -18,6 +18,7 @@ from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
 from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
+from raftlog.proof.stories.exactly_once import exactly_once
 from raftlog.proof.stories.group_churn import group_churn
 from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
@@ -55,6 +56,7 @@ STORIES: Final[dict[str, Story]] = {
     "disk-errors": disk_errors,
     "double-failover": double_failover,
     "controller": controller,
+    "exactly-once": exactly_once,
     "group-churn": group_churn,
     "group-migration": group_migration,
     "kip-101": kip_101,

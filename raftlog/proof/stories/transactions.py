@@ -41,6 +41,7 @@ async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
     for each in readers:
         each.stopping = True
     assert all(each.read for each in readers), "no transaction was read"
+    assert ledger.refused, "nothing came too late"
     return await scene.end()
 
 

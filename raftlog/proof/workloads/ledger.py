@@ -1,29 +1,31 @@
 """Transactions of one writer in one partition, and a read_committed consumer that is held against them.
 
-No API begins or ends transactions yet, so the writer stands where a transaction coordinator will: at the leader's
-replica. It never says that a transaction must be seen, only that none may be that was not committed.
+The writer stands at the leader, producer and coordinator in one, so that it can do what only late messages do. It
+never says that a transaction must be seen, only that none may be that was not committed.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
-from typing import Any, Final
+from typing import Final
 
-from raftlog.base.errors import KafkaError
+from raftlog.base.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    TransactionCoordinatorFenced,
+)
 from raftlog.base.types import NO_EPOCH
+from raftlog.proof.workloads.committed_reader import CommittedReader
 from raftlog.proof.workloads.history import History, TopicIndex
-from raftlog.proof.workloads.wire import AWAY, Client, shapes
+from raftlog.proof.workloads.wire import Client
 from raftlog.records.batch import (
-    EndMarker,
     ProducerStamp,
     build_batch,
-    build_end_marker,
-    iter_records,
     new_record,
-    read_end_marker,
 )
-from raftlog.records.header import TRANSACTIONAL_BIT, iter_headers, read_header
+from raftlog.records.header import TRANSACTIONAL_BIT
+from raftlog.replication.host import Marker
 from raftlog.replication.leading import Leading
 from raftlog.replication.partition import Partition
 
@@ -31,15 +33,24 @@ FETCH: Final = 1
 PRODUCER_ID: Final = 7_000
 READ_COMMITTED: Final = 1
 PAUSE_S: Final = 0.005
+LATE: Final = 0.1
+"""How many of its steps are what a late message does."""
 
 
 class Ledger:
-    """Writes transactions of a few batches, one after the other; after a failover it aborts what may be open."""
+    """Writes transactions of a few batches, one after the other; after a failover it aborts what may be open.
+
+    It also does what late messages do: a batch that is verified while its transaction is aborted, a marker of a former
+    coordinator, and since transaction.version 2 the marker before once more. The log must refuse all of them.
+    """
 
     def __init__(self, chance: random.Random) -> None:
         self.decided: dict[bytes, bool] = {}
         """By value, how its transaction was to end: True committed. Of an open one nothing is decided."""
+        self.refused = 0
+        """Late messages that did no harm."""
         self._chance = chance
+        self._version = chance.choice((1, 2))
         self._leader_epoch = NO_EPOCH
         self._number = 0
         self._stamp = ProducerStamp(PRODUCER_ID, 0, 0)
@@ -55,9 +66,11 @@ class Ledger:
             if role.leader_epoch != self._leader_epoch:
                 self._leader_epoch = role.leader_epoch
                 self._stamp = ProducerStamp(PRODUCER_ID, self._stamp.producer_epoch + 1, 0)
-                self._end(replica, commit=False)
+                self._end(replica, commit=False, bump=1)
+            elif self._chance.random() < LATE:
+                self._be_late(replica)
             elif self._open and self._left == 0:
-                self._end(replica, commit=self._chance.random() < 0.6)
+                self._end(replica, commit=self._chance.random() < 0.6, bump=self._version - 1)
             else:
                 self._write(replica)
         except KafkaError:
@@ -65,92 +78,65 @@ class Ledger:
 
     def _write(self, replica: Partition) -> None:
         self._left = self._left - 1 if self._open else self._chance.randint(0, 3)
+        self._open.append(self._new_value())
+        verification = replica.begin_verification(PRODUCER_ID, self._stamp.producer_epoch)
+        if verification is not None:
+            verification.confirm()  # it is the coordinator, too
+        self._append(replica, self._open[-1])
+
+    def _new_value(self) -> bytes:
         self._number += 1
-        value = b"%d" % self._number
-        self._open.append(value)
+        return b"%d" % self._number
+
+    def _append(self, replica: Partition, value: bytes) -> None:
         records = [new_record(None, value, timestamp=-1)]
         batch = build_batch(records, producer=self._stamp, attributes=TRANSACTIONAL_BIT)
         replica.append_produced(memoryview(batch), acks=-1, now_ms=0)
         self._stamp = self._stamp._replace(base_sequence=self._stamp.base_sequence + 1)
 
-    def _end(self, replica: Partition, *, commit: bool) -> None:
+    def _end(self, replica: Partition, *, commit: bool, bump: int) -> None:
         self.decided.update(dict.fromkeys(self._open, commit))
         self._open = []
-        marker = build_end_marker(PRODUCER_ID, self._stamp.producer_epoch, marker=EndMarker(commit, 0))
-        header = read_header(marker)
-        replica.log.append_as_leader(header, marker, leader_epoch=replica.leader_epoch, now_ms=0)
-        replica.log_end_moved()
-        replica.host.log_appended(replica)
+        if bump:
+            self._stamp = ProducerStamp(PRODUCER_ID, self._stamp.producer_epoch + bump, 0)
+        self._mark(replica, commit=commit, coordinator_epoch=1)
+
+    def _mark(self, replica: Partition, *, commit: bool, coordinator_epoch: int) -> None:
+        epoch = self._stamp.producer_epoch
+        marker = Marker(PRODUCER_ID, epoch, commit, coordinator_epoch, self._version)
+        replica.append_marker(marker, now_ms=0)
+
+    def _be_late(self, replica: Partition) -> None:
+        try:
+            if not self._open:
+                value = self._new_value()
+                self.decided[value] = False
+                self._produce_too_late(replica, value)
+            elif self._version > 1 and self._chance.random() < 0.5:
+                self._mark(replica, commit=True, coordinator_epoch=1)
+            else:
+                self._mark(replica, commit=True, coordinator_epoch=0)
+        except (InvalidTxnState, InvalidProducerEpoch, TransactionCoordinatorFenced):
+            self.refused += 1
+
+    def _produce_too_late(self, replica: Partition, value: bytes) -> None:
+        """The coordinator says yes, the transaction is aborted, the yes arrives."""
+        verification = replica.begin_verification(PRODUCER_ID, self._stamp.producer_epoch)
+        self._end(replica, commit=False, bump=0)
+        if verification is not None:
+            verification.confirm()
+        self._append(replica, value)
 
 
-class LedgerReader:
-    """Reads with isolation level read_committed, skips what the broker lists as aborted, and blames the rest."""
+class LedgerReader(CommittedReader):
+    """Holds what it reads against the ledger, and blames what does not fit."""
 
     def __init__(self, client: Client, where: TopicIndex, ledger: Ledger, *, history: History) -> None:
-        self.client = client
-        self.where = where
+        super().__init__(client, where)
         self.history = history
-        self.stopping = False
-        self.read = 0
         self._ledger = ledger
-        self._offset = 0
-        self._aborted: dict[int, int] = {}
 
-    async def run(self) -> None:
-        while not self.stopping:
-            try:
-                if await self._fetch() == 0:
-                    await asyncio.sleep(PAUSE_S)
-                    continue
-            except AWAY:
-                pass
-            await asyncio.sleep(0.05)
-            try:
-                await self.client.refresh(self.where[0])
-            except AWAY:
-                pass
-
-    async def _fetch(self) -> int:
-        topic, index = self.where
-        make = shapes(FETCH)
-        partition = make.FetchPartition(
-            partition=index, fetch_offset=self._offset, last_fetched_epoch=-1, partition_max_bytes=1 << 20
-        )
-        request = make.FetchRequest(
-            replica_id=-1,
-            max_wait=20,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            session_epoch=-1,
-            isolation_level=READ_COMMITTED,
-            topics=(make.FetchTopic(topic=topic, partitions=(partition,)),),
-        )
-        response = await self.client.ask_leader(topic, index, FETCH, request)
-        result = response.responses[0].partitions[0]
-        code = int(result.error_code)
-        if code == 0:
-            self._take(result)
-        return code
-
-    def _take(self, result: Any) -> None:
-        listed = sorted((each.first_offset, each.producer_id) for each in result.aborted_transactions or ())
-        view = memoryview(result.records or b"")
-        skipping: set[int] = set()
-        for position, header in iter_headers(view):
-            batch = view[position : position + header.length]
-            while listed and listed[0][0] <= header.last_offset:
-                skipping.add(listed.pop(0)[1])
-            if header.is_control:
-                marker = read_end_marker(batch)
-                if marker is not None and not marker.commit:
-                    skipping.discard(header.producer_id)
-            elif header.producer_id not in skipping and header.end_offset > self._offset:
-                for record in iter_records(batch):
-                    self._judge(record.offset, record.value or b"")
-            self._offset = max(self._offset, header.end_offset)
-
-    def _judge(self, offset: int, value: bytes) -> None:
-        self.read += 1
+    def took(self, offset: int, value: bytes) -> None:
         decided = self._ledger.decided.get(value)
         if not decided:
             fate = "was aborted" if decided is False else "is open"

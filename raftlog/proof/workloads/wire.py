@@ -85,9 +85,10 @@ class Wire(asyncio.Protocol):
             if not future.done():
                 future.set_result(decode(frame))
 
-    def send(self, api_key: int, message: Any) -> asyncio.Future[Any]:
+    def send(self, api_key: int, message: Any, version: int | None = None) -> asyncio.Future[Any]:
         """Send a request now; the future is its response, or ConnectionError."""
-        version = VERSIONS[api_key]
+        if version is None:
+            version = VERSIONS[api_key]
         return self.ask(
             lambda number: encode_request(RequestHeader(api_key, version, number, self.name), message),
             lambda frame: decode_response(api_key, version, frame)[1],
@@ -144,10 +145,12 @@ class Client:
             self._wires[address] = wire
         return wire
 
-    async def ask(self, address: tuple[str, int], api_key: int, message: Any) -> Any:
+    async def ask(
+        self, address: tuple[str, int], api_key: int, message: Any, *, version: int | None = None
+    ) -> Any:
         """Ask one broker."""
         wire = await self._wire(address)
-        return await self.answer(wire, wire.send(api_key, message))
+        return await self.answer(wire, wire.send(api_key, message, version))
 
     async def answer(self, wire: Wire, asked: asyncio.Future[T]) -> T:
         """Wait for an answer; the connection that does not bring it in time is given up. Raises what `AWAY` lists."""
@@ -189,9 +192,11 @@ class Client:
             raise LookupError("no leader is known")
         return await self._wire(self._brokers[leader.broker_id]), leader
 
-    async def ask_leader(self, topic: str, index: int, api_key: int, message: Any) -> Any:
+    async def ask_leader(
+        self, topic: str, index: int, api_key: int, message: Any, *, version: int | None = None
+    ) -> Any:
         wire, _ = await self.leader_wire(topic, index)
-        return await self.answer(wire, wire.send(api_key, message))
+        return await self.answer(wire, wire.send(api_key, message, version))
 
     def close(self) -> None:
         for wire in self._wires.values():

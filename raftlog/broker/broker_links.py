@@ -1,0 +1,153 @@
+"""How a broker asks others: one Kafka request, one answer, on connections that proved the cluster secret.
+
+Nobody is followed on these connections, so they neither end a follower's connection nor are heard as one. Each API
+has its own connection to each broker: an answer that waits for a commit holds up only its own kind. A new connection
+ends the one before, so that nothing that was asked on it is heard later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers import find_handler
+from raftlog.broker.peer_auth import FIRST_ASKING_HELLO
+from raftlog.broker.peer_channel import PeerChannel
+from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
+
+ANSWER_S: Final = 10.0
+"""How long an answer may take unless the caller says otherwise."""
+
+PAUSE_S: Final = 0.1
+"""After a failure to connect, asks fail at once for so long."""
+
+CLIENT_ID: Final = "raftlog"
+
+
+class Connect(Protocol):
+    """Open an authenticated connection. Raises OSError, TimeoutError or KafkaError."""
+
+    def __call__(
+        self, leader: int, *, on_lost: Callable[[Exception | None], None], hello: int
+    ) -> Awaitable[PeerChannel]: ...
+
+
+class BrokerLinks:
+    """Connections are made when somebody asks, and again after they were lost."""
+
+    def __init__(self, broker: BrokerContext, connect: Connect) -> None:
+        self._broker = broker
+        self._connect = connect
+        self._links: dict[tuple[int, int], _Link] = {}
+
+    async def ask(
+        self, broker_id: int, api_key: int, version: int, message: Any, *, timeout_s: float = ANSWER_S
+    ) -> Any:
+        """Return the decoded response. Raises BrokerNotAvailable, RequestTimedOut: it may have been carried out.
+
+        This broker itself is asked without a connection; it may raise what its handler raises.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                if broker_id == self._broker.config.node_id:
+                    return await self._ask_ourselves(api_key, version, message)
+                link = self._links.get((broker_id, api_key))
+                if link is None:
+                    link = self._links[broker_id, api_key] = _Link(broker_id, api_key, self._connect)
+                return await link.ask(api_key, version, message)
+        except TimeoutError:
+            link = self._links.get((broker_id, api_key))
+            if link is not None:
+                link.hang_up()
+            raise RequestTimedOut(f"broker {broker_id} did not answer within {timeout_s:g} s") from None
+
+    async def _ask_ourselves(self, api_key: int, version: int, message: Any) -> Any:
+        handler, own_id = find_handler(api_key), self._broker.config.node_id
+        if handler is None:
+            raise BrokerNotAvailable(f"API {api_key} is not served")
+        listener = self._broker.config.inter_broker_listener_name or ""
+        request = RequestContext(api_key, version, 0, CLIENT_ID, listener, "", own_id)
+        try:
+            result = handler.handle(self._broker, request, message)
+            return await result if inspect.isawaitable(result) else result
+        except KafkaError as error:
+            express = getattr(handler, "error_response", None)
+            if express is None:
+                raise
+            return express(request, message, error)
+
+    def close(self) -> None:
+        """Drop all connections; whoever waits hears BrokerNotAvailable."""
+        for link in self._links.values():
+            link.hang_up()
+
+
+class _Link:
+    """One connection to one broker for one API, as long as it holds."""
+
+    def __init__(self, broker_id: int, api_key: int, connect: Connect) -> None:
+        self._broker_id = broker_id
+        self._hello = FIRST_ASKING_HELLO + api_key
+        self._connect = connect
+        self._channel: PeerChannel | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._paused_until = 0.0
+        self._last_number = 0
+        self._waiting: dict[int, tuple[asyncio.Future[Any], int, int]] = {}
+
+    async def ask(self, api_key: int, version: int, message: Any) -> Any:
+        channel = await self._connected()
+        self._last_number = number = (self._last_number + 1) & 0x7FFF_FFFF
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer, api_key, version
+        channel.send(encode_request(RequestHeader(api_key, version, number, CLIENT_ID), message))
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    def hang_up(self) -> None:
+        """Begin again on a new connection: this one may be silent for ever."""
+        if self._channel is not None:
+            self._channel.close()
+
+    async def _connected(self) -> PeerChannel:
+        loop = asyncio.get_running_loop()
+        if self._channel is None:
+            if loop.time() < self._paused_until:
+                raise BrokerNotAvailable(f"broker {self._broker_id} could not be reached a moment ago")
+            if self._connecting is None:
+                self._connecting = loop.create_task(self._open())
+            await asyncio.shield(self._connecting)
+        if self._channel is None:
+            raise BrokerNotAvailable(f"broker {self._broker_id} cannot be reached")
+        return self._channel
+
+    async def _open(self) -> None:
+        try:
+            channel = await self._connect(self._broker_id, on_lost=self._lost, hello=self._hello)
+            channel.on_frame = self._answered
+            self._channel = channel
+        except (OSError, KafkaError, TimeoutError):
+            self._paused_until = asyncio.get_running_loop().time() + PAUSE_S
+        finally:
+            self._connecting = None
+
+    def _answered(self, frame: memoryview) -> None:
+        number = int.from_bytes(frame[:4], "big")
+        waiting = self._waiting.get(number)
+        if waiting is not None and not waiting[0].done():
+            answer, api_key, version = waiting
+            answer.set_result(decode_response(api_key, version, memoryview(bytes(frame)))[1])
+
+    def _lost(self, error: Exception | None) -> None:
+        self._channel = None
+        for answer, _, _ in tuple(self._waiting.values()):
+            if not answer.done():
+                answer.set_exception(
+                    BrokerNotAvailable(f"the connection to broker {self._broker_id} was lost")
+                )

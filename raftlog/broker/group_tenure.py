@@ -1,0 +1,106 @@
+"""One leadership of one partition of `__consumer_offsets`: the groups in it, from log to coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from raftlog.base.env import Env
+from raftlog.base.errors import (
+    InvalidCommitOffsetSize,
+    MessageTooLarge,
+    NotCoordinator,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+)
+from raftlog.broker.tenure import JOURNAL_ERRORS, Tenure
+from raftlog.coordinator.coordinator import Append, GroupCoordinator
+from raftlog.coordinator.pending import TransactionalJournal
+from raftlog.coordinator.records import KeyValue
+from raftlog.coordinator.replay import Replay
+from raftlog.coordinator.requests import TransactionEnd
+from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.header import TRANSACTIONAL_BIT
+from raftlog.replication.host import Marker
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+    from raftlog.storage.verification import Verification
+
+
+class GroupTenure(Tenure[GroupCoordinator, Replay]):
+    """`new_coordinator` makes one over a journal."""
+
+    what: ClassVar = "group"
+    journal_errors: ClassVar = {
+        **JOURNAL_ERRORS,
+        MessageTooLarge: InvalidCommitOffsetSize,
+        RecordListTooLarge: InvalidCommitOffsetSize,
+    }
+    """Apache Kafka: GroupCoordinatorService."""
+
+    def __init__(
+        self,
+        index: int,
+        leader_epoch: int,
+        *,
+        env: Env,
+        find: Callable[[int], Partition],
+        new_coordinator: Callable[[Append, TransactionalJournal], GroupCoordinator],
+    ) -> None:
+        super().__init__(index, leader_epoch, env=env, find=find)
+        self._new_coordinator = new_coordinator
+        self._deleted_topics: frozenset[str] = frozenset()
+        """Topics that were deleted while the partition was read back."""
+
+    def forget_topics(self, topics: frozenset[str]) -> None:
+        """Topics were deleted: remove their offsets, at once or when they are read back."""
+        if self.coordinator is None:
+            self._deleted_topics |= topics
+        elif not self.is_over:
+            self.coordinator.forget_topics(topics)
+
+    def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
+        """Return what has to be confirmed before offsets are committed in a transaction; None: nothing."""
+        assert self._partition is not None, "whoever has a coordinator has its partition"
+        try:
+            return self._partition.begin_verification(producer_id, epoch)
+        except NotLeaderOrFollower as error:
+            raise NotCoordinator from error
+
+    # The coordinator's journal.
+
+    def append_in(self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int) -> int:
+        """Append in a producer's transaction; InvalidTxnState unless that was confirmed."""
+        now_ms = self._env.wall_clock_ms()
+        batch = build_batch(
+            [new_record(key, value, timestamp=now_ms) for key, value in records],
+            producer=ProducerStamp(producer_id, producer_epoch),
+            attributes=TRANSACTIONAL_BIT,
+        )
+        return self._write(
+            lambda partition: partition.append_coordinated(batch, now_ms=now_ms).end_offset,
+            self.journal_errors,
+        )
+
+    def append_end(self, end: TransactionEnd) -> int:
+        """Append a transaction's marker, unless it is there."""
+        marker = Marker(*msgspec.structs.astuple(end))
+        now_ms = self._env.wall_clock_ms()
+        return self._write(lambda partition: partition.append_marker(marker, now_ms=now_ms), {})
+
+    def _new_replay(self) -> Replay:
+        return Replay()
+
+    def _take_up(self, replay: Replay, end_offset: int) -> tuple[GroupCoordinator, int]:
+        groups = replay.groups()
+        coordinator = self._new_coordinator(self._append, self)
+        coordinator.load(groups, now=asyncio.get_running_loop().time())
+        coordinator.committed(end_offset)
+        return coordinator, len(groups)
+
+    def _taken_up(self, coordinator: GroupCoordinator) -> None:
+        coordinator.forget_topics(self._deleted_topics)

@@ -1,0 +1,41 @@
+"""AddOffsetsToTxn 0-4: a transaction will commit offsets of a group (KIP-98)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import InvalidGroupId, InvalidProducerEpoch, KafkaError, ProducerFenced
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.placement import partition_for
+from raftlog.coordinator.transactions.requests import AddPartitions
+from raftlog.coordinator.transactions.transaction import Producer
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import build
+
+API_KEY: Final = ApiKey.ADD_OFFSETS_TO_TXN
+
+FIRST_FENCED_VERSION: Final = 2
+"""Before it, who is fenced hears INVALID_PRODUCER_EPOCH."""
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Add the partition where the group's offsets are, and answer once that is committed."""
+    if not message.group_id:
+        raise InvalidGroupId("a group id must not be empty")
+    topic = await broker.groups.offsets_topic()
+    index = partition_for(message.group_id, len(topic.partitions))
+    wanted = AddPartitions(
+        message.transactional_id,
+        Producer(message.producer_id, message.producer_epoch),
+        frozenset({TopicPartition(CONSUMER_OFFSETS_TOPIC, index)}),
+    )
+    await broker.transactions.add_partitions(wanted)
+    return build(API_KEY, request.api_version)
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say what went wrong in the words of the client's version."""
+    if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
+        error = InvalidProducerEpoch(error.message)
+    return build(API_KEY, request.api_version, error_code=error.code)

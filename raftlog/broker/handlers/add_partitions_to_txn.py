@@ -1,0 +1,131 @@
+"""AddPartitionsToTxn 0-5: partitions that a transaction will write to (KIP-98, 890).
+
+Clients add theirs up to version 3, one transaction in a request. From version 4 on brokers ask, for several: whether
+partitions are part of the transaction, or to add them for a client that only writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+from raftlog.base.errors import (
+    NONE,
+    ClusterAuthorizationFailed,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    KafkaError,
+    OperationNotAttempted,
+    ProducerFenced,
+    TransactionAbortable,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.types import TopicPartition
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.transactions.requests import AddPartitions, VerifyPartitions
+from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.ADD_PARTITIONS_TO_TXN
+
+FIRST_FENCED_VERSION: Final = 2
+"""Before it, who is fenced hears INVALID_PRODUCER_EPOCH."""
+
+FIRST_BROKERS_VERSION: Final = 4
+FIRST_ABORTABLE_VERSION: Final = 5
+
+Codes = dict[TopicPartition, int]
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer per partition once what was added is committed."""
+    version = request.api_version
+    make = response_shapes(API_KEY, version)
+    if version < FIRST_BROKERS_VERSION:
+        producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
+        wanted = AddPartitions(
+            message.v3_and_below_transactional_id, producer, _places(message.v3_and_below_topics)
+        )
+        codes = await _add(broker, version, wanted)
+        topics = _topics(make, message.v3_and_below_topics, codes)
+        return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
+    if request.peer_broker_id is None:
+        raise ClusterAuthorizationFailed("from version 4 on only brokers ask")
+    answers = await asyncio.gather(*(_serve(broker, version, each) for each in message.transactions))
+    return make.AddPartitionsToTxnResponse(
+        results_by_transaction=tuple(
+            make.AddPartitionsToTxnResult(
+                transactional_id=each.transactional_id, topic_results=_topics(make, each.topics, codes)
+            )
+            for each, codes in zip(message.transactions, answers, strict=True)
+        )
+    )
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say it of the whole request where the version can, else of each partition."""
+    make = response_shapes(API_KEY, request.api_version)
+    if request.api_version >= FIRST_BROKERS_VERSION:
+        return make.AddPartitionsToTxnResponse(error_code=error.code, results_by_transaction=())
+    topics = message.v3_and_below_topics
+    return make.AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_topics(make, topics, dict.fromkeys(_places(topics), error.code))
+    )
+
+
+def _places(topics: Iterable[Any]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+
+
+def _topics(make: Any, topics: Iterable[Any], codes: Codes) -> tuple[Any, ...]:
+    return tuple(
+        make.AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=tuple(
+                make.AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
+                )
+                for index in topic.partitions
+            ),
+        )
+        for topic in topics
+    )
+
+
+async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:
+    """Verify or add for one transaction of another broker's clients."""
+    producer = Producer(wanted.producer_id, wanted.producer_epoch)
+    places = _places(wanted.topics)
+    if wanted.verify_only:
+        return await _verify(broker, version, VerifyPartitions(wanted.transactional_id, producer, places))
+    request = AddPartitions(wanted.transactional_id, producer, places, ClientVersion.BUMPING)
+    return await _add(broker, version, request)
+
+
+async def _verify(broker: BrokerContext, version: int, request: VerifyPartitions) -> Codes:
+    refusal = TransactionAbortable if version >= FIRST_ABORTABLE_VERSION else InvalidTxnState
+    try:
+        missing = await broker.transactions.verify(request)
+    except KafkaError as error:
+        return dict.fromkeys(request.partitions, error.code)
+    return {each: refusal.code if each in missing else NONE for each in request.partitions}
+
+
+async def _add(broker: BrokerContext, version: int, request: AddPartitions) -> Codes:
+    """All or none: what does not exist keeps the others out."""
+    image = broker.image()
+    unknown = {each for each in request.partitions if image.partition(each.topic, each.partition) is None}
+    if unknown:
+        return {
+            each: UnknownTopicOrPartition.code if each in unknown else OperationNotAttempted.code
+            for each in request.partitions
+        }
+    try:
+        await broker.transactions.add_partitions(request)
+    except KafkaError as error:
+        if isinstance(error, ProducerFenced) and version < FIRST_FENCED_VERSION:
+            error = InvalidProducerEpoch(error.message)
+        return dict.fromkeys(request.partitions, error.code)
+    return dict.fromkeys(request.partitions, NONE)

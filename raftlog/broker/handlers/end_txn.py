@@ -1,0 +1,47 @@
+"""EndTxn 0-5: commit or abort a transaction (KIP-98); version 5 brings the next epoch with it (KIP-890)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
+from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.transactions.requests import EndTransaction
+from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import build
+
+API_KEY: Final = ApiKey.END_TXN
+
+FIRST_FENCED_VERSION: Final = 2
+"""Before it, who is fenced hears INVALID_PRODUCER_EPOCH."""
+
+FIRST_BUMPING_VERSION: Final = 5
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer once the outcome is certain; partitions hear of it after that."""
+    version = request.api_version
+    bumps = version >= FIRST_BUMPING_VERSION
+    wanted = EndTransaction(
+        message.transactional_id,
+        Producer(message.producer_id, message.producer_epoch),
+        message.committed,
+        ClientVersion.BUMPING if bumps else ClientVersion.CLASSIC,
+    )
+    producer = await broker.transactions.end(wanted)
+    return build(API_KEY, version, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say what went wrong in the words of the client's version."""
+    if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
+        error = InvalidProducerEpoch(error.message)
+    return build(
+        API_KEY,
+        request.api_version,
+        error_code=error.code,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_EPOCH,
+    )

@@ -1,0 +1,99 @@
+"""TxnOffsetCommit 0-5 (KIP-98; member and generation since v3, KIP-447; adds its partition since v5, KIP-890)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from raftlog.base.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from raftlog.base.types import NO_EPOCH
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.txn_verification import Dialect
+from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
+from raftlog.coordinator.requests import CommitInTransaction, MemberRef, OffsetCommit
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.TXN_OFFSET_COMMIT
+
+FIRST_ABORTABLE_VERSION: Final = 4
+FIRST_ADDING_VERSION: Final = 5
+
+Place = tuple[int, int]
+"""A commit's place in the request: which topic, which of its partitions."""
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer per partition once the offsets are in the transaction."""
+    if not message.transactional_id:
+        raise InvalidRequest("the transactional id is empty")
+    broker.groups.check(message.group_id)
+    codes: dict[Place, int] = {}
+    commits = _commits(broker, message, codes)
+    if commits:
+        asked = CommitInTransaction(
+            message.group_id,
+            MemberRef(getattr(message, "member_id", ""), getattr(message, "group_instance_id", None)),
+            getattr(message, "generation_id", NO_GENERATION),
+            tuple(commits.values()),
+            message.producer_id,
+            message.producer_epoch,
+        )
+        try:
+            answers = await broker.groups.commit_in_transaction(
+                asked, message.transactional_id, dialect=_dialect(request.api_version)
+            )
+        except KafkaError as error:
+            answers = (error.code,) * len(commits)
+        codes.update(zip(commits, answers, strict=True))
+    return _response(request, message, codes)
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Answer each partition with the same failure."""
+    return _response(request, message, defaultdict(lambda: error.code))
+
+
+def _dialect(version: int) -> Dialect:
+    if version >= FIRST_ADDING_VERSION:
+        return Dialect.ADDS
+    return Dialect.ABORTABLE if version >= FIRST_ABORTABLE_VERSION else Dialect.OLD
+
+
+def _commits(broker: BrokerContext, message: Any, codes: dict[Place, int]) -> dict[Place, OffsetCommit]:
+    """Return what can be committed, by place; what cannot gets its code at once."""
+    commits: dict[Place, OffsetCommit] = {}
+    topics = broker.image().topics
+    now_ms = broker.env.wall_clock_ms()
+    for row, asked in enumerate(message.topics):
+        topic = topics.get(asked.name)
+        for column, each in enumerate(asked.partitions):
+            if topic is None or not 0 <= each.partition_index < len(topic.partitions):
+                codes[row, column] = UnknownTopicOrPartition.code
+                continue
+            committed = CommittedOffset(
+                each.committed_offset,
+                getattr(each, "committed_leader_epoch", NO_EPOCH),
+                each.committed_metadata or "",
+                now_ms,
+            )
+            commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
+    return commits
+
+
+def _response(request: RequestContext, message: Any, codes: Mapping[Place, int]) -> Any:
+    make = response_shapes(API_KEY, request.api_version)
+    topics = tuple(
+        make.TxnOffsetCommitResponseTopic(
+            name=asked.name,
+            partitions=tuple(
+                make.TxnOffsetCommitResponsePartition(
+                    partition_index=each.partition_index, error_code=codes[row, column]
+                )
+                for column, each in enumerate(asked.partitions)
+            ),
+        )
+        for row, asked in enumerate(message.topics)
+    )
+    return make.TxnOffsetCommitResponse(topics=topics)

@@ -1,0 +1,138 @@
+"""WriteTxnMarkers 1-2: a transaction's coordinator has its end written by the leaders of its partitions (KIP-98, 890).
+
+From other brokers only. Each partition is answered once its marker is committed; one that was written already is not
+written again. In `__consumer_offsets` the group coordinator writes it, and its offsets count from then on, or never.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from raftlog.base.errors import (
+    NONE,
+    ClusterAuthorizationFailed,
+    KafkaError,
+    RequestTimedOut,
+)
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.locate import locate
+from raftlog.broker.turns import in_turns
+from raftlog.coordinator.requests import TransactionEnd
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+from raftlog.replication.host import Marker
+from raftlog.replication.partition import Partition
+
+API_KEY: Final = ApiKey.WRITE_TXN_MARKERS
+
+COMMIT_S: Final = 5.0
+"""How long a marker may take to be committed; the coordinator asks again."""
+
+Codes = dict[tuple[int, TopicPartition], int]
+"""By marker (its place in the request) and partition."""
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Write all markers, then answer when all are committed or the time is up."""
+    if request.peer_broker_id is None:
+        raise ClusterAuthorizationFailed("only brokers of this cluster write markers")
+    codes: Codes = {}
+    waiting: dict[asyncio.Future[int], tuple[int, TopicPartition]] = {}
+    async for number, asked, place in in_turns(_places(message)):
+        try:
+            waiting[_write(broker, asked, place)] = (number, place)
+        except KafkaError as error:
+            codes[number, place] = error.code
+    if waiting:
+        await asyncio.wait(waiting, timeout=COMMIT_S)
+    for future, key in waiting.items():
+        codes[key] = future.result() if future.done() else RequestTimedOut.code
+    return _response(request, message, codes)
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Answer each partition with the same failure."""
+    codes = {(number, place): error.code for number, _, place in _places(message)}
+    return _response(request, message, codes)
+
+
+def _places(message: Any) -> list[tuple[int, Any, TopicPartition]]:
+    return [
+        (number, marker, TopicPartition(topic.name, index))
+        for number, marker in enumerate(message.markers)
+        for topic in marker.topics
+        for index in topic.partition_indexes
+    ]
+
+
+def _write(broker: BrokerContext, asked: Any, place: TopicPartition) -> asyncio.Future[int]:
+    """Append one marker; the future gives the error code at commit."""
+    marker = Marker(
+        asked.producer_id,
+        asked.producer_epoch,
+        asked.transaction_result,
+        asked.coordinator_epoch,
+        getattr(asked, "transaction_version", 0),
+    )
+    waiter = Waiter()
+    partition = locate(broker, *place)
+    if place.topic == CONSUMER_OFFSETS_TOPIC:
+        broker.groups.end_transaction(place.partition, TransactionEnd(*marker)).add_done_callback(
+            waiter.answered
+        )
+    else:
+        end_offset = partition.append_marker(marker, now_ms=broker.env.wall_clock_ms())
+        partition.await_commit(end_offset, waiter)
+    return waiter.code
+
+
+class Waiter:
+    """Waits for one marker's commit (`CommitWaiter`)."""
+
+    def __init__(self) -> None:
+        self.code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def committed(self, partition: Partition) -> None:
+        self._settle(NONE)
+
+    def failed(self, partition: Partition, error: KafkaError) -> None:
+        self._settle(error.code)
+
+    def answered(self, future: asyncio.Future[None]) -> None:
+        """The group coordinator has, or has not, ended the transaction."""
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, KafkaError):
+            self._settle(error.code)
+        else:
+            self._settle(RequestTimedOut.code if error or future.cancelled() else NONE)
+
+    def _settle(self, code: int) -> None:
+        if not self.code.done():
+            self.code.set_result(code)
+
+
+def _response(request: RequestContext, message: Any, codes: Codes) -> Any:
+    make = response_shapes(API_KEY, request.api_version)
+
+    def topics(number: int, marker: Any) -> tuple[Any, ...]:
+        return tuple(
+            make.WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    make.WritableTxnMarkerPartitionResult(
+                        partition_index=index, error_code=codes[number, TopicPartition(topic.name, index)]
+                    )
+                    for index in topic.partition_indexes
+                ),
+            )
+            for topic in marker.topics
+        )
+
+    return make.WriteTxnMarkersResponse(
+        markers=tuple(
+            make.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics(number, marker))
+            for number, marker in enumerate(message.markers)
+        )
+    )

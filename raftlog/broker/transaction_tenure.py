@@ -1,0 +1,57 @@
+"""One leadership of one partition of `__transaction_state`: its transactional ids, from log to coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.tenure import Tenure
+from raftlog.coordinator.transactions.coordinator import TransactionCoordinator
+from raftlog.coordinator.transactions.replay import TransactionReplay
+from raftlog.coordinator.transactions.requests import SendMarkers
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
+
+class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
+    """`send(tenure, markers)` begins to tell an outcome. `may_add`: there is room for one more transactional id."""
+
+    what: ClassVar = "transaction"
+
+    def __init__(
+        self,
+        place: tuple[int, int],
+        *,
+        broker: BrokerContext,
+        find: Callable[[int], Partition],
+        send: Callable[[TransactionTenure, SendMarkers], None],
+        may_add: Callable[[], bool],
+    ) -> None:
+        super().__init__(*place, env=broker.env, find=find)
+        self._broker = broker
+        self._send = send
+        self._may_add = may_add
+
+    def _take_id(self) -> int:
+        assert self._broker.producer_ids is not None, "the broker server provides it"
+        return self._broker.producer_ids.take()
+
+    def _new_replay(self) -> TransactionReplay:
+        return TransactionReplay()
+
+    def _take_up(self, replay: TransactionReplay, end_offset: int) -> tuple[TransactionCoordinator, int]:
+        transactions = replay.transactions()
+        coordinator = TransactionCoordinator(
+            self._broker.config,
+            self._append,
+            send=lambda markers: self._send(self, markers),
+            take_id=self._take_id,
+            may_add=self._may_add,
+        )
+        now_ms = self._env.wall_clock_ms()
+        coordinator.load(transactions, now=asyncio.get_running_loop().time(), now_ms=now_ms)
+        coordinator.committed(end_offset)
+        return coordinator, len(transactions)

@@ -1,0 +1,160 @@
+"""This broker's transaction coordinators: one for each partition of `__transaction_state` that it leads.
+
+Handlers stand on this; it knows no wire. What an outcome means to partitions is the marker sender's duty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from raftlog.base.errors import InvalidRequest
+from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.tenures import Tenures
+from raftlog.broker.transaction_tenure import TransactionTenure
+from raftlog.broker.turns import in_turns
+from raftlog.broker.txn_markers import MarkerSender
+from raftlog.coordinator.transactions.coordinator import SWEPT_AT_ONCE, TransactionCoordinator
+from raftlog.coordinator.transactions.requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    VerifyPartitions,
+)
+from raftlog.coordinator.transactions.transaction import Producer, Transaction
+from raftlog.metadata.image import MetadataImage
+
+TICK_S: Final = 0.5
+"""How late a transaction may be aborted whose time is up."""
+
+
+class Transactions:
+    """Every method but the first three is a request of a client; failures are KafkaErrors, mostly retriable."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._tenures = Tenures(broker, TRANSACTION_STATE_TOPIC, self._new_tenure)
+        self.markers = MarkerSender(broker)
+        self._timer: asyncio.TimerHandle | None = None
+
+    # -- the metadata and time -----------------------------------------------------------------------------
+
+    def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
+        self._tenures.on_metadata(old, new)
+        if len(self._tenures) and self._timer is None:
+            self._schedule_tick()
+
+    async def close(self) -> None:
+        """Answer everybody with NOT_COORDINATOR and stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._tenures.close()
+        self.markers.close()
+
+    def __len__(self) -> int:
+        """How many transactional ids this broker coordinates."""
+        return sum(map(len, self._active()))
+
+    def _new_tenure(self, index: int, leader_epoch: int) -> TransactionTenure:
+        return TransactionTenure(
+            (index, leader_epoch),
+            broker=self._broker,
+            find=self._tenures.replica,
+            send=self.markers.send,
+            may_add=lambda: len(self) < self._broker.config.raftlog_transaction_max_ids,
+        )
+
+    def _active(self) -> list[TransactionCoordinator]:
+        return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
+
+    def _schedule_tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        now, now_ms = self._now()
+        sweeps = SWEPT_AT_ONCE
+        for coordinator in self._active():
+            coordinator.tick(now=now, now_ms=now_ms)
+            sweeps -= coordinator.sweep(now=now, now_ms=now_ms, most=sweeps)
+        self._schedule_tick()
+
+    def _now(self) -> tuple[float, int]:
+        return asyncio.get_running_loop().time(), self._broker.env.wall_clock_ms()
+
+    # -- where an id is ------------------------------------------------------------------------------------
+
+    async def find(self, transactional_id: str) -> int:
+        """Return the broker that coordinates an id. Raises CoordinatorNotAvailable, InvalidRequest."""
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        return await self._tenures.find(transactional_id)
+
+    def coordinator_of(self, transactional_id: str) -> int:
+        """Return the broker that coordinates an id by this broker's image. Raises CoordinatorNotAvailable."""
+        return self._tenures.leader(transactional_id)
+
+    def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
+        """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidRequest."""
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        coordinator = self._tenures.of(transactional_id).coordinator
+        assert coordinator is not None
+        return coordinator
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    async def init_producer(self, request: InitProducer) -> Producer:
+        """Return who the asker is from now on."""
+        assert self._broker.producer_ids is not None, "the broker server provides it"
+        self._coordinator(request.transactional_id)
+        await self._broker.producer_ids.prepare()
+        producer: Producer = await self._change(TransactionCoordinator.init_producer, request)
+        return producer
+
+    async def add_partitions(self, request: AddPartitions) -> None:
+        await self._change(TransactionCoordinator.add_partitions, request)
+
+    async def end(self, request: EndTransaction) -> Producer:
+        """Return who may begin the next transaction."""
+        producer: Producer = await self._change(TransactionCoordinator.end_transaction, request)
+        return producer
+
+    async def _change(self, call: Any, request: Any) -> Any:
+        coordinator = self._coordinator(request.transactional_id)
+        now, now_ms = self._now()
+        return await self._tenures.ask(
+            lambda answer: call(coordinator, request, answer, now=now, now_ms=now_ms)
+        )
+
+    async def verify(self, request: VerifyPartitions) -> frozenset[TopicPartition]:
+        """Return those partitions that are not part of the open transaction of the request's producer."""
+        coordinator = self._coordinator(request.transactional_id)
+        missing: frozenset[TopicPartition] = await self._tenures.ask(
+            lambda answer: coordinator.verify_partitions(request, answer)
+        )
+        return missing
+
+    async def read(self, transactional_id: str) -> Transaction:
+        """Return an id as committed."""
+        coordinator = self._coordinator(transactional_id)
+        found: Transaction = await self._tenures.ask(
+            lambda answer: coordinator.read(transactional_id, answer)
+        )
+        return found
+
+    async def read_all(self) -> list[Transaction]:
+        """Return all ids of this broker. Raises CoordinatorLoadInProgress while some are still read back."""
+        self._tenures.check_loaded()
+        found: list[Transaction] = []
+        for coordinator in self._active():
+            async for transactional_id in in_turns(coordinator.transactional_ids()):
+                found.append(await self._read_of(coordinator, transactional_id))
+        return [each for each in found if each.exists]
+
+    async def _read_of(self, coordinator: TransactionCoordinator, transactional_id: str) -> Transaction:
+        found: Transaction = await self._tenures.ask(
+            lambda answer: coordinator.read(transactional_id, answer)
+        )
+        return found

@@ -1,0 +1,241 @@
+"""Tells the leaders of partitions how transactions ended, until every one has it on record (KIP-98).
+
+Ordering law: an outcome comes here when it is committed, and its coordinator hears of it once every partition
+answered that the marker is committed, or the partition is gone. Nothing here is durable: a new coordinator hands in all
+open outcomes again, and a marker that is written twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+from raftlog.base.env import raise_failure
+from raftlog.base.errors import NONE, InvalidProducerEpoch, KafkaError
+from raftlog.base.log import get_logger
+from raftlog.base.types import NO_BROKER, TopicPartition
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.transaction_tenure import TransactionTenure
+from raftlog.broker.turns import in_turns
+from raftlog.coordinator.transactions.requests import SendMarkers
+from raftlog.protocol.shapes import request_shapes
+
+API_KEY: Final = 27
+VERSION: Final = 2
+
+MOST_MARKERS: Final = 500
+"""Transactions in one request."""
+
+ANSWER_S: Final = 3.0
+"""A leader that commits nothing for so long may be leader no more: where it is is looked up again."""
+
+FIRST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 1.0
+
+log = get_logger(__name__)
+
+
+class Outcome:
+    """One transaction that was decided, and the partitions that have not heard of it."""
+
+    __slots__ = ("markers", "tenure", "untold")
+
+    def __init__(self, tenure: TransactionTenure, markers: SendMarkers) -> None:
+        self.tenure = tenure
+        self.markers = markers
+        self.untold = set(markers.partitions)
+
+
+Told = tuple[Outcome, list[TopicPartition]]
+
+
+class MarkerSender:
+    """One request at a time to each leader, with all that is known for it by then."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._queues: dict[int, dict[Outcome, list[TopicPartition]]] = {}
+        self._pauses: dict[int, float] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._open = 0
+
+    def __len__(self) -> int:
+        """How many outcomes are not known everywhere."""
+        return self._open
+
+    def send(self, tenure: TransactionTenure, markers: SendMarkers) -> None:
+        """Tell an outcome; the tenure's coordinator hears when that is done."""
+        self._open += 1
+        outcome = Outcome(tenure, markers)
+        # Later: whoever hands it in is in the midst of a decision.
+        asyncio.get_running_loop().call_soon(self._begin, outcome)
+
+    def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        for timer in self._timers:
+            timer.cancel()
+
+    def _begin(self, outcome: Outcome) -> None:
+        if outcome.untold:
+            self._route(outcome, sorted(outcome.untold))
+        else:
+            self._finish(outcome)
+
+    def _route(self, outcome: Outcome, partitions: Iterable[TopicPartition]) -> None:
+        """Queue partitions for their leaders; those that were deleted need not hear."""
+        if outcome.tenure.is_over:
+            self._give_up(outcome)
+            return
+        image = self._broker.image()
+        leaderless: list[TopicPartition] = []
+        gone: list[TopicPartition] = []
+        for each in partitions:
+            state = image.partition(each.topic, each.partition)
+            if state is None:
+                gone.append(each)
+            elif state.leader == NO_BROKER:
+                leaderless.append(each)
+            else:
+                self._queue(state.leader, outcome).append(each)
+        if leaderless:
+            self._try_later(NO_BROKER, [(outcome, leaderless)])
+        self._told(outcome, gone)
+
+    def _queue(self, leader: int, outcome: Outcome) -> list[TopicPartition]:
+        queue = self._queues.setdefault(leader, {})
+        if leader not in self._tasks:
+            self._tasks[leader] = task = asyncio.get_running_loop().create_task(self._work_off(leader))
+            task.add_done_callback(raise_failure)
+        return queue.setdefault(outcome, [])
+
+    async def _work_off(self, leader: int) -> None:
+        queue = self._queues[leader]
+        try:
+            while queue:
+                batch = [(each, queue.pop(each)) for each in list(queue)[:MOST_MARKERS]]
+                batch = [told for told in batch if not self._is_void(told[0])]
+                if batch:
+                    await self._tell(leader, batch)
+        finally:
+            del self._tasks[leader]
+
+    def _is_void(self, outcome: Outcome) -> bool:
+        if outcome.tenure.is_over:
+            self._give_up(outcome)
+            return True
+        return False
+
+    async def _tell(self, leader: int, batch: list[Told]) -> None:
+        try:
+            response = await self._broker.links.ask(
+                leader, API_KEY, VERSION, _request(batch), timeout_s=ANSWER_S
+            )
+        except KafkaError as error:
+            log.info("markers_not_sent", leader=leader, transactions=len(batch), reason=str(error))
+            self._try_later(leader, batch)
+            return
+        codes = [_codes(each) for each in response.markers]
+        failed: list[Told] = []
+        async for (outcome, partitions), answered in in_turns(zip(batch, codes, strict=False)):
+            again = self._heard(outcome, partitions, answered)
+            if again:
+                failed.append((outcome, again))
+        failed += batch[len(codes) :]
+        if failed:
+            self._try_later(leader, failed)
+        else:
+            self._pauses.pop(leader, None)
+
+    def _heard(
+        self, outcome: Outcome, partitions: list[TopicPartition], codes: dict[TopicPartition, int]
+    ) -> list[TopicPartition]:
+        """Note who knows, and return who must be told again."""
+        again: list[TopicPartition] = []
+        done: list[TopicPartition] = []
+        for each in partitions:
+            code = codes.get(each)
+            if code == InvalidProducerEpoch.code:
+                # The log is beyond this transaction: no marker can be missing there.
+                log.warning("marker_outdated", partition=str(each), **_facts(outcome))
+            (done if code in (NONE, InvalidProducerEpoch.code) else again).append(each)
+        self._told(outcome, done)
+        return again
+
+    def _told(self, outcome: Outcome, partitions: list[TopicPartition]) -> None:
+        if partitions and outcome.untold:
+            outcome.untold.difference_update(partitions)
+            if not outcome.untold:
+                self._finish(outcome)
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._open -= 1
+        tenure, markers = outcome.tenure, outcome.markers
+        if not tenure.is_over and tenure.coordinator is not None:
+            now_ms = self._broker.env.wall_clock_ms()
+            tenure.coordinator.markers_written(markers.transactional_id, markers.producer, now_ms=now_ms)
+
+    def _give_up(self, outcome: Outcome) -> None:
+        """Somebody else coordinates the id now, and tells its outcome."""
+        if outcome.untold:
+            outcome.untold.clear()
+            self._open -= 1
+
+    def _try_later(self, leader: int, batch: list[Told]) -> None:
+        pause = self._pauses.get(leader, FIRST_PAUSE_S)
+        self._pauses[leader] = min(2 * pause, LONGEST_PAUSE_S)
+        loop = asyncio.get_running_loop()
+
+        def again() -> None:
+            self._timers.discard(timer)
+            for outcome, partitions in batch:
+                self._route(outcome, partitions)
+
+        timer = loop.call_later(pause, again)
+        self._timers.add(timer)
+
+
+def _facts(outcome: Outcome) -> dict[str, object]:
+    markers = outcome.markers
+    return {
+        "transactional_id": markers.transactional_id,
+        "producer_id": markers.producer.producer_id,
+        "producer_epoch": markers.producer.epoch,
+    }
+
+
+def _request(batch: list[Told]) -> Any:
+    make = request_shapes(API_KEY, VERSION)
+    return make.WriteTxnMarkersRequest(
+        markers=tuple(
+            make.WritableTxnMarker(
+                producer_id=outcome.markers.producer.producer_id,
+                producer_epoch=outcome.markers.producer.epoch,
+                transaction_result=outcome.markers.commit,
+                topics=tuple(
+                    make.WritableTxnMarkerTopic(name=topic, partition_indexes=tuple(indexes))
+                    for topic, indexes in _by_topic(partitions).items()
+                ),
+                coordinator_epoch=outcome.tenure.leader_epoch,
+                transaction_version=outcome.markers.client_version.value,
+            )
+            for outcome, partitions in batch
+        )
+    )
+
+
+def _by_topic(partitions: list[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    return topics
+
+
+def _codes(result: Any) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in result.topics
+        for each in topic.partitions
+    }

@@ -1,0 +1,273 @@
+"""The coordinator of the transactional ids in one partition of `__transaction_state`.
+
+Each id is a state machine of its own over the partition's journal: decide on its tail, append, apply, answer once the
+partition's high watermark has passed. An outcome (PrepareCommit, PrepareAbort) leaves as an effect when it is
+committed, and a new coordinator derives the effects of all outcomes again from what it reads back.
+
+The coordinator knows nothing of partitions, logs, brokers or time: `append`, `send` and `take_id` are given, `now`
+(loop seconds) and `now_ms` come with the calls. Whoever owns it stands it down when it loses the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.errors import InvalidRequest, InvalidTransactionTimeout, KafkaError, PolicyViolation
+from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.transactions import decisions
+from raftlog.coordinator.transactions.decisions import TakeId
+from raftlog.coordinator.transactions.records import LONGEST_STRING_BYTES, KeyValue, encode_all
+from raftlog.coordinator.transactions.requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    SendMarkers,
+    VerifyPartitions,
+)
+from raftlog.coordinator.transactions.timeouts import Timeouts
+from raftlog.coordinator.transactions.transaction import (
+    PREPARING,
+    Producer,
+    State,
+    Transaction,
+    TransactionChanged,
+    apply,
+)
+
+Append = Callable[[tuple[KeyValue, ...]], int]
+"""Append keys and values as one batch, return the journal's end offset after it; on KafkaError nothing is appended."""
+
+SWEPT_AT_ONCE: Final = 200
+"""Ids that are looked at for one kind of ending before the loop gets its turn again."""
+
+RETRY_S: Final = 0.5
+"""What the journal did not take is tried again after so long."""
+
+TransactionRunner = Runner[Transaction]
+
+
+def _always() -> bool:
+    return True
+
+
+class TransactionCoordinator:
+    """The ids of one partition, from when they were read back until the partition is lost.
+
+    `send(markers)` begins to tell an outcome; whoever does that calls `markers_written` once, when all have heard.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        append: Append,
+        *,
+        send: Callable[[SendMarkers], None],
+        take_id: TakeId,
+        may_add: Callable[[], bool] = _always,
+    ) -> None:
+        self._config = config
+        self._append = append
+        self._send = send
+        self._take_id = take_id
+        self._may_add = may_add
+        self._runners: dict[str, TransactionRunner] = {}
+        self._waiting: dict[str, TransactionRunner] = {}
+        self._timeouts = Timeouts()
+        self._told: dict[str, Producer] = {}
+        """Whose markers are all written, while no record says so yet."""
+        self._lost: KafkaError | None = None
+        self._committed_offset = 0
+        self._to_sweep: list[str] = []
+        self._sweeps_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._runners)
+
+    def load(self, transactions: Sequence[Transaction], *, now: float, now_ms: int) -> None:
+        """Take over ids, all of them committed: outcomes are told (again), clocks go on."""
+        for transaction in transactions:
+            self._runners[transaction.transactional_id] = self._runner(transaction)
+            self._watch(transaction, now=now, now_ms=now_ms)
+        self._sweeps_at = now + self._sweep_interval_s
+        for transaction in transactions:
+            if transaction.state in PREPARING:
+                self._send(decisions.markers_of(transaction))
+
+    @property
+    def _sweep_interval_s(self) -> float:
+        return self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
+
+    def _runner(self, transaction: Transaction) -> TransactionRunner:
+        return Runner(transaction, apply, self._append_records, perform=self._send)
+
+    def _append_records(self, records: tuple[TransactionChanged, ...]) -> int:
+        return self._append(encode_all(records))
+
+    def _find(self, transactional_id: str) -> TransactionRunner:
+        """Return an id's machine, or one that is kept once something is known of the id. Raises InvalidRequest."""
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        if len(transactional_id.encode()) > LONGEST_STRING_BYTES:
+            raise InvalidRequest(f"a transactional id has at most {LONGEST_STRING_BYTES} bytes")
+        return self._runners.get(transactional_id) or self._runner(Transaction(transactional_id))
+
+    def _decide(
+        self, transactional_id: str, decide: Callable[[Transaction], Decision], answer: Answer
+    ) -> TransactionRunner | None:
+        """Run a decision about an id, release what is committed and note what is not."""
+        if self._lost is not None:
+            answer(self._lost)
+            return None
+        try:
+            runner = self._find(transactional_id)
+        except KafkaError as error:
+            answer(error)
+            return None
+        runner.handle(decide, answer)
+        self._settle(runner)
+        return runner
+
+    def _change(
+        self,
+        transactional_id: str,
+        decide: Callable[[Transaction], Decision],
+        answer: Answer,
+        *,
+        now: float,
+        now_ms: int,
+    ) -> None:
+        """Run a decision that may open or end a transaction."""
+        runner = self._decide(transactional_id, decide, answer)
+        if runner is not None and self._lost is None:
+            self._watch(runner.tail, now=now, now_ms=now_ms)
+
+    def _settle(self, runner: TransactionRunner) -> None:
+        runner.committed(self._committed_offset)
+        transactional_id = runner.tail.transactional_id
+        if runner.parked:
+            self._waiting[transactional_id] = runner
+        if runner.tail.exists or runner.parked:
+            self._runners[transactional_id] = runner
+        else:
+            self._runners.pop(transactional_id, None)
+
+    def _watch(self, tail: Transaction, *, now: float, now_ms: int) -> None:
+        """Have a clock for an open transaction, and none for others. A wall clock that went back adds nothing."""
+        transactional_id = tail.transactional_id
+        if tail.state is not State.ONGOING:
+            self._timeouts.lift(transactional_id)
+        elif transactional_id not in self._timeouts:
+            left_ms = min(max(tail.start_ms + tail.timeout_ms - now_ms, 0), tail.timeout_ms)
+            self._timeouts.set(transactional_id, now + left_ms / 1000)
+
+    # -- the journal ---------------------------------------------------------------------------------------
+
+    def committed(self, end_offset: int) -> None:
+        """The partition's high watermark is at `end_offset`: answer and send what rests on it."""
+        self._committed_offset = end_offset
+        for transactional_id, runner in tuple(self._waiting.items()):
+            runner.committed(end_offset)
+            if not runner.parked:
+                self._waiting.pop(transactional_id, None)
+                self._settle(runner)
+
+    def stand_down(self, error: KafkaError) -> None:
+        """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
+        self._lost = error
+        for runner in self._runners.values():
+            runner.stand_down(error)
+
+    # -- producers -----------------------------------------------------------------------------------------
+
+    def init_producer(self, request: InitProducer, answer: Answer, *, now: float, now_ms: int) -> None:
+        """Answered with the Producer, or a KafkaError."""
+        longest_ms = self._config.transaction_max_timeout_ms
+        if not 0 < request.timeout_ms <= longest_ms:
+            answer(InvalidTransactionTimeout(f"the transaction timeout must be from 1 to {longest_ms} ms"))
+            return
+
+        def decide(tail: Transaction) -> Decision:
+            if not tail.exists and not self._may_add():
+                limit = self._config.raftlog_transaction_max_ids
+                raise PolicyViolation(f"raftlog.transaction.max.ids is {limit}")
+            return decisions.decide_init(tail, request, take_id=self._take_id, now_ms=now_ms)
+
+        self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+
+    def add_partitions(self, request: AddPartitions, answer: Answer, *, now: float, now_ms: int) -> None:
+        """Answered with None or a KafkaError."""
+        decide = partial(decisions.decide_add, request=request, now_ms=now_ms)
+        self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+
+    def verify_partitions(self, request: VerifyPartitions, answer: Answer) -> None:
+        """Answered with the partitions that are not part of the transaction, or a KafkaError."""
+        self._decide(request.transactional_id, partial(decisions.decide_verify, request=request), answer)
+
+    def end_transaction(self, request: EndTransaction, answer: Answer, *, now: float, now_ms: int) -> None:
+        """Answered with the Producer of the next transaction once the outcome is certain, or a KafkaError."""
+        decide = partial(decisions.decide_end, request=request, take_id=self._take_id, now_ms=now_ms)
+        self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+
+    def markers_written(self, transactional_id: str, producer: Producer, *, now_ms: int) -> None:
+        """Every partition has the marker of this producer's transaction."""
+        if self._lost is None:
+            self._told[transactional_id] = producer
+            self._complete(transactional_id, now_ms=now_ms)
+
+    def _complete(self, transactional_id: str, *, now_ms: int) -> None:
+        producer = self._told[transactional_id]
+        decide = partial(decisions.decide_complete, producer=producer, now_ms=now_ms)
+        runner = self._decide(transactional_id, decide, _nobody_waits)
+        still = runner is not None and runner.tail.state in PREPARING and runner.tail.producer == producer
+        if not still:
+            del self._told[transactional_id]
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def next_expiry_at(self) -> float | None:
+        """When to call `tick` next."""
+        return self._timeouts.next_at()
+
+    def tick(self, *, now: float, now_ms: int, most: int = SWEPT_AT_ONCE) -> None:
+        """Abort what took too long, and try again what the journal did not take; at most so many of each."""
+        if self._lost is not None:
+            return
+        for transactional_id in self._timeouts.due(now, most=most):
+            fence = partial(decisions.decide_fence, take_id=self._take_id, now_ms=now_ms)
+            runner = self._decide(transactional_id, fence, _nobody_waits)
+            if runner is not None and runner.tail.state is State.ONGOING:
+                self._timeouts.set(transactional_id, now + RETRY_S)
+        for transactional_id in tuple(self._told)[:most]:
+            self._complete(transactional_id, now_ms=now_ms)
+
+    def sweep(self, *, now: float, now_ms: int, most: int) -> int:
+        """Forget unused ids among at most so many, of all once per check interval; returns how many were looked at."""
+        if not self._to_sweep:
+            if now < self._sweeps_at or self._lost is not None:
+                return 0
+            self._sweeps_at = now + self._sweep_interval_s
+            self._to_sweep = list(self._runners)
+        batch, self._to_sweep = self._to_sweep[:most], self._to_sweep[most:]
+        expiration_ms = self._config.transactional_id_expiration_ms
+        expire = partial(decisions.decide_expire, now_ms=now_ms, expiration_ms=expiration_ms)
+        for transactional_id in batch:
+            if transactional_id in self._runners:
+                self._decide(transactional_id, expire, _nobody_waits)
+        return len(batch)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def transactional_ids(self) -> list[str]:
+        """Return the ids that something is known of."""
+        return list(self._runners)
+
+    def read(self, transactional_id: str, answer: Answer) -> None:
+        """Answered with the Transaction as committed; one that nobody knows has `exists` False."""
+        self._decide(transactional_id, lambda tail: Decision(reply=tail), answer)
+
+
+def _nobody_waits(reply: object) -> None:
+    """What concerns old ids, timeouts and told outcomes is tried again with the next tick or sweep."""

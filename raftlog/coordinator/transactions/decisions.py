@@ -1,0 +1,283 @@
+"""What a transaction coordinator decides about one transactional id: functions of its tail that write nothing.
+
+The rules are Apache Kafka's, down to the error codes, but one: fencing a producer and aborting its transaction are
+one record, so that no failure can come between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from raftlog.base.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    ProducerFenced,
+)
+from raftlog.base.machine import Decision
+from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from raftlog.coordinator.transactions.requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    SendMarkers,
+    VerifyPartitions,
+)
+from raftlog.coordinator.transactions.transaction import (
+    COMPLETE,
+    EXHAUSTED_FROM,
+    IDLE,
+    NO_PRODUCER,
+    PREPARING,
+    ClientVersion,
+    Producer,
+    State,
+    Transaction,
+    TransactionChanged,
+)
+from raftlog.coordinator.transactions.transitions import Event, next_state
+
+TakeId = Callable[[], int]
+"""A producer id that nobody ever gets again. Raises CoordinatorLoadInProgress when none is at hand."""
+
+FIRST_EPOCH = 0
+
+
+def _changed(after: Transaction) -> TransactionChanged:
+    return TransactionChanged(after.transactional_id, after)
+
+
+# -- a producer begins ------------------------------------------------------------------------------------
+
+
+def decide_init(tail: Transaction, request: InitProducer, *, take_id: TakeId, now_ms: int) -> Decision:
+    """Give a producer its id and epoch. A transaction that is open is aborted first: the asker comes again."""
+    if tail.exists and request.producer != NO_PRODUCER and not _may_go_on(tail, request.producer):
+        raise ProducerFenced("another producer has this transactional id")
+    if tail.state in PREPARING:
+        raise ConcurrentTransactions("the transaction before is being ended")
+    if tail.state is State.ONGOING:
+        if request.producer not in (NO_PRODUCER, tail.producer):
+            raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {request.producer.epoch}")
+        fence = decide_fence(tail, take_id=take_id, now_ms=now_ms)
+        return fence._replace(reply=ConcurrentTransactions("the transaction before is being aborted"))
+    fresh = _next_producer(tail, request, take_id)
+    after = msgspec.structs.replace(
+        tail,
+        producer=fresh.producer,
+        last_epoch=fresh.last_epoch,
+        previous_id=fresh.previous_id,
+        state=next_state(tail.state, Event.INITIALISED),
+        timeout_ms=request.timeout_ms,
+        partitions=frozenset(),
+        start_ms=NO_TIMESTAMP,
+        update_ms=now_ms,
+    )
+    return Decision((_changed(after),), reply=after.producer)
+
+
+class _Fresh(msgspec.Struct, frozen=True):
+    producer: Producer
+    last_epoch: int = NO_EPOCH
+    previous_id: int = NO_PRODUCER_ID
+
+
+def _may_go_on(tail: Transaction, asker: Producer) -> bool:
+    """Whether it may be the id's producer: it is, or it was and never heard of the id that came after (KIP-360)."""
+    if asker.producer_id == tail.producer.producer_id:
+        return True
+    return asker.producer_id == tail.previous_id and asker.epoch >= EXHAUSTED_FROM
+
+
+def _next_producer(tail: Transaction, request: InitProducer, take_id: TakeId) -> _Fresh:
+    before, asker = tail.producer, request.producer
+    if not tail.exists:
+        return _Fresh(Producer(take_id(), FIRST_EPOCH))
+    if tail.is_exhausted and (asker == NO_PRODUCER or asker.epoch == before.epoch):
+        last_epoch = NO_EPOCH if asker == NO_PRODUCER else before.epoch
+        return _Fresh(Producer(take_id(), FIRST_EPOCH), last_epoch, before.producer_id)
+    if asker == NO_PRODUCER:
+        return _Fresh(_bumped(before), NO_EPOCH, tail.previous_id)
+    if asker.epoch == before.epoch:
+        return _Fresh(_bumped(before), before.epoch, tail.previous_id)
+    if asker.epoch == tail.last_epoch:  # it asks again: the answer was lost
+        return _Fresh(before, tail.last_epoch, tail.previous_id)
+    raise ProducerFenced(f"epoch {asker.epoch} is not the last one, {before.epoch}")
+
+
+def _bumped(producer: Producer) -> Producer:
+    return Producer(producer.producer_id, producer.epoch + 1)
+
+
+# -- partitions -------------------------------------------------------------------------------------------
+
+
+def _check_producer(tail: Transaction, producer: Producer) -> None:
+    """Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: not the one who may write now."""
+    if not tail.exists:
+        raise InvalidProducerIdMapping("nothing is known of this transactional id")
+    if tail.state in PREPARING and producer == tail.successor:
+        raise ConcurrentTransactions("the transaction before is being ended")
+    if producer.producer_id != tail.producer.producer_id:
+        raise InvalidProducerIdMapping(f"the producer id is {tail.producer.producer_id}")
+    if producer.epoch != tail.producer.epoch:
+        raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {producer.epoch}")
+    if tail.state in PREPARING:
+        raise ConcurrentTransactions("the transaction before is being ended")
+
+
+def decide_add(tail: Transaction, request: AddPartitions, *, now_ms: int) -> Decision:
+    """Make partitions part of the transaction; its first ones begin it."""
+    _check_producer(tail, request.producer)
+    is_open = tail.state is State.ONGOING
+    if is_open and request.partitions <= tail.partitions:
+        return Decision()
+    after = msgspec.structs.replace(
+        tail,
+        state=next_state(tail.state, Event.PARTITIONS_ADDED),
+        partitions=tail.partitions | request.partitions,
+        start_ms=tail.start_ms if is_open else now_ms,
+        update_ms=now_ms,
+        client_version=request.client_version,
+    )
+    return Decision((_changed(after),))
+
+
+def decide_verify(tail: Transaction, request: VerifyPartitions) -> Decision:
+    """Say which partitions are not part of the producer's open transaction."""
+    _check_producer(tail, request.producer)
+    present = tail.partitions if tail.state is State.ONGOING else frozenset()
+    return Decision(reply=request.partitions - present)
+
+
+# -- the end ----------------------------------------------------------------------------------------------
+
+
+def decide_end(tail: Transaction, request: EndTransaction, *, take_id: TakeId, now_ms: int) -> Decision:
+    """Decide a transaction's outcome, by the rules of the client's version."""
+    if not tail.exists:
+        raise InvalidProducerIdMapping("nothing is known of this transactional id")
+    if request.client_version is ClientVersion.BUMPING:
+        return _end_bumping(tail, request, take_id=take_id, now_ms=now_ms)
+    return _end_classic(tail, request, now_ms=now_ms)
+
+
+def _end_classic(tail: Transaction, request: EndTransaction, *, now_ms: int) -> Decision:
+    if request.producer.producer_id != tail.producer.producer_id:
+        raise InvalidProducerIdMapping(f"the producer id is {tail.producer.producer_id}")
+    if request.producer.epoch != tail.producer.epoch:
+        raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {request.producer.epoch}")
+    if tail.state is State.ONGOING:
+        event = Event.COMMITTED if request.commit else Event.ABORTED
+        after = msgspec.structs.replace(tail, update_ms=now_ms, client_version=request.client_version)
+        return _prepare(tail, event, after)
+    return _ended_already(tail, request)
+
+
+def _end_bumping(tail: Transaction, request: EndTransaction, *, take_id: TakeId, now_ms: int) -> Decision:
+    """Each end bumps the epoch, so that what is asked late or twice is known by its epoch (KIP-890)."""
+    asker, current = request.producer, tail.producer
+    is_repeated = _asks_again(tail, asker)
+    if not is_repeated:
+        if tail.state in PREPARING and asker == tail.successor:
+            raise ConcurrentTransactions("the transaction before is being ended")
+        if asker.producer_id != current.producer_id:
+            raise InvalidProducerIdMapping(f"the producer id is {current.producer_id}")
+        if asker.epoch != current.epoch or tail.state in PREPARING:
+            raise ProducerFenced(f"the epoch is {current.epoch}, not {asker.epoch}")
+    if is_repeated:
+        return _ended_already(tail, request)
+    if tail.state is not State.ONGOING and request.commit:
+        raise InvalidTxnState(f"there is no transaction to commit: the id is {tail.state.value}")
+    event = Event.COMMITTED if request.commit else Event.ABORTED
+    return _prepare(tail, event, _bump(tail, take_id, now_ms, ClientVersion.BUMPING))
+
+
+def _asks_again(tail: Transaction, asker: Producer) -> bool:
+    """Whether a client of version 2 speaks of the transaction that was ended last: its epoch is the one before."""
+    if tail.state not in PREPARING and tail.state not in COMPLETE:
+        return False
+    current = tail.producer
+    if current.epoch > FIRST_EPOCH and asker == Producer(current.producer_id, current.epoch - 1):
+        return True
+    changed_id = tail.state in COMPLETE and current.epoch == FIRST_EPOCH
+    return changed_id and asker == Producer(tail.previous_id, EXHAUSTED_FROM)
+
+
+def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
+    """Who asks again for what was done hears so. Raises InvalidTxnState for the other outcome."""
+    state = tail.state
+    committed = state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+    if state is State.EMPTY or committed != request.commit:
+        wanted = "commit" if request.commit else "abort"
+        raise InvalidTxnState(f"there is no transaction to {wanted}: the id is {state.value}")
+    if state in PREPARING:
+        raise ConcurrentTransactions("its partitions are being told")
+    return Decision(reply=tail.producer)
+
+
+def decide_fence(tail: Transaction, *, take_id: TakeId, now_ms: int) -> Decision:
+    """Abort an open transaction whose producer may not go on: its epoch is taken from it."""
+    if tail.state is not State.ONGOING:
+        return Decision()
+    after = msgspec.structs.replace(_bump(tail, take_id, now_ms, tail.client_version), last_epoch=NO_EPOCH)
+    return _prepare(tail, Event.FENCED, after)
+
+
+def _bump(tail: Transaction, take_id: TakeId, now_ms: int, version: ClientVersion) -> Transaction:
+    """Return the id with the next epoch. A client of version 2 needs a new producer id where none is left for it."""
+    rotates = tail.is_exhausted and version is ClientVersion.BUMPING
+    return msgspec.structs.replace(
+        tail,
+        producer=_bumped(tail.producer),
+        last_epoch=tail.producer.epoch,
+        next_id=take_id() if rotates else NO_PRODUCER_ID,
+        start_ms=tail.start_ms if tail.state is State.ONGOING else now_ms,
+        update_ms=now_ms,
+        client_version=version,
+    )
+
+
+def _prepare(tail: Transaction, event: Event, after: Transaction) -> Decision:
+    after = msgspec.structs.replace(after, state=next_state(tail.state, event))
+    if tail.state is not State.ONGOING:
+        after = msgspec.structs.replace(after, partitions=frozenset())
+    return Decision((_changed(after),), reply=after.successor, effects=(markers_of(after),))
+
+
+def markers_of(prepared: Transaction) -> SendMarkers:
+    """Return what must be told of an outcome; a new coordinator derives it from the state again."""
+    return SendMarkers(
+        prepared.transactional_id,
+        prepared.producer,
+        prepared.state is State.PREPARE_COMMIT,
+        prepared.partitions,
+        prepared.client_version,
+    )
+
+
+def decide_complete(tail: Transaction, producer: Producer, *, now_ms: int) -> Decision:
+    """Every partition has this producer's marker."""
+    if tail.state not in PREPARING or tail.producer != producer:
+        return Decision()
+    rotates = tail.next_id != NO_PRODUCER_ID
+    after = msgspec.structs.replace(
+        tail,
+        state=next_state(tail.state, Event.MARKERS_WRITTEN),
+        producer=tail.successor,
+        previous_id=producer.producer_id if rotates else tail.previous_id,
+        next_id=NO_PRODUCER_ID,
+        partitions=frozenset(),
+        update_ms=now_ms,
+    )
+    return Decision((_changed(after),))
+
+
+def decide_expire(tail: Transaction, *, now_ms: int, expiration_ms: int) -> Decision:
+    """Forget an id that nobody used for so long."""
+    if tail.state not in IDLE or now_ms - tail.update_ms < expiration_ms:
+        return Decision()
+    assert next_state(tail.state, Event.EXPIRED) is State.DEAD
+    return Decision((TransactionChanged(tail.transactional_id, None),))

@@ -1,0 +1,86 @@
+"""Which transactions a partition's leader has had confirmed by their coordinator (KIP-890).
+
+A transactional batch opens a transaction in the log only if the coordinator has said that the partition is part of the
+one under way; else no marker would ever end it, and read_committed would stand still there. The law: a marker voids
+every verification of its producer, answered or not, because what was confirmed is over.
+
+Soft: only a leader has it, and each leadership begins without.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.base.errors import InvalidProducerEpoch
+
+VERIFICATIONS_KEPT: Final = 10_000
+"""Producers whose first batch is awaited; beyond that the oldest has to ask again."""
+
+
+class Verification:
+    """One question to the coordinator. `confirm` when it said yes; void once a marker or a newer epoch came."""
+
+    __slots__ = ("_answered", "_void", "epoch")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self._answered = False
+        self._void = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether the coordinator confirmed it and nothing has ended it since."""
+        return self._answered and not self._void
+
+    def confirm(self) -> bool:
+        """The coordinator has the partition in its transaction. False: it was asked before a marker that came since."""
+        self._answered = True
+        return self.holds
+
+    def void(self) -> None:
+        self._void = True
+
+
+class Verifications:
+    """The questions of one partition by producer id."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self) -> None:
+        self._asked: dict[int, Verification] = {}
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def begin(self, producer_id: int, epoch: int) -> Verification:
+        """Return the question of this epoch, the one under way if there is one. InvalidProducerEpoch for an older."""
+        self.check_epoch(producer_id, epoch)
+        found = self._asked.get(producer_id)
+        if found is None or found.epoch < epoch:
+            self.end(producer_id)
+            if len(self._asked) >= VERIFICATIONS_KEPT:
+                self.end(next(iter(self._asked)))
+            self._asked[producer_id] = found = Verification(epoch)
+        return found
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Raise InvalidProducerEpoch where a newer epoch is asked about: its producer has taken over."""
+        found = self._asked.get(producer_id)
+        if found is not None and found.epoch > epoch:
+            raise InvalidProducerEpoch(f"epoch {epoch} is older than {found.epoch}")
+
+    def holds(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of this epoch may begin."""
+        found = self._asked.get(producer_id)
+        return found is not None and found.epoch == epoch and found.holds
+
+    def end(self, producer_id: int) -> None:
+        """The transaction began, or it is over."""
+        found = self._asked.pop(producer_id, None)
+        if found is not None:
+            found.void()
+
+    def clear(self) -> None:
+        """Another leadership begins."""
+        for producer_id in tuple(self._asked):
+            self.end(producer_id)

@@ -1,0 +1,258 @@
+"""WriteTxnMarkers, TxnOffsetCommit and stable OffsetFetch in every version, through the bytes of the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.broker.handlers import offset_fetch, txn_offset_commit, write_txn_markers
+from raftlog.coordinator.placement import partition_for
+from raftlog.protocol.shapes import build, response_shapes
+from tests.broker.group_world import PARTITIONS, TOPIC_ID, World
+from tests.broker.test_group_handlers import play, versions
+
+PRODUCER = 7
+INDEX = partition_for("g", PARTITIONS)
+
+
+class Coordinator:
+    """Confirms, or answers with a code, what the group coordinator asks of the transaction's."""
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
+        self.asked: list[Any] = []
+
+    def coordinator_of(self, transactional_id: str) -> int:
+        return 1
+
+    async def ask(self, broker_id: int, api_key: int, version: int, message: Any, *, timeout_s: float) -> Any:
+        (transaction,) = message.transactions
+        self.asked.append(transaction)
+        make = response_shapes(api_key, version)
+        (topic,) = transaction.topics
+        (index,) = topic.partitions
+        code = self.codes.pop(0) if self.codes else 0
+        partition = make.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+        topics = (make.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=(partition,)),)
+        result = make.AddPartitionsToTxnResult(
+            transactional_id=transaction.transactional_id, topic_results=topics
+        )
+        return build(api_key, version, results_by_transaction=(result,))
+
+
+def transactional(world: World, *codes: int) -> Coordinator:
+    coordinator = Coordinator(*codes)
+    world.broker.transactions = world.broker.links = coordinator
+    return coordinator
+
+
+async def pend(world: World, version: int, offset: int, *, epoch: int = 0, topic: str = "t") -> list[int]:
+    """Commit an offset in the transaction; the error codes."""
+    partition = {
+        "_": "TxnOffsetCommitRequestPartition",
+        "partition_index": 0,
+        "committed_offset": offset,
+        "committed_metadata": "text",
+    }
+    answer = await world.call(
+        txn_offset_commit,
+        version,
+        transactional_id="tx",
+        group_id="g",
+        producer_id=PRODUCER,
+        producer_epoch=epoch,
+        topics=[{"_": "TxnOffsetCommitRequestTopic", "name": topic, "partitions": [partition]}],
+    )
+    return [each.error_code for each in answer.topics[0].partitions]
+
+
+async def end(world: World, version: int, *, commit: bool = True, epoch: int = 0, **changes: Any) -> int:
+    """Have the group's partition end the transaction; the error code."""
+    topic = {
+        "_": "WritableTxnMarkerTopic",
+        "name": changes.pop("topic", CONSUMER_OFFSETS_TOPIC),
+        "partition_indexes": (changes.pop("index", INDEX),),
+    }
+    marker = {
+        "_": "WritableTxnMarker",
+        "producer_id": PRODUCER,
+        "producer_epoch": epoch,
+        "transaction_result": commit,
+        "coordinator_epoch": 0,
+        "topics": [topic],
+        **changes,
+    }
+    world.asker = 2
+    answer = await world.call(write_txn_markers, version, markers=[marker])
+    world.asker = None
+    (result,) = answer.markers
+    assert result.producer_id == PRODUCER
+    return int(result.topics[0].partitions[0].error_code)
+
+
+async def fetch(world: World, version: int, *, stable: bool = True) -> tuple[int, int]:
+    """(offset, error code) of the partition."""
+    fields: dict[str, Any] = {"require_stable": stable} if version >= 7 else {}
+    if version < 8:
+        topics: list[Any] = [{"_": "OffsetFetchRequestTopic", "name": "t", "partition_indexes": (0,)}]
+        answer = await world.call(offset_fetch, version, group_id="g", topics=topics, **fields)
+        (partition,) = answer.topics[0].partitions
+    else:
+        topics = [
+            {
+                "_": "OffsetFetchRequestTopics",
+                "name": "t",
+                "topic_id": TOPIC_ID,
+                "partition_indexes": (0,),
+            }
+        ]
+        group = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": topics}
+        answer = await world.call(offset_fetch, version, groups=[group], **fields)
+        (partition,) = answer.groups[0].topics[0].partitions
+    return partition.committed_offset, partition.error_code
+
+
+@versions(txn_offset_commit)
+def test_txn_offset_commit(version: int) -> None:
+    """Pending until the marker, with the text that belongs to it; from version 5 on it adds its partition itself."""
+
+    async def story(world: World) -> None:
+        coordinator = transactional(world)
+        assert await pend(world, version, 42) == [0]
+        assert await pend(world, version, 43) == [0]
+        (asked,) = coordinator.asked
+        assert (asked.transactional_id, asked.producer_id, asked.producer_epoch) == ("tx", PRODUCER, 0)
+        assert asked.verify_only is (version < 5)
+        assert [(each.name, each.partitions) for each in asked.topics] == [(CONSUMER_OFFSETS_TOPIC, (INDEX,))]
+        assert await fetch(world, 7) == (-1, 88)
+        assert await end(world, 1) == 0
+        assert await fetch(world, 7) == (43, 0)
+
+    play(story)
+
+
+@versions(write_txn_markers)
+def test_write_txn_markers(version: int) -> None:
+    """Answered at commit, again with the same when it is repeated; other partitions are not here."""
+
+    async def story(world: World) -> None:
+        transactional(world)
+        await pend(world, 3, 42)
+        assert await end(world, version, commit=False) == 0
+        assert await end(world, version, commit=False) == 0
+        assert await fetch(world, 7) == (-1, 0)
+        assert world.replicas.partitions[INDEX].log_end_offset == 2
+        assert await end(world, version, topic="nowhere") == 3
+        assert await end(world, version, index=77) == 3
+
+    play(story)
+
+
+@versions(offset_fetch)
+def test_who_requires_stable_offsets_is_told_to_wait(version: int) -> None:
+    """UNSTABLE_OFFSET_COMMIT since version 7 (KIP-447); everybody else reads what is committed."""
+
+    async def story(world: World) -> None:
+        transactional(world)
+        await pend(world, 3, 3)
+        await end(world, 1)
+        await pend(world, 3, 42)
+        assert await fetch(world, version, stable=False) == (3, 0)
+        assert await fetch(world, version) == ((-1, 88) if version >= 7 else (3, 0))
+        await end(world, 1)
+        assert await fetch(world, version) == (42, 0)
+
+    play(story)
+
+
+def test_all_offsets_of_a_group_are_stable_or_not_each_for_itself() -> None:
+    """Also when no topic is named."""
+
+    async def story(world: World) -> None:
+        transactional(world)
+        await pend(world, 3, 3)
+        await end(world, 1)
+        await pend(world, 3, 42)
+        answer = await world.call(offset_fetch, 7, group_id="g", topics=None, require_stable=True)
+        assert [each.error_code for each in answer.topics[0].partitions] == [88]
+
+    play(story)
+
+
+def test_only_brokers_write_markers() -> None:
+    """CLUSTER_AUTHORIZATION_FAILED for every partition: who can end transactions can break exactly-once."""
+
+    async def story(world: World) -> None:
+        topic = {"_": "WritableTxnMarkerTopic", "name": "t", "partition_indexes": (0, 1)}
+        marker = {"_": "WritableTxnMarker", "producer_id": 1, "topics": [topic], "transaction_result": True}
+        answer = await world.call(write_txn_markers, 1, markers=[marker])
+        assert [each.error_code for each in answer.markers[0].topics[0].partitions] == [31, 31]
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "told"),
+    [
+        (3, 120, 48),
+        (4, 120, 120),
+        (5, 120, 120),
+        (3, 90, 47),
+        (3, 51, 14),
+        (3, 16, 14),
+        (3, 49, 49),
+    ],
+)
+def test_what_the_transactions_coordinator_refuses(version: int, code: int, told: int) -> None:
+    """What may be tried again is COORDINATOR_LOAD_IN_PROGRESS: no client looks for another coordinator then."""
+
+    async def story(world: World) -> None:
+        transactional(world, code)
+        assert await pend(world, version, 42) == [told]
+        assert await fetch(world, 7) == (-1, 0)
+        assert await pend(world, version, 42) == [0]
+
+    play(story)
+
+
+def test_a_fenced_producer_commits_nothing_and_unknown_topics_are_told() -> None:
+    """INVALID_PRODUCER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
+
+    async def story(world: World) -> None:
+        transactional(world)
+        assert await pend(world, 3, 42, epoch=1) == [0]
+        assert await end(world, 1, commit=False, epoch=2) == 0
+        assert await pend(world, 3, 43, epoch=1) == [47]
+        assert await pend(world, 3, 43, epoch=2, topic="nowhere") == [3]
+
+    play(story)
+
+
+def test_a_new_coordinator_knows_what_pends_and_ends_it() -> None:
+    """The records are in the transaction in the log; what is not read back yet is COORDINATOR_LOAD_IN_PROGRESS."""
+
+    async def story(world: World) -> None:
+        transactional(world)
+        await pend(world, 3, 42)
+        world.publish(leader=2)
+        assert await pend(world, 3, 43) == [16]
+        assert await end(world, 1) == 6
+        world.publish(leader=1)
+        assert await end(world, 1) == 14
+        await world.pass_time(0.1)
+        assert await fetch(world, 7) == (-1, 88)
+        assert await end(world, 1) == 0
+        assert await fetch(world, 7) == (42, 0)
+
+    play(story)
+
+
+def test_without_a_transaction_coordinator_nothing_is_committed() -> None:
+    """And the client tries again."""
+
+    async def story(world: World) -> None:
+        assert await pend(world, 3, 42) == [14]
+
+    play(story)

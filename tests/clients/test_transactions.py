@@ -1,0 +1,181 @@
+"""Exactly once with stock clients on a real cluster: transactions commit or vanish whole, offsets too (KIP-98)."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from raftlog.testing.cluster import Cluster
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+RECORDS = 240
+PER_TRANSACTION = 20
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3) as running:
+        yield running
+
+
+def make_topic(cluster: Cluster, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 3, 3)])[name].result(20)
+
+
+def transactional(cluster: Cluster, transactional_id: str) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": 20_000,
+        }
+    )
+    producer.init_transactions(PATIENCE_S)
+    return producer
+
+
+def consumer_of(cluster: Cluster, group: str, *topics: str, **settings: Any) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "session.timeout.ms": 6_000,
+            "enable.partition.eof": True,
+            **settings,
+        }
+    )
+    consumer.subscribe(list(topics))
+    return consumer
+
+
+def read_to_the_end(cluster: Cluster, topic: str, **settings: Any) -> Counter[bytes]:
+    """All that a reader who begins now finds before the ends of the three partitions."""
+    consumer = consumer_of(cluster, f"reader-{time.monotonic_ns()}", topic, **settings)
+    found: Counter[bytes] = Counter()
+    ended: set[int | None] = set()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(ended) < 3 and time.monotonic() < deadline:
+        record = consumer.poll(0.2)
+        if record is None:
+            continue
+        error = record.error()
+        if error is None:
+            found[record.value() or b""] += 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ended.add(record.partition())
+    consumer.close()
+    assert len(ended) == 3
+    return found
+
+
+def test_who_reads_committed_sees_committed_transactions_only(cluster: Cluster) -> None:
+    """An aborted one never, an open one not yet; who reads uncommitted sees all."""
+    make_topic(cluster, "outcomes")
+    producer = transactional(cluster, "outcomes")
+    for outcome in (b"committed", b"aborted", b"committed", b"aborted"):
+        producer.begin_transaction()
+        for number in range(30):
+            producer.produce("outcomes", outcome, key=b"%d" % number)
+        if outcome == b"committed":
+            producer.commit_transaction(PATIENCE_S)
+        else:
+            assert producer.flush(PATIENCE_S) == 0
+            producer.abort_transaction(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce("outcomes", b"open", key=b"x")
+    assert producer.flush(PATIENCE_S) == 0
+    assert read_to_the_end(cluster, "outcomes") == {b"committed": 60}
+    everything = read_to_the_end(cluster, "outcomes", **{"isolation.level": "read_uncommitted"})
+    assert everything == {b"committed": 60, b"aborted": 60, b"open": 1}
+    producer.commit_transaction(PATIENCE_S)
+    assert read_to_the_end(cluster, "outcomes") == {b"committed": 60, b"open": 1}
+
+
+def test_a_zombie_is_fenced_and_what_it_left_open_is_aborted(cluster: Cluster) -> None:
+    """The next producer of its id takes over; the zombie's commit fails for good."""
+    make_topic(cluster, "zombies")
+    zombie = transactional(cluster, "zombies")
+    zombie.begin_transaction()
+    zombie.produce("zombies", b"zombie")
+    assert zombie.flush(PATIENCE_S) == 0
+    successor = transactional(cluster, "zombies")
+    with pytest.raises(KafkaException) as refused:
+        zombie.commit_transaction(PATIENCE_S)
+    assert refused.value.args[0].fatal()
+    successor.begin_transaction()
+    successor.produce("zombies", b"successor")
+    successor.commit_transaction(PATIENCE_S)
+    assert read_to_the_end(cluster, "zombies") == {b"successor": 1}
+
+
+class Pipeline:
+    """Consume, transform, produce: what was read and what comes of it are one transaction."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.consumer = consumer_of(cluster, "pipeline", "input")
+        self.producer = transactional(cluster, "pipeline")
+
+    def step(self, *, commit: bool) -> int:
+        """One transaction; returns how many records it moved."""
+        records = [
+            record for record in self.consumer.consume(PER_TRANSACTION, timeout=1.0) if record.error() is None
+        ]
+        if not records:
+            return 0
+        self.producer.begin_transaction()
+        for record in records:
+            self.producer.produce("output", record.value(), key=record.key())
+        positions = self.consumer.position(self.consumer.assignment())
+        self.producer.send_offsets_to_transaction(
+            positions, self.consumer.consumer_group_metadata(), PATIENCE_S
+        )
+        if commit:
+            self.producer.commit_transaction(PATIENCE_S)
+            return len(records)
+        self.producer.abort_transaction(PATIENCE_S)
+        for position in self.consumer.committed(self.consumer.assignment(), PATIENCE_S):
+            start = position.offset if position.offset >= 0 else 0
+            self.consumer.seek(TopicPartition(position.topic, position.partition, start))
+        return 0
+
+
+def test_each_record_is_processed_once_while_nodes_are_killed(cluster: Cluster) -> None:
+    """Consume, transform, produce: aborts, kill -9 of each node in turn, and a successor that goes on at the end."""
+    make_topic(cluster, "input")
+    make_topic(cluster, "output")
+    source = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True})
+    for number in range(RECORDS):
+        source.produce("input", b"%d" % number, key=b"%d" % number)
+    assert source.flush(PATIENCE_S) == 0
+    pipeline = Pipeline(cluster)
+    moved = step = 0
+    deadline = time.monotonic() + PATIENCE_S
+    while moved < RECORDS and time.monotonic() < deadline:
+        victim = {2: 1, 5: 2, 8: 3}.get(step)
+        if victim is not None:
+            cluster.kill(victim)
+        try:
+            moved += pipeline.step(commit=step % 3 != 1)
+        except KafkaException as error:
+            assert not error.args[0].fatal(), error
+            pipeline.producer.abort_transaction(PATIENCE_S)
+            pipeline.consumer.close()
+            pipeline = Pipeline(cluster)
+        if victim is not None:
+            cluster.restart(victim)
+        step += 1
+    pipeline.consumer.close()
+    assert read_to_the_end(cluster, "output") == {b"%d" % number: 1 for number in range(RECORDS)}

@@ -1,0 +1,278 @@
+"""Offsets in transactions: when they count, who must wait for them, and what a new coordinator knows (KIP-98, 447)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.base.errors import (
+    FencedInstanceId,
+    IllegalGeneration,
+    NotCoordinator,
+    NotEnoughReplicas,
+    OffsetMetadataTooLarge,
+    UnknownMemberId,
+)
+from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group
+from raftlog.coordinator.pending import is_unstable
+from raftlog.coordinator.records import KeyValue
+from raftlog.coordinator.requests import CommitInTransaction, MemberRef, OffsetCommit, TransactionEnd
+from raftlog.records.batch import EndMarker, ProducerStamp, build_batch, build_end_marker, new_record
+from raftlog.records.header import TRANSACTIONAL_BIT, stamp
+from tests.coordinator.journals import Answers, Bench
+
+PRODUCER = 7
+
+
+class TransactionalBench(Bench):
+    """A coordinator whose journal takes transactions; whose they may be is the partition's business."""
+
+    def new_coordinator(self) -> GroupCoordinator:
+        return GroupCoordinator(self.config, self.append, new_uuid=self._uuid, transactions=self)
+
+    def _uuid(self) -> UUID:
+        return UUID(int=next(self.numbers))
+
+    def append_in(self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int) -> int:
+        stamped = [new_record(key, value, timestamp=self.now_ms) for key, value in records]
+        return self._write(
+            build_batch(
+                stamped,
+                base_offset=self.end_offset,
+                producer=ProducerStamp(producer_id, producer_epoch),
+                attributes=TRANSACTIONAL_BIT,
+            ),
+            len(records),
+        )
+
+    def append_end(self, end: TransactionEnd) -> int:
+        marker = EndMarker(end.commit, end.coordinator_epoch)
+        batch = build_end_marker(end.producer_id, end.producer_epoch, marker=marker)
+        return self._write(stamp(self.end_offset, len(batch), 0) + batch[16:], 1)
+
+    def _write(self, batch: bytes, count: int) -> int:
+        if self.refuses is not None:
+            raise self.refuses
+        self.batches.append(batch)
+        self.end_offset += count
+        return self.end_offset
+
+    def pend(self, offset: int, *, producer: int = PRODUCER, generation: int = -1, **changes: Any) -> Any:
+        """Commit an offset in a transaction."""
+        commits = (OffsetCommit("t", 0, CommittedOffset(offset, 3, changes.pop("metadata", ""), 1)),)
+        group_id = changes.pop("group_id", "g")
+        member = MemberRef(changes.pop("member_id", ""), changes.pop("instance", None))
+        request = CommitInTransaction(group_id, member, generation, commits, producer, 0)
+        return self.ask(self.coordinator.commit_in_transaction, request, now=self.now)
+
+    def end(self, *, commit: bool = True, producer: int = PRODUCER) -> Answers:
+        answers = Answers()
+        self.coordinator.end_transaction(TransactionEnd(producer, 0, commit, 1), answers)
+        self._settle()
+        return answers
+
+    def offset(self, group_id: str = "g") -> int | None:
+        """What is committed for the partition."""
+        committed = self.read(group_id).offsets.get(("t", 0))
+        return committed.offset if committed else None
+
+
+@pytest.mark.parametrize(("commit", "found"), [(True, 42), (False, 3)])
+@pytest.mark.parametrize("fails_over", [True, False])
+def test_offsets_count_when_their_transaction_commits(commit: bool, found: int, fails_over: bool) -> None:
+    """Before the marker nothing has changed, and a new coordinator reads the same out of the journal."""
+    bench = TransactionalBench()
+    bench.commit_offset(3)
+    assert bench.pend(42) == (0,)
+    if fails_over:
+        bench.fail_over()
+    assert (bench.offset(), is_unstable(bench.read(), ("t", 0))) == (3, True)
+    assert not is_unstable(bench.read(), ("t", 1))
+    assert bench.end(commit=commit) == [None]
+    if fails_over:
+        bench.fail_over()
+    assert (bench.offset(), is_unstable(bench.read(), ("t", 0))) == (found, False)
+
+
+def test_one_marker_ends_what_a_producer_wrote_of_several_groups_and_nothing_of_others() -> None:
+    """A transaction may carry the offsets of many groups (Kafka: by producer id)."""
+    bench = TransactionalBench()
+    bench.pend(1, group_id="a")
+    bench.pend(2, group_id="b")
+    bench.pend(3, group_id="b", producer=8)
+    bench.end()
+    assert (bench.offset("a"), bench.offset("b")) == (1, 2)
+    assert list(bench.read("b").pending) == [8]
+    bench.end(producer=8)
+    assert bench.offset("b") == 3
+
+
+def test_nothing_of_a_marker_is_shown_before_it_is_committed() -> None:
+    """What a lost tail could take back is told to nobody; the answer to the marker waits as well."""
+    bench = TransactionalBench()
+    bench.pend(42)
+    bench.autocommit = False
+    ended = bench.end()
+    read = Answers()
+    bench.coordinator.read("g", read)
+    assert (ended, read) == ([], [])
+    bench.commit()
+    assert (ended, read[0].offsets[("t", 0)].offset) == ([None], 42)
+
+
+def test_a_group_whose_only_offsets_were_aborted_is_gone() -> None:
+    """Nothing is left that would have to be remembered."""
+    bench = TransactionalBench()
+    bench.pend(42)
+    assert bench.read().state == EMPTY
+    bench.end(commit=False)
+    assert bench.read().state == DEAD
+    assert len(bench.coordinator) == 0
+
+
+def test_a_marker_that_cannot_be_written_changes_nothing() -> None:
+    """The transaction coordinator is told and asks again."""
+    bench = TransactionalBench()
+    bench.pend(42)
+    bench.refuses = NotEnoughReplicas()
+    (refused,) = bench.end()
+    assert isinstance(refused, NotEnoughReplicas)
+    bench.refuses = None
+    assert is_unstable(bench.read(), ("t", 0))
+    assert bench.end() == [None]
+    assert bench.offset() == 42
+
+
+def test_a_coordinator_that_lost_its_partition_ends_no_transaction() -> None:
+    """Whoever waits for a marker's commit hears it too."""
+    bench = TransactionalBench()
+    bench.pend(42)
+    bench.autocommit = False
+    waiting = bench.end()
+    bench.coordinator.stand_down(NotCoordinator())
+    after = bench.end()
+    assert [type(each) for each in (*waiting, *after)] == [NotCoordinator] * 2
+
+
+def test_zombies_of_an_older_generation_may_not_commit_in_a_transaction() -> None:
+    """KIP-447; who names no member at all is a producer of before, and may."""
+    bench = TransactionalBench()
+    member_id, generation = bench.stable_member()
+    assert bench.pend(1, member_id=member_id, generation=generation) == (0,)
+    assert bench.pend(2) == (0,)
+    refused = [
+        bench.pend(3, member_id=member_id, generation=generation - 1),
+        bench.pend(3, member_id="x", generation=generation),
+        bench.pend(3, instance="i", member_id="x", generation=generation),
+        bench.pend(3, group_id="other", generation=1, member_id="x"),
+    ]
+    assert [type(each) for each in refused] == [
+        IllegalGeneration,
+        UnknownMemberId,
+        UnknownMemberId,
+        IllegalGeneration,
+    ]
+
+
+def test_a_static_member_that_was_replaced_is_fenced() -> None:
+    """KIP-345: its successor has another member id."""
+    bench = TransactionalBench()
+    ids, generation = bench.stable_group("i", None)
+    refused = bench.pend(3, instance="i", member_id=ids[1], generation=generation)
+    assert isinstance(refused, FencedInstanceId)
+
+
+def test_a_text_that_is_too_long_is_refused_alone() -> None:
+    """offset.metadata.max.bytes holds in transactions as well; nothing is written for it."""
+    bench = TransactionalBench()
+    assert bench.pend(1, metadata="x" * 5000) == (OffsetMetadataTooLarge.code,)
+    assert bench.batches == []
+
+
+def test_deleting_a_group_deletes_what_pends() -> None:
+    """A marker that comes after brings nothing back, for a new coordinator neither."""
+    bench = TransactionalBench()
+    bench.pend(42)
+    assert bench.ask(bench.coordinator.delete, "g") is None
+    assert bench.end() == [None]
+    assert bench.offset() is None
+    bench.fail_over()
+    assert bench.offset() is None
+
+
+def test_offsets_of_a_deleted_topic_go_from_transactions_too() -> None:
+    """The next topic of that name begins without positions."""
+    bench = TransactionalBench()
+    bench.pend(42)
+    bench.coordinator.forget_topics(frozenset({"t"}))
+    bench.end()
+    assert bench.offset() is None
+
+
+def test_what_pends_does_not_expire() -> None:
+    """Nor does the offset before it, which an abort leaves standing."""
+    bench = TransactionalBench(offsets_retention_minutes=1)
+    bench.commit_offset(3)
+    bench.pend(42)
+    bench.now += 3600
+    bench.tick()
+    assert bench.offset() == 3
+    bench.end(commit=False)
+    bench.now += 3600
+    bench.tick()
+    assert bench.offset() is None
+
+
+Step = tuple[str, int]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "pend", "commit", "abort", "remove"]), st.integers(1, 3)), max_size=14
+)
+
+
+@given(steps=STEPS)
+def test_the_commit_whose_record_came_last_stands(steps: list[Step]) -> None:
+    """In whatever order transactions end (Kafka compares the records' offsets); replay and the coordinator agree."""
+    bench, expected = TransactionalBench(), Model()
+    for number, (what, producer) in enumerate(steps):
+        calls: dict[str, Callable[[], Any]] = {
+            "put": lambda number=number: bench.commit_offset(number),
+            "pend": lambda number=number, producer=producer: bench.pend(number, producer=producer),
+            "commit": lambda producer=producer: bench.end(producer=producer),
+            "abort": lambda producer=producer: bench.end(producer=producer, commit=False),
+            "remove": lambda: bench.coordinator.forget_topics(frozenset({"t"})),
+        }
+        calls[what]()
+        expected.step(what, producer, number)
+    assert bench.offset() == expected.offset
+    known: Group = bench.read()
+    bench.fail_over()
+    assert bench.offset() == expected.offset
+    assert {each: list(places) for each, places in bench.read().pending.items()} == {
+        each: list(places) for each, places in known.pending.items()
+    }
+
+
+class Model:
+    """Apache Kafka's rule, said plainly: each commit has the number of its record, the largest one that counts wins."""
+
+    def __init__(self) -> None:
+        self.pending: dict[int, int] = {}
+        self.offset: int | None = None
+
+    def step(self, what: str, producer: int, number: int) -> None:
+        if what == "put":
+            self.offset = number
+        elif what == "pend":
+            self.pending[producer] = number
+        elif what == "remove":
+            self.pending, self.offset = {}, None
+        elif what == "commit" and producer in self.pending:
+            self.offset = max(self.pending.pop(producer), -1 if self.offset is None else self.offset)
+        elif what == "abort":
+            self.pending.pop(producer, None)

@@ -1,0 +1,480 @@
+"""What a transaction coordinator decides: who may write, what an outcome rests on, who is fenced, what survives."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.base.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    NotCoordinator,
+    NotEnoughReplicas,
+    PolicyViolation,
+    ProducerFenced,
+)
+from raftlog.coordinator.transactions.requests import EndTransaction
+from raftlog.coordinator.transactions.transaction import (
+    EXHAUSTED_FROM,
+    LAST_EPOCH,
+    ClientVersion,
+    Producer,
+    State,
+)
+from tests.coordinator.transactions.bench import BUMPING, CLASSIC, FIRST_ID, Bench, places
+
+
+def exhaust(bench: Bench) -> Producer:
+    """Bring id x to its last epoch for clients."""
+    producer = bench.init()
+    while producer.epoch < EXHAUSTED_FROM:
+        producer = bench.init()
+    return producer
+
+
+# -- a producer begins ------------------------------------------------------------------------------------
+
+
+def test_each_initialisation_fences_the_one_before() -> None:
+    """KIP-98: the same producer id, the next epoch; who has the old one is told that it is fenced."""
+    bench = Bench()
+    first, second = bench.init(), bench.init()
+    assert (first, second) == (Producer(FIRST_ID, 0), Producer(FIRST_ID, 1))
+    assert isinstance(bench.add(first, 0), ProducerFenced)
+    assert isinstance(bench.end(first), ProducerFenced)
+    assert bench.add(second, 0) is None
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_a_timeout_out_of_bounds_is_refused(timeout_ms: int) -> None:
+    """INVALID_TRANSACTION_TIMEOUT, and nothing is written."""
+    bench = Bench()
+    assert isinstance(bench.init(timeout_ms=timeout_ms), InvalidTransactionTimeout)
+    assert not bench.batches
+
+
+def test_an_id_that_is_empty_or_longer_than_a_key_can_be_is_refused() -> None:
+    """INVALID_REQUEST, as for other things that no client sends."""
+    bench = Bench()
+    assert isinstance(bench.init(name=""), InvalidRequest)
+    assert isinstance(bench.init(name="ü" * 16_384), InvalidRequest)
+
+
+def test_ids_beyond_the_brokers_room_are_refused_and_known_ones_served() -> None:
+    """raftlog.transaction.max.ids bounds the memory."""
+    bench = Bench()
+    bench.init()
+    bench.coordinator._may_add = lambda: False
+    assert isinstance(bench.init(name="y"), PolicyViolation)
+    assert bench.init() == Producer(FIRST_ID, 1)
+
+
+def test_an_id_without_a_producer_id_at_hand_comes_again() -> None:
+    """Producer ids come from the controller, which may be away."""
+    bench = Bench()
+    bench.no_ids = True
+    assert isinstance(bench.init(), CoordinatorLoadInProgress)
+    assert not bench.read().exists
+
+
+def test_a_producer_that_goes_on_after_an_error_is_recognised_once_more() -> None:
+    """KIP-360: with its own epoch it gets the next, asked twice the same; an older epoch is fenced."""
+    bench = Bench()
+    before = bench.init()
+    after = bench.init(before)
+    assert after == Producer(FIRST_ID, 1)
+    assert bench.init(before) == after
+    assert bench.init(after) == Producer(FIRST_ID, 2)
+    assert isinstance(bench.init(before), ProducerFenced)
+    assert isinstance(bench.init(Producer(7, 0)), ProducerFenced)
+
+
+def test_who_goes_on_is_fenced_once_somebody_began_anew() -> None:
+    """KIP-360: an initialisation without an epoch ends the memory of the last one."""
+    bench = Bench()
+    before = bench.init()
+    bench.init(before)
+    bench.init()
+    assert isinstance(bench.init(before), ProducerFenced)
+
+
+def test_an_exhausted_producer_id_is_replaced() -> None:
+    """The last epoch is never given out; who asks again for the new id gets the same one (KIP-360)."""
+    bench = Bench()
+    last = exhaust(bench)
+    fresh = bench.init(last)
+    assert fresh == Producer(FIRST_ID + 1, 0)
+    assert bench.init(last) == fresh
+    assert isinstance(bench.init(Producer(FIRST_ID, 5)), ProducerFenced)
+
+
+def test_beginning_anew_aborts_what_the_one_before_had_open() -> None:
+    """The asker comes again; the epoch of the markers fences the one before, and the asker's is one above that."""
+    bench = Bench()
+    zombie = bench.init()
+    bench.add(zombie, 0, 1)
+    assert isinstance(bench.init(), ConcurrentTransactions)
+    (markers,) = bench.sent
+    assert (markers.producer, markers.commit, markers.partitions) == (
+        Producer(FIRST_ID, 1),
+        False,
+        places(0, 1),
+    )
+    assert isinstance(bench.init(), ConcurrentTransactions), "its partitions have not all heard"
+    assert isinstance(bench.end(zombie), ProducerFenced)
+    bench.told()
+    assert bench.init() == Producer(FIRST_ID, 2)
+    assert len(bench.sent) == 1
+
+
+def test_only_the_epoch_in_force_may_abort_by_beginning_anew() -> None:
+    """A late request of an old incarnation must not end the transaction of its successor."""
+    bench = Bench()
+    old = bench.init()
+    current = bench.init(old)
+    bench.add(current, 0)
+    assert isinstance(bench.init(old), ProducerFenced)
+    assert bench.read().state is State.ONGOING
+    assert isinstance(bench.init(current), ConcurrentTransactions)
+    assert bench.read().state is State.PREPARE_ABORT
+
+
+# -- partitions -------------------------------------------------------------------------------------------
+
+
+def test_partitions_are_added_once_and_only_by_the_producer() -> None:
+    """INVALID_PRODUCER_ID_MAPPING for whoever has another id; what is there already is not written again."""
+    bench = Bench()
+    producer = bench.init()
+    assert isinstance(bench.add(producer, 0, name="y"), InvalidProducerIdMapping)
+    assert isinstance(bench.add(Producer(7, 0), 0), InvalidProducerIdMapping)
+    assert isinstance(bench.add(Producer(FIRST_ID, 1), 0), ProducerFenced)
+    bench.add(producer, 0)
+    written = len(bench.batches)
+    assert bench.add(producer, 0) is None
+    assert len(bench.batches) == written
+    bench.add(producer, 1)
+    assert bench.read().partitions == places(0, 1)
+
+
+def test_verification_names_what_is_not_part_of_the_open_transaction() -> None:
+    """KIP-890: neither before it began, nor of another partition, nor once it is being ended."""
+    bench = Bench()
+    producer = bench.init()
+    assert bench.verify(producer, 0) == places(0)
+    bench.add(producer, 0)
+    assert bench.verify(producer, 0, 1) == places(1)
+    assert isinstance(bench.verify(Producer(FIRST_ID, 1), 0), ProducerFenced)
+    bench.end(producer)
+    assert isinstance(bench.verify(producer, 0), ConcurrentTransactions)
+    bench.told()
+    assert bench.verify(producer, 0) == places(0)
+
+
+# -- the end ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_outcome_is_told_to_every_partition_and_then_complete(commit: bool) -> None:
+    """The answer comes when the outcome is certain; the next transaction waits until all have heard."""
+    bench = Bench()
+    producer = bench.init()
+    bench.add(producer, 0, 1)
+    assert bench.end(producer, commit=commit) == producer
+    (markers,) = bench.sent
+    assert (markers.producer, markers.commit, markers.partitions) == (producer, commit, places(0, 1))
+    assert isinstance(bench.add(producer, 2), ConcurrentTransactions)
+    assert isinstance(bench.end(producer, commit=commit), ConcurrentTransactions)
+    assert isinstance(bench.end(producer, commit=not commit), InvalidTxnState)
+    bench.told()
+    complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
+    assert (bench.read().state, bench.read().partitions) == (complete, frozenset())
+    assert bench.end(producer, commit=commit) == producer, "who did not hear the answer asks again"
+    assert isinstance(bench.end(producer, commit=not commit), InvalidTxnState)
+    assert bench.add(producer, 2) is None
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_classic_client_cannot_end_what_it_did_not_begin(commit: bool) -> None:
+    """INVALID_TXN_STATE, and INVALID_PRODUCER_ID_MAPPING for an id that nobody knows."""
+    bench = Bench()
+    assert isinstance(bench.end(Producer(1, 0), commit=commit), InvalidProducerIdMapping)
+    producer = bench.init()
+    assert isinstance(bench.end(producer, commit=commit), InvalidTxnState)
+    assert isinstance(bench.end(Producer(7, 0), commit=commit), InvalidProducerIdMapping)
+
+
+def test_neither_answers_nor_markers_leave_before_the_outcome_is_committed() -> None:
+    """What a lost tail could take back must not be told to anybody."""
+    bench = Bench()
+    producer = bench.init()
+    bench.add(producer, 0)
+    bench.autocommit = False
+    assert bench.end(producer) == "waits"
+    assert not bench.sent
+    bench.commit()
+    assert len(bench.sent) == 1
+
+
+def test_an_outcome_that_was_not_written_did_not_happen() -> None:
+    """The producer hears the journal's error, and may ask again."""
+    bench = Bench()
+    producer = bench.init()
+    bench.add(producer, 0)
+    bench.refuses = NotEnoughReplicas()
+    assert isinstance(bench.end(producer), NotEnoughReplicas)
+    assert bench.read().state is State.ONGOING
+    bench.refuses = None
+    assert bench.end(producer) == producer
+
+
+def test_the_end_of_telling_is_written_when_the_journal_takes_it_again() -> None:
+    """Markers are written once more by nobody: the coordinator remembers that all have heard."""
+    bench = Bench()
+    producer = bench.init()
+    bench.add(producer, 0)
+    bench.end(producer)
+    bench.refuses = NotEnoughReplicas()
+    bench.told()
+    bench.pass_time(1)
+    assert bench.read().state is State.PREPARE_COMMIT
+    bench.refuses = None
+    bench.pass_time(1)
+    assert bench.read().state is State.COMPLETE_COMMIT
+
+
+# -- version 2: each end brings the next epoch ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_each_end_brings_the_next_epoch(commit: bool) -> None:
+    """KIP-890: the markers have it already, so nothing that comes late can belong to the next transaction."""
+    bench = Bench()
+    first = bench.init()
+    bench.add(first, 0, version=BUMPING)
+    second = bench.end(first, commit=commit, version=BUMPING)
+    assert second == Producer(FIRST_ID, 1)
+    assert (bench.sent[0].producer, bench.sent[0].client_version) == (second, BUMPING)
+    assert isinstance(bench.end(first, commit=commit, version=BUMPING), ConcurrentTransactions)
+    assert isinstance(bench.add(second, 0, version=BUMPING), ConcurrentTransactions)
+    bench.told()
+    assert bench.end(first, commit=commit, version=BUMPING) == second, "it asks again"
+    assert isinstance(bench.end(first, commit=not commit, version=BUMPING), InvalidTxnState)
+    assert bench.add(second, 0, version=BUMPING) is None
+    assert isinstance(bench.end(first, commit=commit, version=BUMPING), ProducerFenced)
+
+
+def test_a_transaction_without_partitions_can_be_aborted_and_not_committed() -> None:
+    """A client of version 2 does not know whether its first write arrived; its epoch moves on all the same."""
+    bench = Bench()
+    first = bench.init()
+    assert isinstance(bench.end(first, version=BUMPING), InvalidTxnState)
+    second = bench.end(first, commit=False, version=BUMPING)
+    assert second == Producer(FIRST_ID, 1)
+    assert not bench.sent[0].partitions
+    bench.told()
+    assert bench.read().state is State.COMPLETE_ABORT
+    third = bench.end(second, commit=False, version=BUMPING)
+    assert third == Producer(FIRST_ID, 2)
+
+
+def test_an_end_with_the_last_epoch_brings_another_producer_id() -> None:
+    """The marker has the epoch that no client gets; who asks again for it hears of the new id."""
+    bench = Bench()
+    last = exhaust(bench)
+    bench.add(last, 0, version=BUMPING)
+    fresh = bench.end(last, version=BUMPING)
+    assert fresh == Producer(FIRST_ID + 1, 0)
+    assert bench.sent[0].producer == Producer(FIRST_ID, LAST_EPOCH)
+    assert isinstance(bench.add(fresh, 1, version=BUMPING), ConcurrentTransactions)
+    assert isinstance(bench.end(last, version=BUMPING), ConcurrentTransactions)
+    bench.fail_over()
+    bench.told()
+    assert bench.end(last, version=BUMPING) == fresh
+    assert bench.add(fresh, 1, version=BUMPING) is None
+
+
+def test_an_end_of_version_2_that_came_late_changes_nothing() -> None:
+    """KAFKA-17754: an EndTxn that was delayed hit the next transaction, which lost its writes."""
+    bench = Bench()
+    first = bench.init()
+    bench.add(first, 0, version=BUMPING)
+    second = bench.end(first, version=BUMPING)
+    bench.told()
+    bench.add(second, 1, version=BUMPING)
+    assert isinstance(bench.end(first, version=BUMPING), ProducerFenced)
+    assert isinstance(bench.end(first, commit=False, version=BUMPING), ProducerFenced)
+    assert bench.read().state is State.ONGOING
+
+
+# -- time -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [CLASSIC, BUMPING])
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(version: ClientVersion) -> None:
+    """The epoch of the markers is taken from nobody else, so what the producer still sends is refused."""
+    bench = Bench()
+    producer = bench.init(timeout_ms=10_000)
+    bench.add(producer, 0, version=version)
+    bench.pass_time(9)
+    assert bench.read().state is State.ONGOING
+    bench.pass_time(2)
+    assert bench.read().state is State.PREPARE_ABORT
+    assert bench.sent[0].producer == Producer(FIRST_ID, 1)
+    bench.told()
+    assert isinstance(bench.add(producer, 0, version=version), ProducerFenced)
+    refusal = InvalidTxnState if version is BUMPING else ProducerFenced
+    assert isinstance(bench.end(producer, version=version), refusal)
+    assert bench.init() == Producer(FIRST_ID, 2)
+
+
+def test_the_clock_of_a_transaction_ends_with_it_and_further_partitions_do_not_wind_it() -> None:
+    """Each transaction has its own time."""
+    bench = Bench()
+    producer = bench.init(timeout_ms=10_000)
+    bench.add(producer, 0)
+    bench.pass_time(6)
+    bench.add(producer, 1)
+    bench.end(producer)
+    bench.told()
+    bench.add(producer, 0)
+    bench.pass_time(6)
+    assert bench.read().state is State.ONGOING
+    bench.add(producer, 1)
+    bench.pass_time(5)
+    assert bench.read().state is State.PREPARE_ABORT
+
+
+def test_a_timeout_that_cannot_be_written_is_tried_again() -> None:
+    """A transaction that nobody ends would hold up all who read committed records."""
+    bench = Bench()
+    producer = bench.init(timeout_ms=1_000)
+    bench.add(producer, 0)
+    bench.refuses = NotEnoughReplicas()
+    bench.pass_time(3)
+    assert bench.read().state is State.ONGOING
+    bench.refuses = None
+    bench.pass_time(1)
+    assert bench.read().state is State.PREPARE_ABORT
+
+
+def test_a_timeout_with_the_last_epoch_of_version_2_brings_another_producer_id() -> None:
+    """Its client aborts, hears of the new id, and goes on."""
+    bench = Bench()
+    last = exhaust(bench)
+    bench.add(last, 0, version=BUMPING)
+    bench.pass_time(61)
+    assert bench.sent[0].producer == Producer(FIRST_ID, LAST_EPOCH)
+    bench.told()
+    fresh = bench.end(last, commit=False, version=BUMPING)
+    assert fresh == Producer(FIRST_ID + 1, 0)
+    assert bench.add(fresh, 0, version=BUMPING) is None
+
+
+def test_a_classic_producer_fenced_at_the_last_epoch_gets_another_id_when_it_begins_anew() -> None:
+    """The epoch of the markers is the one that no client gets."""
+    bench = Bench()
+    last = exhaust(bench)
+    bench.add(last, 0)
+    assert isinstance(bench.init(), ConcurrentTransactions)
+    assert bench.sent[0].producer == Producer(FIRST_ID, LAST_EPOCH)
+    bench.told()
+    assert isinstance(bench.init(last), ProducerFenced)
+    assert bench.init() == Producer(FIRST_ID + 1, 0)
+
+
+def test_an_id_that_nobody_uses_is_forgotten() -> None:
+    """transactional.id.expiration.ms, by a tombstone; one with an open transaction stays."""
+    bench = Bench(
+        transactional_id_expiration_ms=100_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=1_000,
+    )
+    bench.init()
+    used = bench.init(name="y", timeout_ms=800_000)
+    bench.add(used, 0, name="y")
+    bench.pass_time(99)
+    assert bench.read().exists
+    bench.pass_time(3)
+    assert not bench.read().exists
+    assert len(bench.coordinator) == 1
+    assert set(bench.replayed()) == {"y"}
+    assert bench.init() == Producer(FIRST_ID + 2, 0), "one of the same name begins with another producer id"
+
+
+# -- failover ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [CLASSIC, BUMPING])
+def test_whatever_was_answered_survives_a_failover_at_each_step(version: ClientVersion) -> None:
+    """Who asks again after each step hears what it would have heard before; what was decided is told again."""
+    bench = Bench()
+    producer = bench.init()
+    bench.fail_over()
+    assert bench.add(producer, 0, 1, version=version) is None
+    bench.fail_over()
+    assert bench.verify(producer, 0, 1) == frozenset()
+    after = bench.end(producer, version=version)
+    bench.fail_over()
+    (markers,) = bench.sent
+    assert (markers.producer, markers.commit, markers.partitions) == (after, True, places(0, 1))
+    assert markers.client_version is version
+    assert isinstance(bench.end(producer, version=version), ConcurrentTransactions)
+    bench.told()
+    bench.fail_over()
+    assert not bench.sent
+    assert bench.end(producer, version=version) == after
+    assert bench.add(after, 0, version=version) is None
+
+
+def test_the_clock_goes_on_in_the_next_coordinator() -> None:
+    """The time that passed before counts; a wall clock that went back gives at most the whole time again."""
+    bench = Bench()
+    producer = bench.init(timeout_ms=10_000)
+    bench.add(producer, 0)
+    bench.pass_time(6)
+    bench.fail_over()
+    bench.pass_time(5)
+    assert bench.read().state is State.PREPARE_ABORT
+    bench.told()
+    producer = bench.init(timeout_ms=10_000)
+    bench.add(producer, 0)
+    replayed = list(bench.replayed().values())
+    bench.coordinator = bench.new_coordinator()
+    bench.coordinator.load(replayed, now=bench.now, now_ms=bench.now_ms - 3_600_000)
+    bench.pass_time(11)
+    assert bench.read().state is State.PREPARE_ABORT
+
+
+def test_who_waits_hears_of_the_loss_and_so_does_whoever_comes_later() -> None:
+    """NOT_COORDINATOR sends clients to the next one; nothing leaves for partitions any more."""
+    bench = Bench()
+    producer = bench.init()
+    bench.add(producer, 0)
+    bench.autocommit = False
+    answers: list[object] = []
+    bench.coordinator.end_transaction(
+        EndTransaction("x", producer, True), answers.append, now=bench.now, now_ms=bench.now_ms
+    )
+    bench.coordinator.stand_down(NotCoordinator())
+    assert [type(each) for each in answers] == [NotCoordinator]
+    assert isinstance(bench.add(producer, 0), NotCoordinator)
+    bench.coordinator.committed(bench.end_offset)
+    bench.pass_time(100)
+    assert not bench.sent
+
+
+def test_a_lost_tail_takes_back_the_outcome_and_the_successor_decides_anew() -> None:
+    """The commit was never answered, so an abort is as good."""
+    bench = Bench()
+    producer = bench.init()
+    bench.add(producer, 0)
+    written = len(bench.batches)
+    bench.autocommit = False
+    assert bench.end(producer) == "waits"
+    bench.autocommit = True
+    bench.fail_over(batches=written)
+    assert bench.end(producer, commit=False) == producer
+    assert not bench.sent[0].commit

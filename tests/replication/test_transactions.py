@@ -1,0 +1,134 @@
+"""Transactions at a partition's leader: markers at commit, and what another leader knows of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.base.errors import InvalidTxnState, KafkaError, NotEnoughReplicas, NotLeaderOrFollower
+from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.header import TRANSACTIONAL_BIT
+from raftlog.replication.host import Marker
+from tests.replication.kit import NOW_MS, Cluster, Node, Waiting
+
+PRODUCER = 9
+
+
+def transactional(sequence: int = -1, *, epoch: int = 0) -> bytes:
+    records = [new_record(None, b"v", timestamp=NOW_MS)]
+    stamp = ProducerStamp(PRODUCER, epoch, sequence)
+    return build_batch(records, producer=stamp, attributes=TRANSACTIONAL_BIT)
+
+
+def confirm(node: Node) -> None:
+    asked = node.partition.begin_verification(PRODUCER, 0)
+    assert asked is not None
+    asked.confirm()
+
+
+def write(node: Node, sequence: int) -> None:
+    node.partition.append_produced(memoryview(transactional(sequence)), acks=-1, now_ms=NOW_MS)
+
+
+def end(node: Node, *, commit: bool = True) -> Waiting:
+    waiting = Waiting()
+    offset = node.partition.append_marker(Marker(PRODUCER, 0, commit, 1), now_ms=NOW_MS)
+    node.partition.await_commit(offset, waiting)
+    return waiting
+
+
+def test_a_marker_is_answered_when_it_is_committed_and_moves_the_last_stable_offset_then() -> None:
+    """read_committed must not see what a lost tail could still abort (KIP-98)."""
+    cluster = Cluster(2)
+    cluster.elect(1)
+    leader = cluster[1]
+    confirm(leader)
+    write(leader, 0)
+    cluster.settle(1, 2)
+    waiting = end(leader)
+    leader.host.flush()
+    assert (waiting.outcome, leader.partition.last_stable_offset) == (None, 0)
+    cluster.settle(1, 2)
+    assert (waiting.outcome, leader.partition.last_stable_offset) == ("committed", 2)
+    again = end(leader)
+    assert (again.outcome, leader.partition.log_end_offset) == ("committed", 2)
+
+
+def test_another_leader_goes_on_in_the_open_transaction_but_asks_anew_for_one_that_was_not_begun() -> None:
+    """What is in the log is known to all replicas; what was confirmed is known to the leader that asked."""
+    cluster = Cluster(2)
+    cluster.elect(1)
+    confirm(cluster[1])
+    cluster.elect(2)
+    with pytest.raises(InvalidTxnState):
+        write(cluster[2], 0)
+    confirm(cluster[2])
+    write(cluster[2], 0)
+    cluster.settle(2, 1)
+    cluster.elect(1)
+    write(cluster[1], 1)
+    (producer,) = cluster[1].partition.active_producers()
+    assert (producer.producer_id, producer.last_sequence, producer.open_since) == (PRODUCER, 1, 0)
+    assert end(cluster[1]).outcome is None
+    with pytest.raises(InvalidTxnState):
+        write(cluster[1], 2)
+
+
+def test_a_coordinators_batch_needs_a_confirmed_transaction_too() -> None:
+    """Offsets in a transaction have no sequence; a marker whose transaction they missed shuts them out."""
+    cluster = Cluster(1)
+    cluster.elect(1)
+    leader = cluster[1]
+    with pytest.raises(InvalidTxnState):
+        leader.partition.append_coordinated(transactional(), now_ms=NOW_MS)
+    confirm(leader)
+    leader.partition.append_coordinated(transactional(), now_ms=NOW_MS)
+    assert leader.partition.append_coordinated(transactional(), now_ms=NOW_MS).base_offset == 1
+    end(leader)
+    with pytest.raises(InvalidTxnState):
+        leader.partition.append_coordinated(transactional(), now_ms=NOW_MS)
+
+
+@pytest.mark.parametrize("ask", ["marker", "coordinated", "verification", "producers"])
+def test_only_the_leader_takes_part(ask: str) -> None:
+    """NOT_LEADER_OR_FOLLOWER: the coordinator looks for the new one."""
+    cluster = Cluster(2)
+    cluster.elect(1)
+    follower = cluster[2].partition
+    calls = {
+        "marker": lambda: follower.append_marker(Marker(PRODUCER, 0, True, 1), now_ms=NOW_MS),
+        "coordinated": lambda: follower.append_coordinated(transactional(), now_ms=NOW_MS),
+        "verification": lambda: follower.begin_verification(PRODUCER, 0),
+        "producers": follower.active_producers,
+    }
+    with pytest.raises(NotLeaderOrFollower):
+        calls[ask]()
+
+
+@pytest.mark.parametrize("what", ["marker", "coordinated"])
+def test_below_min_insync_replicas_nothing_is_written(what: str) -> None:
+    """Markers and offsets are acks=all; the verification of a batch that was refused stands."""
+    cluster = Cluster(2, min_isr=2, isr=(1,))
+    cluster.elect(1, isr=(1,))
+    leader = cluster[1]
+    confirm(leader)
+    with pytest.raises(NotEnoughReplicas):
+        if what == "marker":
+            end(leader)
+        else:
+            leader.partition.append_coordinated(transactional(), now_ms=NOW_MS)
+    assert leader.partition.log_end_offset == 0
+    assert leader.partition.begin_verification(PRODUCER, 0) is None
+
+
+def test_what_follows_a_batch_that_was_not_verified_waits_for_it() -> None:
+    """Its successor would be taken for an unknown producer's first; the answer is one that is tried again."""
+    cluster = Cluster(1)
+    cluster.elect(1)
+    leader = cluster[1]
+    leader.partition.refuse_unverified(memoryview(transactional(0)))
+    confirm(leader)
+    with pytest.raises(KafkaError) as refused:
+        write(leader, 1)
+    assert refused.value.retriable
+    write(leader, 0)
+    write(leader, 1)

@@ -1,0 +1,156 @@
+"""Which transactions may begin in a log, and which markers end them (KIP-890)."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.base.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
+from raftlog.records.batch import EndMarker, build_end_marker, read_header
+from raftlog.records.header import TRANSACTIONAL_BIT
+from raftlog.storage import verification
+from raftlog.storage.producers import ProducerState
+from tests.storage.test_producers import header_of
+
+PRODUCER = 9
+
+
+def write(state: ProducerState, sequence: int, *, epoch: int = 0, offset: int = 100) -> None:
+    """A transactional batch that is in the log."""
+    header = header_of(sequence, epoch=epoch, attributes=TRANSACTIONAL_BIT)
+    state.check_in_transaction(header)
+    assert state.admit(header) is None
+    state.record(header, offset, 50)
+
+
+def end(
+    state: ProducerState, *, epoch: int = 0, coordinator_epoch: int = 4, version: int = 0, offset: int = 200
+) -> bool:
+    """A marker, as a leader takes it; says whether it was written."""
+    if not state.check_marker(
+        PRODUCER, epoch, coordinator_epoch=coordinator_epoch, transaction_version=version
+    ):
+        return False
+    marker = EndMarker(True, coordinator_epoch)
+    state.end_transaction(read_header(build_end_marker(PRODUCER, epoch, marker=marker)), marker, offset)
+    return True
+
+
+def confirm(state: ProducerState, epoch: int = 0) -> None:
+    asked = state.begin_verification(PRODUCER, epoch)
+    assert asked is not None
+    asked.confirm()
+
+
+def test_a_transaction_begins_only_when_it_was_confirmed() -> None:
+    """Else nobody would ever write the marker that ends it: INVALID_TXN_STATE."""
+    state = ProducerState()
+    with pytest.raises(InvalidTxnState):
+        write(state, 0)
+    asked = state.begin_verification(PRODUCER, 0)
+    assert asked is not None
+    with pytest.raises(InvalidTxnState):
+        write(state, 0)
+    asked.confirm()
+    write(state, 0)
+    assert state.begin_verification(PRODUCER, 0) is None
+    write(state, 1)
+
+
+def test_a_marker_voids_what_was_confirmed_before_it() -> None:
+    """A batch that was under way while its transaction was aborted would open one that hangs for ever (KAFKA-14402)."""
+    state = ProducerState()
+    asked = state.begin_verification(PRODUCER, 0)
+    assert asked is not None
+    assert end(state)
+    asked.confirm()
+    with pytest.raises(InvalidTxnState):
+        write(state, 0)
+
+
+def test_each_transaction_of_an_epoch_is_confirmed_by_itself() -> None:
+    """The marker of the first one is the end of its word."""
+    state = ProducerState()
+    confirm(state)
+    write(state, 0)
+    assert end(state)
+    with pytest.raises(InvalidTxnState):
+        write(state, 1)
+    confirm(state)
+    write(state, 1)
+
+
+def test_what_was_confirmed_for_one_epoch_is_nothing_to_another() -> None:
+    """A fenced producer is told so, a newer one asks anew, and the older question is void then."""
+    state = ProducerState()
+    old = state.begin_verification(PRODUCER, 3)
+    assert old is not None
+    confirm(state, 4)
+    old.confirm()
+    with pytest.raises(InvalidProducerEpoch):
+        state.begin_verification(PRODUCER, 3)
+    with pytest.raises(InvalidTxnState):
+        write(state, 0, epoch=3)
+    write(state, 0, epoch=4)
+    with pytest.raises(InvalidProducerEpoch):
+        state.begin_verification(PRODUCER, 3)
+
+
+def test_a_retry_of_what_is_in_the_log_begins_nothing() -> None:
+    """It is answered with its original, also when the transaction has ended."""
+    state = ProducerState()
+    confirm(state)
+    write(state, 0)
+    assert end(state)
+    state.check_in_transaction(header_of(0, attributes=TRANSACTIONAL_BIT))
+
+
+def test_the_same_marker_is_written_once() -> None:
+    """A coordinator that heard no answer asks again; its successor's marker is kept, since it fences the old one."""
+    state = ProducerState()
+    confirm(state)
+    write(state, 0)
+    assert end(state)
+    assert not end(state)
+    assert end(state, coordinator_epoch=5)
+    with pytest.raises(TransactionCoordinatorFenced):
+        end(state, coordinator_epoch=4)
+
+
+def test_a_marker_that_comes_late_ends_nothing_since_version_2() -> None:
+    """Its epoch is above that of its own transaction, and that of the next transaction is the same (KIP-890)."""
+    state = ProducerState()
+    confirm(state)
+    write(state, 0)
+    assert end(state, epoch=1, version=2)
+    confirm(state, 1)
+    write(state, 0, epoch=1)
+    with pytest.raises(InvalidProducerEpoch):
+        end(state, epoch=1, version=2)
+    assert state.in_transaction(PRODUCER, 1)
+    with pytest.raises(InvalidProducerEpoch):
+        end(state, epoch=0, version=2)
+    assert end(state, epoch=2, version=2)
+
+
+def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest has to be asked again."""
+    monkeypatch.setattr(verification, "VERIFICATIONS_KEPT", 2)
+    kept = verification.Verifications()
+    first = kept.begin(1, 0)
+    kept.begin(2, 0)
+    kept.begin(3, 0)
+    first.confirm()
+    assert (len(kept), first.holds, kept.holds(1, 0)) == (2, False, False)
+
+
+def test_a_marker_is_a_sign_of_life() -> None:
+    """producer.id.expiration.ms counts from it, so that what it fences stays fenced; none expires in a transaction."""
+    state = ProducerState()
+    confirm(state)
+    write(state, 0)
+    assert state.expire(0, idle_ms=100) == 0
+    assert state.expire(200, idle_ms=100) == 0
+    assert end(state)
+    assert state.expire(250, idle_ms=100) == 0
+    assert state.expire(300, idle_ms=100) == 0
+    assert state.expire(350, idle_ms=100) == 1
