@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from raftlog.base.errors import NONE, CoordinatorNotAvailable, IllegalGeneration, OffsetMetadataTooLarge
+from raftlog.base.errors import (
+    NONE,
+    CoordinatorNotAvailable,
+    IllegalGeneration,
+    OffsetMetadataTooLarge,
+    UnknownMemberId,
+)
 from raftlog.base.machine import Decision
 from raftlog.coordinator.group import EMPTY, NO_GENERATION, Group, OffsetPending
 from raftlog.coordinator.membership import check_member
@@ -71,6 +77,12 @@ def _check(group: Group, request: CommitInTransaction) -> None:
             return
     elif not group.exists:
         raise IllegalGeneration
+    if group.consumer is not None:
+        if member.member_id not in group.consumer.members:
+            raise UnknownMemberId
+        if request.generation != group.consumer.current_of(member.member_id).epoch:
+            raise IllegalGeneration
+        return
     check_member(group.membership, member, request.generation)
 
 

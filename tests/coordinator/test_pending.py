@@ -276,3 +276,16 @@ class Model:
             self.offset = max(self.pending.pop(producer), -1 if self.offset is None else self.offset)
         elif what == "abort":
             self.pending.pop(producer, None)
+
+
+def test_members_of_consumer_groups_commit_in_their_epoch() -> None:
+    """ILLEGAL_GENERATION for another, as producers know it (KIP-447, 848); who names no member may, as before."""
+    bench = TransactionalBench()
+    epoch = bench.beat("a", 0).epoch
+    assert bench.pend(5, member_id="a", generation=epoch) == (0,)
+    assert isinstance(bench.pend(6, member_id="a", generation=epoch + 1), IllegalGeneration)
+    assert isinstance(bench.pend(6, member_id="b", generation=epoch), UnknownMemberId)
+    assert bench.pend(7) == (0,)
+    bench.end()
+    bench.fail_over()
+    assert bench.offset() == 7 and bench.read().consumer.members.keys() == {"a"}
