@@ -304,6 +304,7 @@ _AT_MOST = (
     ("replica.fetch.wait.max.ms", 1, "replica.lag.time.max.ms"),
     ("replica.fetch.wait.max.ms", 1, "replica.socket.timeout.ms"),
     ("group.min.session.timeout.ms", 1, "group.max.session.timeout.ms"),
+    ("group.consumer.heartbeat.interval.ms", 1, "group.consumer.session.timeout.ms"),
     ("message.max.bytes", 1, "socket.request.max.bytes"),
 )
 

@@ -13,7 +13,13 @@ import pytest
 from raftlog.admin.errors import ApiError
 from raftlog.admin.limits import Limits
 from raftlog.admin.route import Call
-from raftlog.admin.v3.groups import get_lag, get_lag_summary, list_assignments, list_lags
+from raftlog.admin.v3.groups import (
+    get_group,
+    get_lag,
+    get_lag_summary,
+    list_assignments,
+    list_lags,
+)
 from raftlog.admin.v3.shared import Page
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
@@ -115,3 +121,37 @@ def test_assignment_of_another_protocol_is_not_read_as_one_of_consumers() -> Non
     mine = asyncio.run(list_assignments(call(Brokers([]), consumer_id="m")))
     assert [(each.topic_name, each.partition_id) for each in mine.data] == [("t", 0)]
     assert asyncio.run(list_assignments(call(Brokers([], "connect"), consumer_id="m"))).data == []
+
+
+class ConsumerBrokers(Brokers):
+    """The same group, of the consumer protocol: DescribeGroups knows nothing of it."""
+
+    async def ask(self, api_key: int, message: Any, *, broker_id: int | None = None) -> Any:
+        """Answer as a broker would."""
+        if api_key == ApiKey.DESCRIBE_GROUPS:
+            dead = [
+                Answer(group_id=each, error_code=0, group_state="Dead", members=()) for each in message.groups
+            ]
+            return Answer(groups=dead)
+        if api_key != ApiKey.CONSUMER_GROUP_DESCRIBE:
+            return await super().ask(api_key, message, broker_id=broker_id)
+        topic = Answer(topic_name="t", partitions=(0,))
+        member = Answer(
+            member_id="m", instance_id="one", client_id="c", assignment=Answer(topic_partitions=(topic,))
+        )
+        group = Answer(
+            group_id="g", error_code=0, group_state="Reconciling", assignor_name="uniform", members=(member,)
+        )
+        assert message.group_ids == ("g",)
+        return Answer(groups=(group,))
+
+
+def test_consumer_groups_are_told_as_classic_ones_are() -> None:
+    """Of KIP-848, described by an API of their own: state, assignor, members, what they read and how far."""
+    brokers = ConsumerBrokers([("t", 0)])
+    found = asyncio.run(get_group(call(brokers)))
+    assert (found.state, found.partition_assignor, found.is_simple) == ("RECONCILING", "uniform", False)
+    (assigned,) = asyncio.run(list_assignments(call(brokers, consumer_id="m"))).data
+    assert (assigned.topic_name, assigned.partition_id) == ("t", 0)
+    (lag,) = asyncio.run(list_lags(call(brokers))).data
+    assert (lag.consumer_id, lag.instance_id, lag.lag) == ("m", "one", 6)

@@ -231,6 +231,19 @@ def test_a_static_member_that_does_not_come_back_is_out_after_a_session():
     assert settled(made, "b")["b"] > has["b"]
 
 
+def test_who_leaves_for_a_while_has_given_up_what_it_was_told_to():
+    """Others may have that at once; for the rest it has its session, and no rebalance timeout."""
+    made = bench()
+    made.beat("a", 0, instance_id="one", rebalance_timeout_ms=3_000)
+    made.beat("b", 0)
+    kept = share(made.beat("a", 1))
+    made.beat("a", -2, instance_id="one")
+    assert share(made.beat("b", 2)) == {0, 1, 2, 3} - kept
+    made.pass_time(5)
+    assert set(group(made).members) == {"a", "b"}
+    assert share(made.beat("a2", 0, instance_id="one")) == kept
+
+
 # -- time ------------------------------------------------------------------------------------------------
 
 

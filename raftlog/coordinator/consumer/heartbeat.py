@@ -175,7 +175,9 @@ def decide_leave(draft: Draft, beat: Beat) -> Heard:
         draft.begin_epoch()
     else:
         current = state.current_of(beat.member_id)
-        away = msgspec.structs.replace(current, epoch=LEFT_FOR_A_WHILE, revoking=NOTHING)
+        away = msgspec.structs.replace(
+            current, epoch=LEFT_FOR_A_WHILE, state=MemberState.STABLE, revoking=NOTHING
+        )
         draft.put(CurrentChanged(draft.group_id, beat.member_id, away))
     return Heard(beat.member_id, beat.epoch)
 
