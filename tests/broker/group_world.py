@@ -12,6 +12,7 @@ from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordinators import Coordinators
+from raftlog.broker.transactions import Transactions
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, TopicCreation
 from raftlog.proof.simulator import Host, SimEnv, SimLoop
@@ -78,13 +79,14 @@ class LoopHost:
 
 
 class Replicas:
-    """This broker's replicas of the offsets topic."""
+    """This broker's replicas of the coordinators' topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
         self.partitions: dict[int, Partition] = {}
 
     def get(self, topic: str, index: int) -> Partition:
-        if topic != CONSUMER_OFFSETS_TOPIC or index not in self.partitions:
+        if topic != self.topic or index not in self.partitions:
             raise UnknownTopicOrPartition
         return self.partitions[index]
 
@@ -92,10 +94,12 @@ class Replicas:
 class World:
     """One broker, in one life of its simulated host. Build it inside the host's process."""
 
+    topic = CONSUMER_OFFSETS_TOPIC
+
     def __init__(self, host: Host, *, with_topic: bool = True, **settings: Any) -> None:
         self.loop = host.loop
         self.partition_host = LoopHost(host.loop)
-        self.replicas = Replicas()
+        self.replicas = Replicas(self.topic)
         self.leader_epoch = 0
         self.leader = 1
         self.image = MetadataImage(brokers={1: BROKER}, topics={"t": TOPIC}, topic_names={TOPIC_ID: "t"})
@@ -107,6 +111,7 @@ class World:
             SimEnv(host), config, lambda: self.image, self.submit, self.replicas  # type: ignore[arg-type]
         )  # fmt: skip
         self.broker.groups = self.groups = Coordinators(self.broker)
+        self.broker.transactions = self.transactions = Transactions(self.broker)
         self.disk = host.disk
         if with_topic:
             self.publish()
@@ -117,24 +122,25 @@ class World:
         self.submitted.append(request)
         await asyncio.sleep(0.01)
         self.loop.call_later(0.01, self.publish)
-        return CreateTopicsReply((TopicCreation(CONSUMER_OFFSETS_TOPIC),))
+        return CreateTopicsReply((TopicCreation(self.topic),))
 
     def publish(self, *, leader: int | None = None, topics: dict[str, TopicState] | None = None) -> None:
-        """Publish an image with the offsets topic, here with a new election if `leader` is given."""
+        """Publish an image with the coordinators' topic, here with a new election if `leader` is given."""
         if leader is not None:
             self.leader = leader
             self.leader_epoch += 1
         state = PartitionState((1, 2), (1,), self.leader, self.leader_epoch, self.leader_epoch)
-        offsets = TopicState(CONSUMER_OFFSETS_TOPIC, OFFSETS_ID, (state,) * PARTITIONS)
+        coordinated = TopicState(self.topic, OFFSETS_ID, (state,) * PARTITIONS)
         others = {"t": TOPIC} if topics is None else topics
         old = self.image
         self.image = MetadataImage(
             brokers={1: BROKER},
-            topics={**others, CONSUMER_OFFSETS_TOPIC: offsets},
+            topics={**others, self.topic: coordinated},
             topic_names={each.topic_id: each.name for each in others.values()},
         )
         self._reconcile(state)
         self.groups.on_metadata(old, self.image)
+        self.transactions.on_metadata(old, self.image)
 
     def _reconcile(self, state: PartitionState) -> None:
         for index in range(PARTITIONS):
@@ -146,14 +152,14 @@ class World:
     def _open(self, index: int) -> Partition:
         log = Log.open(
             self.disk,
-            f"/data/{CONSUMER_OFFSETS_TOPIC}-{index}",
+            f"/data/{self.topic}-{index}",
             config=TopicConfig(),
             recovery_point=0,
             clean=False,
             topic_id=OFFSETS_ID,
             now_ms=self.broker.env.wall_clock_ms(),
         )
-        name = TopicPartition(CONSUMER_OFFSETS_TOPIC, index)
+        name = TopicPartition(self.topic, index)
         return Partition(name, OFFSETS_ID, log=log, host=self.partition_host)
 
     async def pass_time(self, seconds: float) -> None:

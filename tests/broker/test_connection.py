@@ -151,9 +151,9 @@ async def test_an_unknown_api_closes_and_a_known_one_that_is_not_built_is_refuse
     """The schema decides which of the two a key is. Source: the project's "Wire" rules."""
     world = World()
     pipe = world.connect()
-    make = request_shapes(66, 0)
-    pipe.send(request(66, 0, 1, make.ListTransactionsRequest()))
-    assert pipe.answer(66, 0).error_code == 35
+    make = request_shapes(54, 0)
+    pipe.send(request(54, 0, 1, make.EndQuorumEpochRequest(cluster_id=None, topics=())))
+    assert pipe.answer(54, 0).error_code == 35
     assert not pipe.transport.closed
     with capture_logs() as logs:
         pipe.send(b"\0\0\0\x0a\x12\x34\0\0\0\0\0\x01\xff\xff")

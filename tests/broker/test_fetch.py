@@ -439,6 +439,16 @@ async def test_who_only_says_that_it_is_a_broker_moves_nobodys_high_watermark() 
     assert world.partition.noted == []
 
 
+async def test_a_broker_is_not_heard_as_a_follower_where_it_came_to_ask() -> None:
+    """Such a connection may be older than that of its fetcher: its offsets would be of the past."""
+    world = World(filled(0))
+    pipe = as_broker(world.connect())
+    pipe.connection.is_follower = False
+    pipe.send(fetch(1, (0, 0), version=15, replica=(2, 12), topic=TOPIC_ID))
+    assert told(pipe, 15)[0].error_code == 29
+    assert world.partition.noted == []
+
+
 @pytest.mark.parametrize("version", [11, 17])
 async def test_a_replica_reads_to_the_log_end_and_its_offset_is_noted(version: int) -> None:
     """The replica id is a field of its own before version 15, and has an epoch from then on (KIP-903)."""

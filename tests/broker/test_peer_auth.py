@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.errors import SaslAuthenticationFailed
-from raftlog.broker.peer_auth import prove_membership
+from raftlog.broker.peer_auth import FIRST_ASKING_HELLO, HELLO, prove_membership
 from raftlog.replication.host import ReplicaId
 from tests.broker.fakes import Pipe, World
 
@@ -29,8 +29,8 @@ def asking(pipe: Pipe, said: list[bytes] | None = None) -> Callable[[bytes], Awa
     return ask
 
 
-async def prove(pipe: Pipe, secret: bytes = b"secret", *, server_id: int = 1) -> None:
-    await prove_membership(asking(pipe), secret=secret, own=ME, server_id=server_id)
+async def prove(pipe: Pipe, secret: bytes = b"secret", *, server_id: int = 1, hello: int = HELLO) -> None:
+    await prove_membership(asking(pipe), secret=secret, own=ME, server_id=server_id, hello=hello)
 
 
 async def test_both_sides_prove_the_secret_and_the_connection_is_that_broker() -> None:
@@ -75,6 +75,22 @@ async def test_a_newer_connection_of_a_broker_ends_its_older_one() -> None:
     assert newer.connection.peer == ME
     assert not newer.transport.closed
     assert not other.transport.closed
+
+
+async def test_a_connection_to_ask_on_ends_only_older_ones_to_ask_the_same_api_on() -> None:
+    """Followers must not lose their connection because somebody asks; a late marker must not be heard."""
+    world = World()
+    follower, older, newer, other = (world.connect() for _ in range(4))
+    await prove(follower)
+    await prove(older, hello=FIRST_ASKING_HELLO + 27)
+    await prove(other, hello=FIRST_ASKING_HELLO + 24)
+    await prove(newer, hello=FIRST_ASKING_HELLO + 27)
+    assert older.transport.closed
+    assert not any(each.transport.closed for each in (follower, newer, other))
+    assert [each.connection.is_follower for each in (follower, newer, other)] == [True, False, False]
+    for each in (follower, newer, other):
+        each.connection.connection_lost(None)
+    assert not world.server._peers
 
 
 async def test_a_broker_that_proves_itself_late_on_an_older_connection_is_refused() -> None:

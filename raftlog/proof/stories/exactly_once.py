@@ -12,6 +12,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.endurance import Report
 from raftlog.proof.stories.scene import SERVED_S, Scene
+from raftlog.proof.stories.zombie import hide
 from raftlog.proof.workloads.exactly_once import STEPS, Book, BookReader, ExactlyOnceWorker
 from raftlog.proof.workloads.wire import AWAY, Client, create_topic
 
@@ -19,6 +20,9 @@ OUTCOMES = "outcomes"
 PARTITIONS = 3
 IDS = ("one", "two")
 WORKERS_EACH = 2
+ENDED_S = 20.0
+"""Within this the last transaction that somebody left open is timed out and ended everywhere, virtual seconds."""
+
 STEPPED_S = 5.0
 """Within this somebody takes a step of any kind, virtual seconds."""
 
@@ -102,17 +106,9 @@ class ExactlyOnce:
             await asyncio.sleep(scene.a_while(0.0, 0.2, 1.0))
             scene.cluster.start()
             return
-        nodes = scene.cluster.nodes
-        hidden = victims[0]
-        paused = self.chance.random() < 0.4
-        if paused:
-            scene.cluster.pause(hidden)
-        else:
-            for other in sorted(nodes.keys() - {hidden}):
-                scene.loop.cut(nodes[hidden].host, nodes[other].host)
+        hide(scene, victims[0])
         await asyncio.sleep(scene.a_while(0.3, 1.5, 2.5))
-        if paused:
-            scene.cluster.resume(hidden)
+        scene.cluster.resume(victims[0])
         scene.loop.heal()
 
     async def end(self) -> Report:
@@ -123,7 +119,7 @@ class ExactlyOnce:
         await scene.cluster.until(
             lambda: all(each.done for each in self.workers), SERVED_S, "the workers come to an end"
         )
-        await scene.cluster.until(self._all_ended, SERVED_S, "no transaction is open")
+        await scene.cluster.until(self._all_ended, ENDED_S, "no transaction is open")
         offsets = {each: await self._offset_of(each) for each in IDS}
         last = {reader.where: await self._read_anew(reader) for reader in self.readers}
         for reader in self.readers:

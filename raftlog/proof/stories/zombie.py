@@ -20,7 +20,7 @@ async def zombie(loop: SimLoop, seconds: float = 3.0) -> Report:
     while loop.time() < end:
         await scene.served(5)
         leader = await scene.leader()
-        _hide(scene, leader)
+        hide(scene, leader)
         await asyncio.sleep(scene.a_while(0.5, 1.5, 2.5))
         scene.cluster.resume(leader)
         loop.heal()
@@ -30,8 +30,8 @@ async def zombie(loop: SimLoop, seconds: float = 3.0) -> Report:
     return await scene.end()
 
 
-def _hide(scene: Scene, leader: int) -> None:
-    """From the nodes, not from clients: it stands still, hears nobody, is heard by nobody, or both."""
+def hide(scene: Scene, leader: int) -> None:
+    """Hide a node from the others, not from clients: it stands still, hears nobody, is heard by nobody, or both."""
     nodes = scene.cluster.nodes
     host = nodes[leader].host
     others = [place.host for each, place in nodes.items() if each != leader]

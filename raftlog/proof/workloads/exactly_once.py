@@ -18,10 +18,14 @@ from raftlog.proof.workloads.wire import AWAY, Client
 
 STEPS: Final = ("init", "add", "write", "offsets", "end")
 SLEEP_RATE: Final = 0.03
+SLEEP_AT_THE_END_RATE: Final = 0.12
 LONGEST_SLEEP_S: Final = 2.5
 """A worker that sleeps so long finds its transaction aborted, or its id taken."""
 
 COMMIT_RATE: Final = 0.75
+RESTS_S: Final = (0.2, 2.0, 4.0)
+"""Up to how long a worker waits before it takes the id again."""
+
 NUMBERS_HASHED: Final = 7
 
 
@@ -180,7 +184,7 @@ class ExactlyOnceWorker:
             except AWAY as error:
                 if isinstance(error, Refused):
                     self.book.fenced += 1
-            await asyncio.sleep(self.chance.uniform(0.0, self.chance.choice((0.05, 0.3, 1.5))))
+            await asyncio.sleep(self.chance.uniform(0.0, self.chance.choice(RESTS_S)))
         self.done = True
 
     async def _live(self) -> None:
@@ -188,9 +192,7 @@ class ExactlyOnceWorker:
         producer = self.producer()
         await self._step("init")
         await producer.init()
-        acked = self.book.acked.get(self.transactional_id, 0)
         number = await producer.committed()
-        self.book.found_offset(self.transactional_id, number, acked=acked)
         for _ in range(self.chance.randint(1, 12)):
             if self.stopping:
                 return
@@ -212,9 +214,21 @@ class ExactlyOnceWorker:
         await self._step("offsets")
         if not self.bumping:
             await producer.add_offsets()
+        acked = self.book.acked.get(self.transactional_id, 0)
         await producer.commit_offset(number + 1)
+        await self._look_again(producer, number, acked)
         await self._step("end")
         return await self._end(producer, attempt)
+
+    async def _look_again(self, producer: TransactionalProducer, number: int, acked: int) -> None:
+        """Without a membership that fences it (KIP-447), a worker must see that what it read was not the past.
+
+        Only the coordinator that has just replicated something of ours is certainly not one that was cut off.
+        """
+        offset = await producer.still_committed()
+        self.book.found_offset(self.transactional_id, offset, acked=acked)
+        if offset != number:
+            raise LookupError(f"number {number} is no news, all up to {offset} are done")
 
     async def _end(self, producer: TransactionalProducer, attempt: Attempt) -> int:
         if self.chance.random() >= COMMIT_RATE:
@@ -233,5 +247,6 @@ class ExactlyOnceWorker:
     async def _step(self, name: str) -> None:
         """Say what comes next; some sleep right there, for longer than their transaction or their id lasts."""
         self.book.steps[name].set()
-        if self.chance.random() < SLEEP_RATE:
+        rate = SLEEP_AT_THE_END_RATE if name == "end" else SLEEP_RATE
+        if self.chance.random() < rate:
             await asyncio.sleep(self.chance.uniform(0.1, LONGEST_SLEEP_S))

@@ -191,22 +191,31 @@ class TransactionalProducer:
         await self._persist(ask)
 
     async def committed(self) -> int:
-        """How far was read by what is committed; 0 at the beginning."""
-        make = shapes(OFFSET_FETCH)
-        topic = make.OffsetFetchRequestTopic(name=self.reads[0], partition_indexes=(self.reads[1],))
-        message = make.OffsetFetchRequest(group_id=self.group, topics=(topic,), require_stable=True)
+        """How far was read by what is committed; 0 at the beginning. A coordinator that is cut off shows the past."""
         found = 0
 
         async def ask() -> None:
             nonlocal found
-            answer = await self._ask_coordinator(GROUP, OFFSET_FETCH, message, None)
-            self._check("OffsetFetch", int(answer.error_code))
-            partition = answer.topics[0].partitions[0]
-            self._check("OffsetFetch", int(partition.error_code))
-            found = max(0, partition.committed_offset)
+            found = await self._fetch_offset(require_stable=True)
 
         await self._persist(ask)
         return found
+
+    async def still_committed(self) -> int:
+        """The same from the coordinator that has just taken an offset of ours, and from no other: not the past."""
+        if GROUP not in self._coordinators:
+            raise LookupError("the coordinator that took the offset is gone")
+        return await self._fetch_offset(require_stable=False)
+
+    async def _fetch_offset(self, *, require_stable: bool) -> int:
+        make = shapes(OFFSET_FETCH)
+        topic = make.OffsetFetchRequestTopic(name=self.reads[0], partition_indexes=(self.reads[1],))
+        message = make.OffsetFetchRequest(group_id=self.group, topics=(topic,), require_stable=require_stable)
+        answer = await self._ask_coordinator(GROUP, OFFSET_FETCH, message, None)
+        self._check("OffsetFetch", int(answer.error_code))
+        partition = answer.topics[0].partitions[0]
+        self._check("OffsetFetch", int(partition.error_code))
+        return max(0, int(partition.committed_offset))
 
     # -- inside ------------------------------------------------------------------------------------------------
 

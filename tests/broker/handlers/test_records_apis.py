@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from raftlog.base.errors import OffsetNotAvailable
 from raftlog.broker.handlers import find_handler, served, warm_up
@@ -193,15 +192,6 @@ async def test_an_idempotent_producer_gets_an_id_of_its_own(version: int) -> Non
     assert world.blocks == 1
 
 
-async def test_a_transactional_producer_is_told_that_there_are_no_transactions() -> None:
-    """UNSUPPORTED_VERSION is fatal to clients, as it should be; the log says which client it was."""
-    with capture_logs() as logs:
-        answer = await init_producer_id(World().connect(), 4, "tx")
-    assert (answer.error_code, answer.producer_id) == (35, -1)
-    assert logs[0]["event"] == "transactional_producer_refused"
-    assert (await init_producer_id(World().connect(), 4, "")).error_code == 42
-
-
 @pytest.mark.parametrize("version", range(5))
 async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
     """What is not built is not advertised."""
@@ -213,6 +203,10 @@ async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
     listed = {each.api_key: each for each in answer.api_keys}
     assert {0, 1, 2, 3, 18, 21, 22, 23} <= set(listed) <= BUILT
     assert listed[1].max_version == APIS[1].max_version
+    finalized = {each.name: each.max_version_level for each in getattr(answer, "finalized_features", ())}
+    assert finalized.get("transaction.version") == (2 if version >= 3 else None)
+    supported = {each.name for each in getattr(answer, "supported_features", ())}
+    assert ("transaction.version" in supported) == (version >= 4), "older clients cannot read of level 0"
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x.", "a b", "ü"])

@@ -1,0 +1,273 @@
+"""Transaction coordinators on real logs: found, read back, stood down; and outcomes that reach every partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    KafkaError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    ProducerFenced,
+    RequestTimedOut,
+    TransactionCoordinatorFenced,
+)
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
+from raftlog.coordinator.transactions.requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    VerifyPartitions,
+)
+from raftlog.coordinator.transactions.transaction import ClientVersion, Producer, State
+from raftlog.metadata.image import PartitionState, TopicState
+from tests.broker.group_world import TOPIC_ID
+from tests.broker.transaction_world import OFFSETS, TOPICS, TransactionWorld, play
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+G0 = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
+
+
+async def begin(world: TransactionWorld, *places: TopicPartition, name: str = "x") -> Producer:
+    """Begin a producer and its transaction."""
+    producer = await world.transactions.init_producer(InitProducer(name, 60_000))
+    await world.transactions.add_partitions(AddPartitions(name, producer, frozenset(places)))
+    return producer
+
+
+async def end(
+    world: TransactionWorld, producer: Producer, *, commit: bool = True, name: str = "x"
+) -> Producer:
+    return await world.transactions.end(EndTransaction(name, producer, commit))
+
+
+def led_by(leader: int) -> dict[str, TopicState]:
+    """The topics with another leader of topic t."""
+    return {**TOPICS, "t": TopicState("t", TOPIC_ID, (PartitionState((1, 2), (1, 2), leader),) * 3)}
+
+
+def test_each_leader_is_told_once_for_all_its_partitions_and_the_transaction_is_complete() -> None:
+    """One request to each leader; `__consumer_offsets` is a partition like others."""
+
+    async def story(world: TransactionWorld) -> None:
+        producer = await begin(world, T0, T1, G0)
+        await end(world, producer)
+        await world.pass_time(0.1)
+        assert sorted(broker for broker, _ in world.leaders.asked) == [1, 2]
+        assert sorted(world.leaders.told()) == [(1, True, *T0), (1, True, *T1), (2, True, *G0)]
+        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert len(world.transactions.markers) == 0
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        NotLeaderOrFollower.code,
+        NotEnoughReplicas.code,
+        TransactionCoordinatorFenced.code,
+        CoordinatorLoadInProgress.code,
+        -1,
+        RequestTimedOut(),
+    ],
+)
+def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -> None:
+    """Whatever the leader says; until then the transaction is not complete."""
+
+    async def story(world: TransactionWorld) -> None:
+        producer = await begin(world, T0)
+        world.leaders.answers = [answer] * 3
+        await end(world, producer)
+        await world.pass_time(0.03)
+        assert (await world.transactions.read("x")).state is State.PREPARE_COMMIT
+        await world.pass_time(1)
+        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert len(world.leaders.asked) == 4
+
+    play(story)
+
+
+def test_a_partition_that_is_beyond_the_transaction_has_heard() -> None:
+    """INVALID_PRODUCER_EPOCH: a newer epoch is in its log, so no marker can be missing."""
+
+    async def story(world: TransactionWorld) -> None:
+        producer = await begin(world, T0)
+        world.leaders.answers = [InvalidProducerEpoch.code]
+        await end(world, producer)
+        await world.pass_time(0.1)
+        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+
+    play(story)
+
+
+def test_a_marker_follows_the_leader_and_a_deleted_partition_needs_none() -> None:
+    """Where a partition is led is looked up before each try."""
+
+    async def story(world: TransactionWorld) -> None:
+        producer = await begin(world, T0, G0)
+        world.leaders.down = {1}
+        world.publish(topics={"t": TOPICS["t"], CONSUMER_OFFSETS_TOPIC: OFFSETS})
+        await end(world, producer)
+        await world.pass_time(0.1)
+        world.publish(topics=led_by(NO_BROKER))
+        await world.pass_time(1)
+        world.publish(topics=led_by(2))
+        await world.pass_time(2)
+        assert (2, True, *T0) in world.leaders.told()
+        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0})))
+        world.leaders.down = {1, 2}
+        await end(world, producer)
+        await world.pass_time(1)
+        world.publish(topics={CONSUMER_OFFSETS_TOPIC: OFFSETS})
+        await world.pass_time(2)
+        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+
+    play(story)
+
+
+def test_a_leader_that_is_away_holds_up_only_its_own_partitions() -> None:
+    """Others hear at once; the markers of many transactions leave in one request when it is back."""
+
+    async def story(world: TransactionWorld) -> None:
+        producers = {name: await begin(world, T0, G0, name=name) for name in ("x", "y", "z")}
+        world.leaders.down = {1}
+        for name, producer in producers.items():
+            await end(world, producer, name=name)
+        await world.pass_time(0.1)
+        assert len({each for each in world.leaders.told() if each[0] == 2}) == 1
+        assert all(
+            [(await world.transactions.read(name)).state is State.PREPARE_COMMIT for name in producers]
+        )
+        await world.pass_time(5)
+        world.leaders.asked.clear()
+        world.leaders.down = set()
+        await world.pass_time(3)
+        assert all(
+            [(await world.transactions.read(name)).state is State.COMPLETE_COMMIT for name in producers]
+        )
+        assert sum(len(message.markers) for _, message in world.leaders.asked) == 3
+
+    play(story)
+
+
+def test_an_outcome_is_told_by_the_next_coordinator() -> None:
+    """The former one stops when its tenure is over, and what it had decided goes on with the new epoch."""
+
+    async def story(world: TransactionWorld) -> None:
+        world.leaders.down = {1}
+        producer = await begin(world, T0)
+        await end(world, producer)
+        await world.pass_time(0.5)
+        world.publish(leader=2)
+        with pytest.raises(NotCoordinator):
+            await world.transactions.read("x")
+        await world.pass_time(3)
+        assert len(world.transactions.markers) == 0
+        asked = len(world.leaders.asked)
+        await world.pass_time(3)
+        assert len(world.leaders.asked) == asked
+        world.leaders.down = set()
+        world.publish(leader=1)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.transactions.read("x")
+        await world.pass_time(0.5)
+        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        (marker,) = world.leaders.asked[-1][1].markers
+        assert (marker.coordinator_epoch, marker.producer_epoch, marker.transaction_result) == (2, 0, True)
+
+    play(story)
+
+
+def test_a_transaction_whose_time_is_up_is_aborted_at_its_partitions() -> None:
+    """With the epoch above that of its producer, who is fenced."""
+
+    async def story(world: TransactionWorld) -> None:
+        producer = await world.transactions.init_producer(InitProducer("x", 2_000))
+        await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0})))
+        await world.pass_time(1.5)
+        assert not world.leaders.asked
+        await world.pass_time(1.5)
+        assert world.leaders.told() == [(1, False, *T0)]
+        (marker,) = world.leaders.asked[0][1].markers
+        assert marker.producer_epoch == producer.epoch + 1
+        assert (await world.transactions.read("x")).state is State.COMPLETE_ABORT
+        with pytest.raises(ProducerFenced):
+            await end(world, producer)
+
+    play(story)
+
+
+def test_what_is_not_committed_in_time_is_answered_and_not_forgotten() -> None:
+    """COORDINATOR_NOT_AVAILABLE sends clients around; the outcome stands once the replicas have it."""
+
+    async def story(world: TransactionWorld) -> None:
+        producer = await begin(world, T0)
+        world.partition_host.flushes = False
+        with pytest.raises(CoordinatorNotAvailable):
+            await end(world, producer)
+        with pytest.raises(CoordinatorNotAvailable):
+            await world.transactions.verify(VerifyPartitions("x", producer, frozenset({T0})))
+        assert not world.leaders.asked
+        world.partition_host.flushes = True
+        for partition in world.replicas.partitions.values():
+            world.partition_host.flush(partition)
+        await world.pass_time(0.1)
+        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+
+    play(story)
+
+
+def test_who_coordinates_an_id_is_known_without_waiting() -> None:
+    """Produce asks that for every new transaction."""
+
+    async def story(world: TransactionWorld) -> None:
+        with pytest.raises(CoordinatorNotAvailable):
+            world.transactions.coordinator_of("x")
+        assert await world.transactions.find("x") == 1
+        assert world.transactions.coordinator_of("x") == 1
+        world.publish(leader=NO_BROKER)
+        with pytest.raises(CoordinatorNotAvailable):
+            world.transactions.coordinator_of("x")
+
+    play(story, with_topic=False)
+
+
+def test_ids_are_listed_only_when_all_partitions_are_read_back() -> None:
+    """A list that lacks some without saying so would be a lie."""
+
+    async def story(world: TransactionWorld) -> None:
+        await begin(world, T0)
+        await world.transactions.init_producer(InitProducer("y", 1_000, Producer()))
+        found: list[Any] = await world.transactions.read_all()
+        assert sorted(each.transactional_id for each in found) == ["x", "y"]
+        assert len(world.transactions) == 2
+        world.publish(leader=1)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.transactions.read_all()
+
+    play(story)
+
+
+def test_version_2_goes_through_the_log_as_well() -> None:
+    """What a client of version 2 is told survives a failover."""
+
+    async def story(world: TransactionWorld) -> None:
+        version = ClientVersion.BUMPING
+        producer = await world.transactions.init_producer(InitProducer("x", 60_000))
+        await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0}), version))
+        after = await world.transactions.end(EndTransaction("x", producer, True, version))
+        await world.pass_time(0.1)
+        world.publish(leader=1)
+        await world.pass_time(0.5)
+        assert await world.transactions.end(EndTransaction("x", producer, True, version)) == after
+        assert world.image.topics[TRANSACTION_STATE_TOPIC]
+
+    play(story)

@@ -1,0 +1,183 @@
+"""Transactional producers of every library, their coordinator killed, their time run out, and what the tools tell."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient
+
+from raftlog.testing.cluster import Cluster
+
+PATIENCE_S = 30.0
+
+Run = Callable[[str, str, str], None]
+"""(bootstrap servers, transactional id, topic): commit two transactions of two records, abort one between them."""
+
+TRANSACTIONS = (("one", True), ("two", False), ("three", True))
+
+
+def with_confluent(bootstrap: str, transactional_id: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(PATIENCE_S)
+    for name, commit in TRANSACTIONS:
+        producer.begin_transaction()
+        for number in range(2):
+            producer.produce(topic, f"{name}/{number}")
+        assert producer.flush(PATIENCE_S) == 0
+        (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE_S)
+
+
+def with_kafka_python(bootstrap: str, transactional_id: str, topic: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+    producer.init_transactions()
+    for name, commit in TRANSACTIONS:
+        producer.begin_transaction()
+        for number in range(2):
+            producer.send(topic, f"{name}/{number}".encode())
+        producer.flush()
+        (producer.commit_transaction if commit else producer.abort_transaction)()
+    producer.close()
+
+
+def with_aiokafka(bootstrap: str, transactional_id: str, topic: str) -> None:
+    async def run() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+        await producer.start()
+        try:
+            for name, commit in TRANSACTIONS:
+                await producer.begin_transaction()
+                for number in range(2):
+                    await producer.send_and_wait(topic, f"{name}/{number}".encode())
+                await (producer.commit_transaction() if commit else producer.abort_transaction())
+        finally:
+            await producer.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 2 * PATIENCE_S))
+
+
+def committed(cluster: Cluster, topic: str, count: int) -> list[str]:
+    """What who reads committed records finds: so many, and what else there is within a moment."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": f"reader of {topic}",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    found: list[str] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        record = consumer.poll(1.0)
+        if record is None and len(found) >= count:
+            break
+        if record is not None and record.error() is None:
+            found.append((record.value() or b"").decode())
+    consumer.close()
+    return sorted(found)
+
+
+def state_of(cluster: Cluster, transactional_id: str) -> str:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    try:
+        return str(admin.describe_transactions([transactional_id])[transactional_id].state.value)
+    finally:
+        admin.close()
+
+
+@pytest.mark.parametrize("run", [with_confluent, with_kafka_python, with_aiokafka])
+def test_transactions_of_every_library_commit_and_abort(three: Cluster, topic: str, run: Run) -> None:
+    """The aborted one is not seen."""
+    run(three.bootstrap_servers, f"id of {topic}", topic)
+    assert committed(three, topic, 4) == ["one/0", "one/1", "three/0", "three/1"]
+
+
+def test_the_tools_find_and_describe_a_transaction(three: Cluster, topic: str) -> None:
+    """kafka-python's admin client asks every coordinator; the pattern is RE2's."""
+    name = f"seen-{topic}"
+    producer = Producer({"bootstrap.servers": three.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(topic, "open", partition=1)
+    assert producer.flush(PATIENCE_S) == 0
+    admin = KafkaAdminClient(bootstrap_servers=three.bootstrap_servers)
+    found = [
+        each
+        for listed in admin.list_transactions(
+            state_filters=["Ongoing"], transactional_id_pattern="seen-.*"
+        ).values()
+        for each in listed
+        if each.transactional_id == name
+    ]
+    assert len(found) == 1
+    described = admin.describe_transactions([name])[name]
+    assert described.state.value == "Ongoing"
+    assert {(each.topic, each.partition) for each in described.topic_partitions} == {(topic, 1)}
+    admin.close()
+    producer.abort_transaction(PATIENCE_S)
+
+
+def test_a_producer_that_takes_too_long_is_fenced_and_its_records_are_never_seen(
+    three: Cluster, topic: str
+) -> None:
+    """transaction.timeout.ms; the next producer of the id goes on."""
+    name = f"slow-{topic}"
+    settings = {"bootstrap.servers": three.bootstrap_servers, "transactional.id": name}
+    slow = Producer({**settings, "transaction.timeout.ms": 1_000})
+    slow.init_transactions(PATIENCE_S)
+    slow.begin_transaction()
+    slow.produce(topic, "late")
+    assert slow.flush(PATIENCE_S) == 0
+    deadline = time.monotonic() + PATIENCE_S
+    while state_of(three, name) != "CompleteAbort":
+        assert time.monotonic() < deadline
+    with pytest.raises(KafkaException) as refused:
+        slow.commit_transaction(PATIENCE_S)
+    assert refused.value.args[0].fatal() or refused.value.args[0].txn_requires_abort()
+    prompt = Producer(settings)
+    prompt.init_transactions(PATIENCE_S)
+    prompt.begin_transaction()
+    prompt.produce(topic, "prompt")
+    prompt.commit_transaction(PATIENCE_S)
+    assert committed(three, topic, 1) == ["prompt"]
+
+
+def test_a_transaction_outlives_its_coordinator() -> None:
+    """The coordinator is killed between the records and the commit; the commit holds, and so does the next one."""
+    with Cluster(3, settings={"transaction.state.log.num.partitions": "1"}) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x"})
+        producer.init_transactions(PATIENCE_S)
+        for number in range(4):
+            producer.begin_transaction()
+            producer.produce("survivors", f"{number}")
+            assert producer.flush(PATIENCE_S) == 0
+            if number in (1, 2):
+                cluster.kill(cluster.partitions("__transaction_state")[0].leader)
+            began_at = time.monotonic()
+            producer.commit_transaction(PATIENCE_S)
+            assert time.monotonic() - began_at < 10
+            for node_id in cluster.nodes.keys() - cluster.running_ids():
+                cluster.restart(node_id)
+        assert committed(cluster, "survivors", 4) == ["0", "1", "2", "3"]
+
+
+def test_a_timeout_over_the_maximum_is_refused(three: Cluster) -> None:
+    """INVALID_TRANSACTION_TIMEOUT, as the protocol says it."""
+    producer = Producer(
+        {
+            "bootstrap.servers": three.bootstrap_servers,
+            "transactional.id": "patient",
+            "transaction.timeout.ms": 900_001,
+            "message.timeout.ms": 900_001,
+        }
+    )
+    with pytest.raises(KafkaException) as refused:
+        producer.init_transactions(PATIENCE_S)
+    assert refused.value.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT

@@ -1,0 +1,159 @@
+"""Bugs of the transaction coordinator: what it answers for, what it tells, whom it fences, what it takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from raftlog.base.errors import NONE
+from raftlog.base.machine import Answer, Decision
+from raftlog.broker import txn_markers
+from raftlog.broker.txn_markers import MarkerSender
+from raftlog.coordinator.transactions import decisions
+from raftlog.coordinator.transactions.coordinator import TransactionCoordinator, TransactionRunner
+from raftlog.coordinator.transactions.transaction import (
+    IDLE,
+    PREPARING,
+    State,
+    Transaction,
+    TransactionChanged,
+)
+from raftlog.proof.stories.exactly_once import exactly_once
+from tests.planted.plant import Plant
+
+SECONDS = 6.0
+
+
+def _hasty(patch: pytest.MonkeyPatch, hurry: Callable[[TransactionRunner], None]) -> None:
+    """Have something done right after each decision."""
+    new_runner = TransactionCoordinator._runner
+
+    def hasty_runner(coordinator: TransactionCoordinator, transaction: Transaction) -> TransactionRunner:
+        made = new_runner(coordinator, transaction)
+        handle = made.handle
+
+        def handle_at_once(decide: Any, answer: Answer) -> None:
+            handle(decide, answer)
+            hurry(made)
+
+        made.handle = handle_at_once  # type: ignore[method-assign]
+        return made
+
+    patch.setattr(TransactionCoordinator, "_runner", hasty_runner)
+
+
+def act_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """Answers and markers leave when the outcome is appended."""
+    _hasty(patch, lambda made: made.committed(made.end_offset))
+
+
+def forget_outcomes_on_failover(patch: pytest.MonkeyPatch) -> None:
+    """A new coordinator does not tell what its predecessor had decided."""
+    load = TransactionCoordinator.load
+
+    def load_quietly(coordinator: TransactionCoordinator, transactions: Any, **times: Any) -> None:
+        send, coordinator._send = coordinator._send, lambda markers: None
+        load(coordinator, transactions, **times)
+        coordinator._send = send
+
+    patch.setattr(TransactionCoordinator, "load", load_quietly)
+
+
+def keep_partitions_in_memory(patch: pytest.MonkeyPatch) -> None:
+    """Further partitions of a transaction are in no record (redpanda#6018): a failover leaves them out."""
+    encode = decisions._changed
+
+    def without_later_ones(after: Transaction) -> TransactionChanged:
+        if after.state is State.ONGOING and after.update_ms != after.start_ms:
+            after = msgspec.structs.replace(after, partitions=frozenset(sorted(after.partitions)[:1]))
+        return encode(after)
+
+    patch.setattr(decisions, "_changed", without_later_ones)
+
+
+def take_failed_markers_for_written(patch: pytest.MonkeyPatch) -> None:
+    """Whatever a leader answers, it has heard."""
+    codes = txn_markers._codes
+    patch.setattr(txn_markers, "_codes", lambda result: dict.fromkeys(codes(result), NONE))
+
+
+def give_up_unreachable_leaders(patch: pytest.MonkeyPatch) -> None:
+    """Markers are sent once; a leader that is away does not get them."""
+
+    def give_up(sender: MarkerSender, leader: int, batch: Any) -> None:
+        for outcome, partitions in batch:
+            sender._told(outcome, partitions)
+
+    patch.setattr(MarkerSender, "_try_later", give_up)
+
+
+def keep_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Whoever begins anew gets the epoch that the one before has."""
+    patch.setattr(decisions, "_bumped", lambda producer: producer)
+
+
+def fence_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Any epoch of the producer id may end a transaction."""
+    end = decisions.decide_end
+
+    def end_for_anybody(tail: Transaction, request: Any, **given: Any) -> Decision:
+        if tail.exists and tail.state is State.ONGOING:
+            request = msgspec.structs.replace(request, producer=tail.producer)
+        return end(tail, request, **given)
+
+    patch.setattr(decisions, "decide_end", end_for_anybody)
+
+
+def abort_what_is_committed(patch: pytest.MonkeyPatch) -> None:
+    """A new coordinator aborts what its predecessor was committing."""
+    load = TransactionCoordinator.load
+
+    def load_and_abort(coordinator: TransactionCoordinator, transactions: Any, **times: Any) -> None:
+        changed = [
+            msgspec.structs.replace(each, state=State.PREPARE_ABORT) if each.state in PREPARING else each
+            for each in transactions
+        ]
+        load(coordinator, changed, **times)
+
+    patch.setattr(TransactionCoordinator, "load", load_and_abort)
+
+
+def begin_while_the_last_one_ends(patch: pytest.MonkeyPatch) -> None:
+    """Who begins anew does not wait until every partition has heard of the transaction before."""
+    init = decisions.decide_init
+
+    def init_at_once(tail: Transaction, request: Any, **given: Any) -> Decision:
+        if tail.state in PREPARING:
+            assert State.EMPTY in IDLE
+            tail = msgspec.structs.replace(tail, state=State.EMPTY)
+        return init(tail, request, **given)
+
+    patch.setattr(decisions, "decide_init", init_at_once)
+
+
+def time_no_transaction(patch: pytest.MonkeyPatch) -> None:
+    """A transaction whose producer is gone stays open for ever."""
+    patch.setattr(TransactionCoordinator, "_watch", lambda *arguments, **times: None)
+
+
+PLANTS = [
+    Plant(
+        "outcome-before-commit", "H12 ack before replication", exactly_once, act_before_the_commit, SECONDS
+    ),
+    Plant(
+        "outcomes-not-told-again", "H12 open transaction", exactly_once, forget_outcomes_on_failover, SECONDS
+    ),
+    Plant("partitions-in-memory", "redpanda#6018", exactly_once, keep_partitions_in_memory, SECONDS),
+    Plant(
+        "marker-errors-ignored", "half a transaction", exactly_once, take_failed_markers_for_written, SECONDS
+    ),
+    Plant("markers-sent-once", "half a transaction", exactly_once, give_up_unreachable_leaders, SECONDS),
+    Plant("epoch-not-bumped", "KIP-98 fencing", exactly_once, keep_the_epoch, SECONDS),
+    Plant("any-epoch-ends", "KAFKA-17754 late EndTxn", exactly_once, fence_nobody, SECONDS),
+    Plant("commit-turned-abort", "half a transaction", exactly_once, abort_what_is_committed, SECONDS),
+    Plant("begun-too-early", "KIP-98 fencing", exactly_once, begin_while_the_last_one_ends, SECONDS),
+    Plant("transactions-not-timed", "H12 hanging transaction", exactly_once, time_no_transaction, SECONDS),
+]
