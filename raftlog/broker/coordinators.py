@@ -243,7 +243,8 @@ class Coordinators:
             raise refused
         if tenure.is_over:
             raise NotCoordinator
-        verification.confirm()
+        if not verification.confirm():
+            raise CoordinatorLoadInProgress("a marker came while this was asked: ask again")
 
     def end_transaction(self, index: int, end: TransactionEnd) -> asyncio.Future[None]:
         """Have a partition's offsets of a transaction count, or never; done when its marker is committed."""

@@ -285,6 +285,6 @@ class Questions:
                     refused[each.place] = NotLeaderOrFollower()
                 elif error is not None:
                     refused[each.place] = error
-                else:
-                    each.verification.confirm()
+                elif not each.verification.confirm():
+                    refused[each.place] = NotEnoughReplicas("a marker came while this was asked: ask again")
         return refused

@@ -34,9 +34,10 @@ class Verification:
         """Whether the coordinator confirmed it and nothing has ended it since."""
         return self._answered and not self._void
 
-    def confirm(self) -> None:
-        """The coordinator has the partition in its transaction."""
+    def confirm(self) -> bool:
+        """The coordinator has the partition in its transaction. False: it was asked before a marker that came since."""
         self._answered = True
+        return self.holds
 
     def void(self) -> None:
         self._void = True

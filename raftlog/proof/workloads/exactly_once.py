@@ -22,6 +22,9 @@ SLEEP_AT_THE_END_RATE: Final = 0.12
 LONGEST_SLEEP_S: Final = 2.5
 """A worker that sleeps so long finds its transaction aborted, or its id taken."""
 
+NOT_PART: Final = frozenset({48, 120})
+"""INVALID_TXN_STATE, TRANSACTION_ABORTABLE."""
+
 COMMIT_RATE: Final = 0.75
 RESTS_S: Final = (0.2, 2.0, 4.0)
 """Up to how long a worker waits before it takes the id again."""
@@ -210,7 +213,7 @@ class ExactlyOnceWorker:
             await producer.add(places)
         for where in places:
             await self._step("write")
-            await producer.write(where, attempt.value())
+            await self._write(producer, where, attempt)
         await self._step("offsets")
         if not self.bumping:
             await producer.add_offsets()
@@ -219,6 +222,15 @@ class ExactlyOnceWorker:
         await self._look_again(producer, number, acked)
         await self._step("end")
         return await self._end(producer, attempt)
+
+    async def _write(self, producer: TransactionalProducer, where: TopicIndex, attempt: Attempt) -> None:
+        """A worker may be fenced; that its partition is no part of the transaction is never true."""
+        try:
+            await producer.write(where, attempt.value())
+        except Refused as error:
+            if error.code in NOT_PART:
+                self.book.history.blame(f"{attempt} was not taken at {where}: {error}")
+            raise
 
     async def _look_again(self, producer: TransactionalProducer, number: int, acked: int) -> None:
         """Without a membership that fences it (KIP-447), a worker must see that what it read was not the past.
