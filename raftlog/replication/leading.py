@@ -142,9 +142,7 @@ class Leading(Role):
         is_needed = producers.check_marker(
             producer_id, epoch, coordinator_epoch=coordinator_epoch, transaction_version=version
         )
-        producers.verifications.end(
-            producer_id
-        )  # what was confirmed is over, whether or not it wrote anything here
+        producers.forget_confirmed(producer_id, epoch, transaction_version=version)
         if not is_needed:
             return self.log.log_end_offset
         end = EndMarker(commit, coordinator_epoch)

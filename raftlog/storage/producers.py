@@ -31,6 +31,9 @@ BATCHES_KEPT: Final = 5
 REFUSALS_KEPT: Final = 1000
 """Producers whose refused batch is remembered."""
 
+BUMPING_VERSION: Final = 2
+"""The transaction.version since which every end of a transaction bumps its producer's epoch (KIP-890)."""
+
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION: Final = 1
@@ -182,9 +185,16 @@ class ProducerState:
                 f"a coordinator of epoch {producer.coordinator_epoch} wrote already, not {coordinator_epoch}"
             )
         is_open = producer.open_since != NO_OFFSET
-        if epoch < producer.epoch or (is_open and epoch == producer.epoch and transaction_version >= 2):
+        if epoch < producer.epoch or (
+            is_open and epoch == producer.epoch and transaction_version >= BUMPING_VERSION
+        ):
             raise InvalidProducerEpoch(f"a marker of epoch {epoch}, the producer has {producer.epoch}")
         return is_open or epoch > producer.epoch or coordinator_epoch > producer.coordinator_epoch
+
+    def forget_confirmed(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
+        """A marker came, whether or not it has to be written: what was confirmed of what it ends is over."""
+        next_epoch = epoch if transaction_version >= BUMPING_VERSION else epoch + 1
+        self.verifications.end_below(producer_id, next_epoch)
 
     def admit(self, header: BatchHeader) -> ProducedBatch | None:
         """Return the original if `header` is a retry of one of the last five batches, None if it is new and in order.
@@ -271,7 +281,6 @@ class ProducerState:
         self, header: BatchHeader, marker: EndMarker, offset: int
     ) -> AbortedTransaction | None:
         """Take in the marker at `offset`; returns the transaction if it aborted one."""
-        self.verifications.end(header.producer_id)
         producer = self._producers.get(header.producer_id)
         if producer is None:
             self._producers[header.producer_id] = producer = Producer(header.producer_epoch)

@@ -2,7 +2,9 @@
 
 A transactional batch opens a transaction in the log only if the coordinator has said that the partition is part of the
 one under way; else no marker would ever end it, and read_committed would stand still there. The law: a marker voids
-every verification of its producer, answered or not, because what was confirmed is over.
+every verification of the transaction that it ends and of those before, answered or not, because what was confirmed is
+over. Since transaction.version 2 the epoch of a marker is that of the producer's next transaction, which may already be
+asked about while the marker is on its way: that one is not over.
 
 Soft: only a leader has it, and each leadership begins without.
 """
@@ -79,6 +81,12 @@ class Verifications:
         found = self._asked.pop(producer_id, None)
         if found is not None:
             found.void()
+
+    def end_below(self, producer_id: int, epoch: int) -> None:
+        """The transactions of earlier epochs are over; one of this epoch or a later one is not."""
+        found = self._asked.get(producer_id)
+        if found is not None and found.epoch < epoch:
+            self.end(producer_id)
 
     def clear(self) -> None:
         """Another leadership begins."""

@@ -146,7 +146,9 @@ async def test_what_comes_behind_an_unverified_batch_is_appended_after_it(tmp_pa
     assert len(stage.coordinator.asked) == 1
 
 
-async def test_a_batch_whose_transaction_ends_while_it_is_verified_is_refused(tmp_path: Path) -> None:
+async def test_a_batch_whose_transaction_ends_while_it_is_verified_has_to_be_asked_about_again(
+    tmp_path: Path,
+) -> None:
     """Else it would open a transaction that nobody ends: the hanging transaction of KAFKA-14402."""
     stage = Stage(tmp_path)
     stage.coordinator.may_answer.clear()
@@ -154,8 +156,25 @@ async def test_a_batch_whose_transaction_ends_while_it_is_verified_is_refused(tm
     stage.partitions[0].append_marker(Marker(PRODUCER, 0, False, 1), now_ms=NOW_MS)
     stage.coordinator.may_answer.set()
     await stage.settle()
-    assert stage.codes() == [(48, -1)]
+    assert stage.codes() == [(19, -1)]
     assert stage.partitions[0].last_stable_offset == 1
+    stage.coordinator.codes = [120]
+    await stage.send(request(2, (0, batch(0))))
+    assert stage.codes() == [(48, -1)]
+
+
+async def test_the_next_transaction_may_be_asked_about_before_the_marker_of_the_last_one(
+    tmp_path: Path,
+) -> None:
+    """A producer of transaction.version 2 begins it as soon as EndTxn is answered, with the marker's own epoch."""
+    stage = Stage(tmp_path)
+    await stage.send(request(1, (0, batch(0)), version=12))
+    stage.coordinator.may_answer.clear()
+    await stage.send(request(2, (0, batch(0, epoch=1)), version=12))
+    stage.partitions[0].append_marker(Marker(PRODUCER, 1, True, 1, 2), now_ms=NOW_MS)
+    stage.coordinator.may_answer.set()
+    await stage.settle()
+    assert stage.codes(12) == [(0, 0), (0, 2)]
 
 
 async def test_a_leader_that_was_elected_anew_meanwhile_sends_the_client_away(tmp_path: Path) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from raftlog.broker.handlers import offset_fetch, write_txn_markers
+from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.group import Group, OffsetCommitted
+from raftlog.coordinator.positions import Positions
+from raftlog.coordinator.replay import Replay
+from raftlog.proof.stories.exactly_once import exactly_once
 from raftlog.proof.stories.transactions import transactions
+from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
 from raftlog.storage.log import Log
 from raftlog.storage.producers import ProducerState
@@ -70,6 +78,47 @@ def late_markers_end_the_next_transaction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerState, "check_marker", check_as_before)
 
 
+def pending_offsets_read_back_as_committed(patch: pytest.MonkeyPatch) -> None:
+    """A new coordinator takes what was committed in a transaction for committed."""
+
+    def move(replay: Replay, header: BatchHeader, record: OffsetCommitted) -> None:
+        positions = replay._offsets.setdefault(record.group_id, Positions())
+        positions.put((record.topic, record.partition), record.committed)
+
+    patch.setattr(Replay, "_move", move)
+
+
+def pending_offsets_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A new coordinator does not know which groups a marker concerns."""
+    load = GroupCoordinator.load
+
+    def load_without(coordinator: GroupCoordinator, groups: Iterable[Group], *, now: float) -> None:
+        load(coordinator, groups, now=now)
+        coordinator._open.clear()
+
+    patch.setattr(GroupCoordinator, "load", load_without)
+
+
+def unstable_offsets_told(patch: pytest.MonkeyPatch) -> None:
+    """A transaction's successor reads the offset from before it, though it is decided and its marker on the way."""
+    patch.setattr(offset_fetch, "is_unstable", lambda group, place: False)
+
+
+def markers_answered_at_the_append(patch: pytest.MonkeyPatch) -> None:
+    """A transaction is over for its coordinator although a marker may still be lost with its leader."""
+
+    def await_nothing(partition: Partition, end_offset: int, waiter: Any) -> None:
+        waiter.committed(partition)
+
+    original = Partition.await_commit
+
+    def await_commit(partition: Partition, end_offset: int, waiter: Any) -> None:
+        wait = await_nothing if isinstance(waiter, write_txn_markers.Waiter) else original
+        wait(partition, end_offset, waiter)
+
+    patch.setattr(Partition, "await_commit", await_commit)
+
+
 PLANTS = [
     Plant("stable-offset-one-too-high", "last stable offset", transactions, stable_offset_one_too_high),
     Plant("aborted-not-listed", "aborted read", transactions, list_no_aborted),
@@ -78,4 +127,20 @@ PLANTS = [
     Plant("verified-for-ever", "H14 hanging transaction", transactions, verification_outlives_the_marker),
     Plant("old-coordinator-heard", "H14 zombie coordinator", transactions, any_coordinator_ends_transactions),
     Plant("late-marker-heard", "H14 late marker", transactions, late_markers_end_the_next_transaction),
+    Plant(
+        "pending-read-back",
+        "H15 half a transaction",
+        exactly_once,
+        pending_offsets_read_back_as_committed,
+        6.0,
+    ),
+    Plant(
+        "pending-forgotten",
+        "H15 half a transaction",
+        exactly_once,
+        pending_offsets_forgotten,
+        6.0,
+    ),
+    Plant("unstable-offsets-told", "H15 processed twice", exactly_once, unstable_offsets_told, 6.0),
+    Plant("markers-answered-early", "H14 lost marker", exactly_once, markers_answered_at_the_append, 6.0),
 ]

@@ -15,6 +15,7 @@ CHOREOGRAPHIES = (
     "corruption",
     "disk-errors",
     "double-failover",
+    "exactly-once",
     "group-churn",
     "group-migration",
     "kip-101",
