@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,19 +126,44 @@ def test_members_share_and_each_record_is_read(cluster: Cluster) -> None:
         assert group.until(lambda: group.shares() == [2, 2])
 
 
-def test_the_healthy_keep_theirs_when_one_dies(cluster: Cluster) -> None:
-    """Who falls silent is out after its session; nothing is taken from the others."""
-    with Members(cluster, "dying") as group:
-        for _ in range(3):
+class Victim:
+    """A member in a process of its own, so that a kill is a kill; `partitions` is what it told last."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        program = str(Path(__file__).with_name("victim.py"))
+        self.partitions = 0
+        self._process = subprocess.Popen(
+            [sys.executable, program, cluster.bootstrap_servers, "shared", group],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.partitions = len(line.split())
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+
+
+def test_the_healthy_keep_theirs_when_one_is_killed(cluster: Cluster) -> None:
+    """Who falls silent is out after its session; its partitions go to the others, and nothing is taken from them."""
+    victim = Victim(cluster, "dying")
+    try:
+        with Members(cluster, "dying") as group:
             group.add()
-        assert group.until(lambda: group.shares() == [1, 1, 2])
-        dead = group.consumers.pop()  # nobody polls it any more, and its partitions are not given up by it
-        dead.pause(dead.assignment())
-        before = [{each.partition for each in one.assignment()} for one in group.consumers]
-        dead.close()
-        assert group.until(lambda: group.shares() == [2, 2])
-        after = [{each.partition for each in one.assignment()} for one in group.consumers]
-        assert all(kept <= now for kept, now in zip(before, after, strict=True))
+            group.add()
+            assert group.until(lambda: 4 - sum(group.shares()) == victim.partitions > 0 < group.shares()[0])
+            before = [{each.partition for each in one.assignment()} for one in group.consumers]
+            victim.kill()
+            assert group.until(lambda: group.shares() == [2, 2])
+            after = [{each.partition for each in one.assignment()} for one in group.consumers]
+            assert all(kept <= now for kept, now in zip(before, after, strict=True))
+    finally:
+        victim.kill()
 
 
 def test_commits_and_members_outlive_their_coordinator(cluster: Cluster) -> None:
