@@ -30,6 +30,9 @@ MOST_MARKERS: Final = 500
 ANSWER_S: Final = 3.0
 """A leader that commits nothing for so long may be leader no more: where it is is looked up again."""
 
+DELETED_AFTER_S: Final = 2.0
+"""A partition that the metadata lacks may be one that it does not have yet; after so long it was deleted."""
+
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 
@@ -39,11 +42,12 @@ log = get_logger(__name__)
 class Outcome:
     """One transaction that was decided, and the partitions that have not heard of it."""
 
-    __slots__ = ("markers", "tenure", "untold")
+    __slots__ = ("began_at", "markers", "tenure", "untold")
 
-    def __init__(self, tenure: TransactionTenure, markers: SendMarkers) -> None:
+    def __init__(self, tenure: TransactionTenure, markers: SendMarkers, began_at: float) -> None:
         self.tenure = tenure
         self.markers = markers
+        self.began_at = began_at
         self.untold = set(markers.partitions)
 
 
@@ -68,9 +72,9 @@ class MarkerSender:
     def send(self, tenure: TransactionTenure, markers: SendMarkers) -> None:
         """Tell an outcome; the tenure's coordinator hears when that is done."""
         self._open += 1
-        outcome = Outcome(tenure, markers)
+        loop = asyncio.get_running_loop()
         # Later: whoever hands it in is in the midst of a decision.
-        asyncio.get_running_loop().call_soon(self._begin, outcome)
+        loop.call_soon(self._begin, Outcome(tenure, markers, loop.time()))
 
     def close(self) -> None:
         for task in self._tasks.values():
@@ -90,13 +94,14 @@ class MarkerSender:
             self._give_up(outcome)
             return
         image = self._broker.image()
+        is_old = asyncio.get_running_loop().time() - outcome.began_at >= DELETED_AFTER_S
         leaderless: list[TopicPartition] = []
         gone: list[TopicPartition] = []
         for each in partitions:
             state = image.partition(each.topic, each.partition)
-            if state is None:
+            if state is None and is_old:
                 gone.append(each)
-            elif state.leader == NO_BROKER:
+            elif state is None or state.leader == NO_BROKER:
                 leaderless.append(each)
             else:
                 self._queue(state.leader, outcome).append(each)

@@ -160,12 +160,13 @@ class ProducerState:
     def check_in_transaction(self, header: BatchHeader) -> None:
         """Raise InvalidTxnState for a batch that would begin a transaction which its coordinator has not confirmed.
 
-        A retry of what is in the log already begins nothing.
+        A retry of what is in the log already begins nothing. InvalidProducerEpoch for one that is fenced.
         """
         producer_id, epoch = header.producer_id, header.producer_epoch
         if self.in_transaction(producer_id, epoch) or self.verifications.holds(producer_id, epoch):
             return
         if self.admit(header) is None:
+            self.verifications.check_epoch(producer_id, epoch)
             raise InvalidTxnState("the partition is not part of the producer's transaction")
 
     def check_marker(

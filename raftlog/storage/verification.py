@@ -56,15 +56,20 @@ class Verifications:
 
     def begin(self, producer_id: int, epoch: int) -> Verification:
         """Return the question of this epoch, the one under way if there is one. InvalidProducerEpoch for an older."""
+        self.check_epoch(producer_id, epoch)
         found = self._asked.get(producer_id)
-        if found is not None and found.epoch > epoch:
-            raise InvalidProducerEpoch(f"epoch {epoch} is older than {found.epoch}")
         if found is None or found.epoch < epoch:
             self.end(producer_id)
             if len(self._asked) >= VERIFICATIONS_KEPT:
                 self.end(next(iter(self._asked)))
             self._asked[producer_id] = found = Verification(epoch)
         return found
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Raise InvalidProducerEpoch where a newer epoch is asked about: its producer has taken over."""
+        found = self._asked.get(producer_id)
+        if found is not None and found.epoch > epoch:
+            raise InvalidProducerEpoch(f"epoch {epoch} is older than {found.epoch}")
 
     def holds(self, producer_id: int, epoch: int) -> bool:
         """Whether a transaction of this epoch may begin."""

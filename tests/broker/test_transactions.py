@@ -127,7 +127,24 @@ def test_a_marker_follows_the_leader_and_a_deleted_partition_needs_none() -> Non
         await end(world, producer)
         await world.pass_time(1)
         world.publish(topics={CONSUMER_OFFSETS_TOPIC: OFFSETS})
+        await world.pass_time(3)
+        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+
+    play(story)
+
+
+def test_a_partition_that_the_metadata_does_not_have_yet_is_not_taken_for_deleted() -> None:
+    """A new coordinator may know of its leadership before it knows of a topic, whose marker must not be lost."""
+
+    async def story(world: TransactionWorld) -> None:
+        producer = await begin(world, T0)
+        world.publish(topics={CONSUMER_OFFSETS_TOPIC: OFFSETS})
+        await end(world, producer)
+        await world.pass_time(0.5)
+        assert not world.leaders.asked
+        world.publish()
         await world.pass_time(2)
+        assert world.leaders.told() == [(1, True, *T0)]
         assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
 
     play(story)

@@ -20,6 +20,7 @@ QUICK = (
     "groups-read-back-in-part",
     "leaders-share-for-all",
     "min-isr-ignored",
+    "outcome-before-commit",
     "stable-offset-one-too-high",
 )
 """Plants that nearly every seed shows, one of each kind of story."""

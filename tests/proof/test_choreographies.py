@@ -14,6 +14,7 @@ CHOREOGRAPHIES = (
     "corruption",
     "disk-errors",
     "double-failover",
+    "exactly-once",
     "group-churn",
     "kip-101",
     "last-replica",

@@ -102,7 +102,7 @@ def test_what_was_confirmed_for_one_epoch_is_nothing_to_another() -> None:
     old.confirm()
     with pytest.raises(InvalidProducerEpoch):
         state.begin_verification(PRODUCER, 3)
-    with pytest.raises(InvalidTxnState):
+    with pytest.raises(InvalidProducerEpoch):
         write(state, 0, epoch=3)
     write(state, 0, epoch=4)
     with pytest.raises(InvalidProducerEpoch):

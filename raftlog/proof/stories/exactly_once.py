@@ -20,6 +20,9 @@ OUTCOMES = "outcomes"
 PARTITIONS = 3
 IDS = ("one", "two")
 WORKERS_EACH = 2
+DYING_RATE = 0.5
+"""How many workers die at some step instead of coming to an end, and leave what they had open to its timeout."""
+
 ENDED_S = 20.0
 """Within this the last transaction that somebody left open is timed out and ended everywhere, virtual seconds."""
 
@@ -113,9 +116,13 @@ class ExactlyOnce:
 
     async def end(self) -> Report:
         """Let all come to an end; then judge what is left from its beginning."""
+        scene = self.scene
         for worker in self.workers:
             worker.stopping = True
-        scene = self.scene
+            if self.chance.random() < DYING_RATE:
+                await self.moment()
+                scene.loop.host(worker.client.name).crash()
+                worker.done = True
         await scene.cluster.until(
             lambda: all(each.done for each in self.workers), SERVED_S, "the workers come to an end"
         )
