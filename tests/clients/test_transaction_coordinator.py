@@ -10,7 +10,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from kafka import KafkaProducer
-from kafka.admin import KafkaAdminClient
+from kafka import TopicPartition as AnyPartition
+from kafka.admin import AbortTransactionSpec, KafkaAdminClient
+from kafka.errors import ClusterAuthorizationFailedError
 
 from raftlog.testing.cluster import Cluster
 
@@ -120,6 +122,14 @@ def test_the_tools_find_and_describe_a_transaction(three: Cluster, topic: str) -
     described = admin.describe_transactions([name])[name]
     assert described.state.value == "Ongoing"
     assert {(each.topic, each.partition) for each in described.topic_partitions} == {(topic, 1)}
+    where = AnyPartition(topic, 1)
+    for broker_id in (None, 1, 2, 3):
+        (writer,) = admin.describe_producers([where], broker_id)[where].active_producers
+        assert (writer.producer_id, writer.current_transaction_start_offset) == (described.producer_id, 0)
+    assert admin.find_hanging_transactions() == []
+    spec = AbortTransactionSpec(where, writer.producer_id, writer.producer_epoch)
+    with pytest.raises(ClusterAuthorizationFailedError):
+        admin.abort_transaction(spec)
     admin.close()
     producer.abort_transaction(PATIENCE_S)
 
