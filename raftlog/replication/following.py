@@ -17,6 +17,7 @@ from raftlog.replication.role import Role
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
+    from raftlog.storage.producers import ActiveProducer
 
 _BATCH_START = struct.Struct(">qii")
 _BATCH_LENGTH_FROM = 12
@@ -40,6 +41,9 @@ class Following(Role):
         super().__init__(partition)
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
+
+    def active_producers(self) -> list[ActiveProducer]:
+        return self.partition.log.producers.active()
 
     def begin(self) -> None:
         """A damaged log is cut back to what is sound, and refetched from there (never served meanwhile)."""

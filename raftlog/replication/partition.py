@@ -286,7 +286,7 @@ class Partition:
             raise self.storage_failed(error) from error
 
     def active_producers(self) -> list[ActiveProducer]:
-        """Leader: the producers that the log knows. NotLeaderOrFollower."""
+        """The producers that the log knows; of a follower, as far as it has followed. KafkaStorageError offline."""
         return self.role.active_producers()
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:

@@ -15,7 +15,7 @@ API_KEY: Final = ApiKey.DESCRIBE_PRODUCERS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer for the partitions led here; the others say who does not."""
+    """Answer for every replica that is here, led or not: so an operator sees where replicas differ."""
     make = response_shapes(API_KEY, request.api_version)
     topics = [
         make.TopicResponse(
