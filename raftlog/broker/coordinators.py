@@ -111,6 +111,8 @@ class Coordinators:
         if gone:
             for tenure in self._tenures.values():
                 tenure.forget_topics(gone)
+            if self._timer is not None:
+                self._tick()
 
     def _active(self) -> list[GroupCoordinator]:
         return [each.coordinator for each in self._tenures.values() if each.coordinator and not each.is_over]
@@ -267,7 +269,9 @@ class Coordinators:
 
     async def delete(self, group_id: str) -> None:
         coordinator = self._member_coordinator(group_id)
-        await self._ask(lambda answer: coordinator.delete(group_id, answer))
+        waiting = self._ask(lambda answer: coordinator.delete(group_id, answer))
+        self._hasten(coordinator)
+        await waiting
 
     async def delete_offsets(self, request: DeleteOffsets) -> tuple[int, ...]:
         """Return one error code per place."""

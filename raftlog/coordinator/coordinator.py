@@ -16,12 +16,14 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
     InvalidGroupId,
     InvalidSessionTimeout,
     KafkaError,
     PolicyViolation,
 )
 from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.chores import PAUSE_S, RETRY_S, Chore, first_slice
 from raftlog.coordinator.classic import ClassicGroup, Moment
 from raftlog.coordinator.group import Group, GroupRecord, apply
 from raftlog.coordinator.offsets import (
@@ -29,7 +31,7 @@ from raftlog.coordinator.offsets import (
     decide_delete,
     decide_delete_offsets,
     decide_expire_offsets,
-    decide_forget_topics,
+    may_delete,
 )
 from raftlog.coordinator.records import LONGEST_STRING_BYTES, KeyValue, encode_all
 from raftlog.coordinator.requests import CommitOffsets, DeleteOffsets, JoinGroup, MemberRef, SyncGroup
@@ -41,7 +43,12 @@ Append = Callable[[tuple[KeyValue, ...]], int]
 SWEPT_AT_ONCE: Final = 200
 """Groups of a broker whose offsets are looked through for expired ones before the loop gets its turn again."""
 
+RECORDS_PER_GROUP: Final = 20
+"""So many tombstones are as much work as looking through a group."""
+
 MS_PER_MINUTE: Final = 60_000
+
+NO_CHORE: Final = Chore()
 
 
 def _always() -> bool:
@@ -73,8 +80,9 @@ class GroupCoordinator:
         self._refusal: KafkaError | None = None
         """Why the journal took no records, when it last took none."""
         self._committed_offset = 0
-        self._deleted_topics: frozenset[str] = frozenset()
-        """Those whose offsets could not all be removed yet."""
+        self._chores: dict[str, Chore] = {}
+        """What has yet to go, by group."""
+        self._chores_at = 0.0
         self._to_sweep: list[str] = []
         self._sweeps_at = 0.0
 
@@ -117,7 +125,10 @@ class GroupCoordinator:
         except KafkaError as error:
             answer(error)
             return
-        ask(group)
+        try:
+            ask(group)
+        except KafkaError as error:
+            answer(error)
         self._settle(group)
 
     def _settle(self, group: ClassicGroup) -> None:
@@ -150,6 +161,8 @@ class GroupCoordinator:
         self._lost = error
         for group in self._groups.values():
             group.stand_down(error)
+        for chore in self._chores.values():
+            chore.answer(error)
 
     # -- members -------------------------------------------------------------------------------------------
 
@@ -169,9 +182,13 @@ class GroupCoordinator:
             return
         prefix = request.member.group_instance_id or request.client_id
         new_id, at = f"{prefix}-{self._new_uuid()}", Moment(now, now_ms)
-        self._ask(
-            request.group_id, lambda group: group.join(request, answer, new_member_id=new_id, at=at), answer
-        )
+
+        def ask(group: ClassicGroup) -> None:
+            if self._chores.get(request.group_id, NO_CHORE).ends:
+                raise CoordinatorLoadInProgress("the group is being deleted")
+            group.join(request, answer, new_member_id=new_id, at=at)
+
+        self._ask(request.group_id, ask, answer)
 
     def sync(self, request: SyncGroup, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with Synced or a KafkaError."""
@@ -195,13 +212,15 @@ class GroupCoordinator:
     # -- time ----------------------------------------------------------------------------------------------
 
     def next_expiry_at(self) -> float | None:
-        """When to call `tick` next."""
-        return self._sessions.next_expiry_at()
+        """When to call `tick` and `sweep` next."""
+        expires_at = self._sessions.next_expiry_at()
+        if not self._chores:
+            return expires_at
+        return self._chores_at if expires_at is None else min(expires_at, self._chores_at)
 
     def tick(self, *, now: float, now_ms: int) -> None:
         """Take out the members whose session has ended, end rebalances whose time is up; try again what failed."""
         at = Moment(now, now_ms)
-        self._forget_deleted()
         for key in self._sessions.expire(now):
             group = self._groups.get(key.group_id)
             if group is None:
@@ -215,20 +234,32 @@ class GroupCoordinator:
             self._settle(group)
 
     def sweep(self, *, now: float, now_ms: int, most: int) -> int:
-        """Forget the expired offsets of at most so many groups, of all once per check interval; returns how many."""
+        """Go on with what has to go, then with expired offsets, for at most so many groups; returns how many.
+
+        A slice of a large group counts as many.
+        """
+        looked = self._work_off(now, most)
         if not self._to_sweep:
             if now < self._sweeps_at:
-                return 0
+                return looked
             self._sweeps_at = now + self._config.offsets_retention_check_interval_ms / 1000
             self._to_sweep = list(self._groups)
-        retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+        most = max(most - looked, 0)
         batch, self._to_sweep = self._to_sweep[:most], self._to_sweep[most:]
         for group in filter(None, map(self._groups.get, batch)):
-            shown = group.shown(group.runner.tail)
-            expire = _expiring(shown, now_ms=now_ms, retention_ms=retention_ms)
-            group.runner.handle(expire, _nobody_waits)
-            self._settle(group)
-        return len(batch)
+            if group.group_id not in self._chores:
+                self._expire_offsets(group, now_ms)
+        return looked + len(batch)
+
+    def _expire_offsets(self, group: ClassicGroup, now_ms: int) -> None:
+        retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+        before = group.runner.tail
+        expire = _expiring(group.shown(before), now_ms=now_ms, retention_ms=retention_ms)
+        group.runner.handle(expire, _nobody_waits)
+        after = group.runner.tail
+        if after is not before and after.offsets:
+            self._to_sweep.append(group.group_id)  # it may have been a slice of them
+        self._settle(group)
 
     def stalled(self, seconds: float) -> None:
         """This broker itself stood still for so long: nobody's session ends for that."""
@@ -241,7 +272,7 @@ class GroupCoordinator:
         limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
 
         def ask(group: ClassicGroup) -> None:
-            self._forget_deleted()
+            self._catch_up(group)
             shown = group.shown(group.runner.tail)
 
             def decide(tail: Group) -> Decision:
@@ -256,30 +287,84 @@ class GroupCoordinator:
 
     def delete_offsets(self, request: DeleteOffsets, answer: Answer) -> None:
         """Answered with one error code per place, or a KafkaError for all."""
-        self._decide(
-            request.group_id, lambda tail, shown: decide_delete_offsets(tail, request, shown=shown), answer
-        )
+
+        def ask(group: ClassicGroup) -> None:
+            self._catch_up(group)
+            group.runner.handle(
+                lambda tail: decide_delete_offsets(tail, request, shown=group.shown(tail)), answer
+            )
+
+        self._ask(request.group_id, ask, answer)
 
     def delete(self, group_id: str, answer: Answer) -> None:
-        """Answered with None or a KafkaError."""
-        self._decide(group_id, lambda tail, shown: decide_delete(tail, shown=shown), answer)
+        """Answered with None or a KafkaError. A group that no batch holds goes slice by slice, as `sweep` is called."""
+
+        def ask(group: ClassicGroup) -> None:
+            tail, chore = group.runner.tail, self._chores.get(group_id)
+            is_large = len(first_slice(group_id, tail.offsets)) < len(tail.offsets)
+            if chore is not None and chore.ends:
+                chore.answers.append(answer)
+            elif is_large and may_delete(group.shown(tail)):
+                self._chores[group_id] = Chore(ends=True, answers=[answer])
+                self._chores_at = 0.0
+            else:
+                group.runner.handle(lambda tail: decide_delete(tail, shown=group.shown(tail)), answer)
+
+        self._ask(group_id, ask, answer)
 
     def forget_topics(self, topics: frozenset[str]) -> None:
-        """Topics were deleted: remove their offsets, before anything is committed for a successor of that name."""
-        self._deleted_topics |= topics
-        self._forget_deleted()
+        """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
+        for group_id in self._groups if topics else ():
+            chore = self._chores.setdefault(group_id, Chore())
+            chore.topics |= topics
+        self._chores_at = 0.0
 
-    def _forget_deleted(self) -> None:
-        topics = self._deleted_topics
-        if not topics:
-            return
-        for group_id, group in tuple(self._groups.items()):
-            before, self._refusal = group.runner.tail, None
-            if any(topic in topics for topic, _ in before.offsets):
-                self._decide(group_id, lambda tail, _: decide_forget_topics(tail, topics), _nobody_waits)
-                if group.runner.tail is before and (self._refusal is None or self._refusal.retriable):
-                    return  # not now: the next tick or commit tries again
-        self._deleted_topics = frozenset()
+    # -- what goes bit by bit ------------------------------------------------------------------------------
+
+    def _work_off(self, now: float, most: int) -> int:
+        """Go on with what has to go from some groups; returns for how many it counts."""
+        looked = 0
+        if now < self._chores_at:
+            return looked
+        self._chores_at = now + PAUSE_S
+        for group_id in tuple(self._chores) if self._chores else ():
+            if looked >= most:
+                break
+            group = self._groups.get(group_id)
+            if group is None:
+                self._chores.pop(group_id).answer(None)
+                continue
+            looked += 1 + self._take_slice(group) // RECORDS_PER_GROUP
+            chore = self._chores.get(group_id)
+            if chore is not None and chore.refused is not None:
+                self._chores_at = now + RETRY_S
+                break
+        return looked
+
+    def _take_slice(self, group: ClassicGroup) -> int:
+        """Remove the next slice of what has to go from a group; returns how many offsets it was."""
+        chore = self._chores[group.group_id]
+        before, self._refusal = group.runner.tail, None
+        if not chore.is_done(before):
+            group.runner.handle(chore.decide, _nobody_waits)
+        after = group.runner.tail
+        chore.refused = self._refusal if after is before else None
+        if chore.refused is not None and (chore.ends or not chore.refused.retriable):
+            group.runner.handle(_refusing(chore.refused), chore.answer)
+            del self._chores[group.group_id]
+        elif chore.is_done(after):
+            group.runner.handle(_nothing, chore.answer)
+            del self._chores[group.group_id]
+        self._settle(group)
+        return len(before.offsets) - len(after.offsets)
+
+    def _catch_up(self, group: ClassicGroup) -> None:
+        """Raises KafkaError unless nothing has to go from a group any longer, or it was little enough to go now."""
+        chore = self._chores.get(group.group_id)
+        if chore is not None and not chore.ends:
+            self._take_slice(group)
+        if group.group_id in self._chores:
+            raise (chore and chore.refused) or CoordinatorLoadInProgress("offsets are being removed")
 
     def _decide(self, group_id: str, decide: Callable[[Group, Group], Decision], answer: Answer) -> None:
         """Run a decision about the recorded group, and the group as it is shown."""
@@ -293,7 +378,14 @@ class GroupCoordinator:
 
     def read(self, group_id: str, answer: Answer) -> None:
         """Answered with the Group as committed; one that does not exist has `exists` False."""
-        self._decide(group_id, lambda _, shown: Decision(reply=shown), answer)
+
+        def ask(group: ClassicGroup) -> None:
+            chore = self._chores.get(group_id, NO_CHORE)
+            if chore.ends:
+                self._catch_up(group)
+            group.runner.handle(lambda tail: Decision(reply=chore.hide(group.shown(tail))), answer)
+
+        self._ask(group_id, ask, answer)
 
     def read_all(self, answer: Answer) -> None:
         """Answered with every Group, in a tuple."""
@@ -316,5 +408,16 @@ def _expiring(shown: Group, *, now_ms: int, retention_ms: int) -> Callable[[Grou
     return lambda tail: decide_expire_offsets(tail, shown=shown, now_ms=now_ms, retention_ms=retention_ms)
 
 
+def _refusing(error: KafkaError) -> Callable[[Group], Decision]:
+    def decide(_: Group) -> Decision:
+        raise error
+
+    return decide
+
+
+def _nothing(_: Group) -> Decision:
+    return Decision()
+
+
 def _nobody_waits(reply: object) -> None:
-    """What concerns deleted topics and old offsets is tried again with the next tick or sweep."""
+    """What concerns deleted topics and old offsets is tried again with the next sweep."""

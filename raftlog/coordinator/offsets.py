@@ -18,6 +18,7 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.base.machine import Decision
+from raftlog.coordinator.chores import first_slice
 from raftlog.coordinator.consumer_protocol import CONSUMER, subscribed_topics
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
@@ -71,11 +72,6 @@ def check_commit(group: Group, request: CommitOffsets) -> None:
         raise RebalanceInProgress
 
 
-def decide_forget_topics(group: Group, topics: frozenset[str]) -> Decision:
-    """Remove the offsets of topics that were deleted."""
-    return Decision(_forgotten(group, [place for place in group.offsets if place[0] in topics]))
-
-
 def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group) -> Decision:
     """Remove offsets (KIP-496); the reply is one error code per place. A consumer group's own topics are refused.
 
@@ -100,13 +96,18 @@ def decide_delete(group: Group, *, shown: Group) -> Decision:
     """End a group without members, with its offsets. Raises GroupIdNotFound, NonEmptyGroup."""
     if not shown.exists:
         raise GroupIdNotFound(f"group {group.group_id} does not exist")
-    if shown.state not in (EMPTY, DEAD):
+    if not may_delete(shown):
         raise NonEmptyGroup(f"group {group.group_id} has members")
     return Decision(_ended(group))
 
 
+def may_delete(shown: Group) -> bool:
+    """Whether a group has no members, those included that a rebalance gathers."""
+    return shown.state in (EMPTY, DEAD)
+
+
 def decide_expire_offsets(group: Group, *, shown: Group, now_ms: int, retention_ms: int) -> Decision:
-    """Forget what nobody needs any longer (KIP-211), and an empty group with its last offset.
+    """Forget what nobody needs any longer (KIP-211), and an empty group with its last offset; a batch full at once.
 
     A group without members keeps its offsets for the retention time from when the last one left; one that never had
     any (assign-only consumers), and topics that a consumer group no longer reads, from the last commit.
@@ -121,9 +122,10 @@ def decide_expire_offsets(group: Group, *, shown: Group, now_ms: int, retention_
         for place, committed in group.offsets.items()
         if place[0] not in kept and _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
     ]
-    if group.state == EMPTY and group.exists and len(expired) == len(group.offsets):
+    batch = first_slice(group.group_id, expired)
+    if group.state == EMPTY and group.exists and len(batch) == len(group.offsets):
         return Decision(_ended(group))
-    return Decision(_forgotten(group, expired))
+    return Decision(_forgotten(group, batch))
 
 
 def _kept_topics(group: Group) -> frozenset[str] | None:
