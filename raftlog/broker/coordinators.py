@@ -46,6 +46,9 @@ TICK_S: Final = 0.5
 STALL_S: Final = 1.0
 """A tick later than this means that the broker itself stood still."""
 
+MOST_UNUSED_ID_BYTES: Final = 32 * 1024 * 1024
+"""For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
+
 log = get_logger(__name__)
 
 
@@ -96,11 +99,16 @@ class Coordinators:
             config=self._broker.config,
             find=lambda index: replicas.get(CONSUMER_OFFSETS_TOPIC, index),
             may_add=self._may_add,
+            may_expect=self._may_expect,
         )
 
     def _may_add(self) -> bool:
         """Whether there is room for one more group."""
         return sum(map(len, self._active())) < self._broker.config.raftlog_group_max_groups
+
+    def _may_expect(self) -> bool:
+        """Whether there is room for one more member id that nobody has used yet."""
+        return sum(each.unused_id_bytes for each in self._active()) < MOST_UNUSED_ID_BYTES
 
     def _forget_deleted_topics(self, old: MetadataImage, new: MetadataImage) -> None:
         gone = frozenset(
@@ -258,20 +266,22 @@ class Coordinators:
             lambda answer: coordinator.heartbeat(group_id, member, answer, generation=generation, now=now)
         )
 
-    async def leave(self, group_id: str, member: MemberRef) -> None:
+    def leave(self, group_id: str, member: MemberRef) -> asyncio.Future[None]:
+        """Begun when this returns; raises what concerns the group at once."""
         coordinator = self._member_coordinator(group_id)
         now, now_ms = self._now()
         waiting = self._ask(
             lambda answer: coordinator.leave(group_id, member, answer, now=now, now_ms=now_ms)
         )
         self._hasten(coordinator)
-        await waiting
+        return waiting
 
-    async def delete(self, group_id: str) -> None:
+    def delete(self, group_id: str) -> asyncio.Future[None]:
+        """Begun when this returns; raises what concerns the group's place at once."""
         coordinator = self._member_coordinator(group_id)
         waiting = self._ask(lambda answer: coordinator.delete(group_id, answer))
         self._hasten(coordinator)
-        await waiting
+        return waiting
 
     async def delete_offsets(self, request: DeleteOffsets) -> tuple[int, ...]:
         """Return one error code per place."""

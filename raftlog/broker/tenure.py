@@ -68,6 +68,7 @@ class Tenure:
         config: NodeConfig,
         find: Callable[[int], Partition],
         may_add: Callable[[], bool],
+        may_expect: Callable[[], bool],
     ) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
@@ -77,6 +78,7 @@ class Tenure:
         self._config = config
         self._find = find
         self._may_add = may_add
+        self._may_expect = may_expect
         self._partition: Partition | None = None
         self._deleted_topics: frozenset[str] = frozenset()
         """Topics that were deleted while the partition was read back."""
@@ -135,7 +137,11 @@ class Tenure:
             return
         groups = replay.groups()
         coordinator = GroupCoordinator(
-            self._config, self._append, new_uuid=self._new_uuid, may_add=self._may_add
+            self._config,
+            self._append,
+            new_uuid=self._new_uuid,
+            may_add=self._may_add,
+            may_expect=self._may_expect,
         )
         coordinator.load(groups, now=loop.time())
         coordinator.committed(partition.high_watermark)

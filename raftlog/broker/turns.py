@@ -6,13 +6,19 @@ An `await` of what is answered at once does not give the loop its turn; this doe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from typing import Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from raftlog.base.errors import KafkaError
 
 Part = TypeVar("Part")
 
 PARTS_AT_ONCE: Final = 200
 """Parts of a request (groups, members, keys; some 20 µs each) between two turns of the loop."""
+
+PARTS_TOGETHER: Final = 1_000
+"""Parts of a request that wait for one commit together; fewer than the machine lets wait."""
 
 
 async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
@@ -21,3 +27,26 @@ async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
         yield part
         if number % PARTS_AT_ONCE == 0:
             await asyncio.sleep(0)
+
+
+async def together(
+    parts: Iterable[Part], begin: Callable[[Part], asyncio.Future[Any]]
+) -> AsyncIterator[tuple[Part, Any]]:
+    """Yield all parts, each with what its future brought (a KafkaError as a value); many are begun before one ends."""
+    rest = iter(parts)
+    while batch := list(islice(rest, PARTS_TOGETHER)):
+        begun = [begin(each) async for each in in_turns(batch)]
+        try:
+            for part, future in zip(batch, begun, strict=True):
+                yield part, await _outcome(future)
+        finally:
+            for future in begun:
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # seen, if nobody else looks
+
+
+async def _outcome(future: asyncio.Future[Any]) -> Any:
+    try:
+        return await future
+    except KafkaError as error:
+        return error

@@ -58,6 +58,9 @@ NEW_MEMBER_TIMEOUT_S: Final = 300.0
 RETRY_S: Final = 1.0
 """What could not be appended, or still has nobody to lead it, is tried again after this at the earliest."""
 
+SUBSCRIPTIONS_SHARE: Final = 0.75
+"""Of a record of message.max.bytes; the rest is for assignments. One member's bytes must not fail everybody's join."""
+
 log = get_logger(__name__)
 
 
@@ -151,8 +154,11 @@ class ClassicGroup:
         check_join(request)
         static_id = who.group_instance_id
         holder = None if static_id is None else present.member_of_instance(static_id)
-        self._check_room(present, who, at, is_known=holder is not None)
+        if holder is not None and who.member_id:
+            find_member(present, who)
+        self._check_room(present, who.member_id if holder is None else holder.member_id, at)
         check_protocols(request, present.protocol_type, map(self._offer_of, present.members.values()))
+        self._check_fits(joining_member(request, who.member_id or new_member_id), request)
         expected = self._sessions.is_expected(self.group_id, who.member_id) and holder is None
         if who.member_id and not expected:
             return self._admit_again(find_member(present, who), request, answer, at)
@@ -165,18 +171,27 @@ class ClassicGroup:
         self._gather(joining_member(request, who.member_id or new_member_id), request, answer, at)
         return None
 
-    def _check_room(self, present: Membership, who: MemberRef, at: Moment, *, is_known: bool) -> None:
+    def _check_room(self, present: Membership, member_id: str, at: Moment) -> None:
         """Raises GroupMaxSizeReached. While a rebalance gathers, the places go to those who come first."""
         most, gathering = self._config.group_max_size, self._gathering
         taken = gathering.joins if gathering else present.members
-        if not is_known and who.member_id not in taken and len(taken) >= most:
-            if gathering and who.member_id in present.members:
-                self._remove_and_rebalance((who.member_id,), at)
+        if member_id not in taken and len(taken) >= most:
+            if gathering and member_id in present.members:
+                self._remove_and_rebalance((member_id,), at)
             raise GroupMaxSizeReached(f"group.max.size is {most}")
+
+    def _check_fits(self, member: Member, request: JoinGroup) -> None:
+        """Raises GroupMaxSizeReached for what would make the next generation too large to be recorded."""
+        most = int(self._config.message_max_bytes * SUBSCRIPTIONS_SHARE)
+        gathering = self._gathering or Gathering(self.recorded, None)
+        if gathering.size_with(member, request.protocols) > most:
+            raise GroupMaxSizeReached(f"names and subscriptions of a group have at most {most} bytes")
 
     def _expect(self, member_id: str, request: JoinGroup, at: Moment) -> MemberIdRequired:
         if self._sessions.expected_count(self.group_id) >= MOST_EXPECTED:
             raise GroupMaxSizeReached(f"{MOST_EXPECTED} members are about to join")
+        if not self._sessions.may_expect():
+            raise CoordinatorNotAvailable("too many members of all groups are about to join")
         key = ClockKey(self.group_id, member_id, Kind.EXPECTED)
         self._sessions.renew(key, at.now + request.session_timeout_ms / 1000)
         return MemberIdRequired(member_id)

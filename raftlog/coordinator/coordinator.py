@@ -58,7 +58,7 @@ def _always() -> bool:
 class GroupCoordinator:
     """The groups of one partition, from when they were read back until the partition is lost.
 
-    `may_add` says whether this broker has room for one more group.
+    `may_add` says whether this broker has room for one more group, `may_expect` for one more unused member id.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class GroupCoordinator:
         *,
         new_uuid: Callable[[], UUID],
         may_add: Callable[[], bool] = _always,
+        may_expect: Callable[[], bool] = _always,
     ) -> None:
         self._config = config
         self._new_uuid = new_uuid
@@ -75,7 +76,7 @@ class GroupCoordinator:
         self._may_add = may_add
         self._groups: dict[str, ClassicGroup] = {}
         self._waiting: dict[str, ClassicGroup] = {}
-        self._sessions = Sessions()
+        self._sessions = Sessions(may_expect)
         self._lost: KafkaError | None = None
         self._refusal: KafkaError | None = None
         """Why the journal took no records, when it last took none."""
@@ -88,6 +89,11 @@ class GroupCoordinator:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    @property
+    def unused_id_bytes(self) -> int:
+        """About what the member ids take that were given out and not yet used."""
+        return self._sessions.expected_bytes
 
     def load(self, groups: Iterable[Group], *, now: float) -> None:
         """Take over groups, all of them committed. Every member gets a whole session."""

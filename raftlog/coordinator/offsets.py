@@ -75,15 +75,19 @@ def check_commit(group: Group, request: CommitOffsets) -> None:
 def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group) -> Decision:
     """Remove offsets (KIP-496); the reply is one error code per place. A consumer group's own topics are refused.
 
-    Raises GroupIdNotFound; NonEmptyGroup for a group with members of another protocol type.
+    All topics are, while it is unknown what its members read. Raises GroupIdNotFound; NonEmptyGroup for a group with
+    members of another protocol type.
     """
     if not shown.exists:
         raise GroupIdNotFound(f"group {group.group_id} does not exist")
+    if shown.membership.members and shown.membership.protocol_type != CONSUMER:
+        raise NonEmptyGroup(f"group {group.group_id} has members, and what they read is unknown")
     is_known = group.membership.members or not shown.preparing
     topics = _read_topics(group) if is_known else None
-    if topics is None:
-        raise NonEmptyGroup(f"group {group.group_id} has members, and what they read is unknown")
-    codes = tuple(GroupSubscribedToTopic.code if topic in topics else NONE for topic, _ in request.places)
+    codes = tuple(
+        GroupSubscribedToTopic.code if topics is None or topic in topics else NONE
+        for topic, _ in request.places
+    )
     gone = [
         place
         for place, code in zip(request.places, codes, strict=True)

@@ -249,7 +249,7 @@ async def test_a_tenure_that_fails_is_over_rather_than_loading_for_ever() -> Non
     def broken(_index: int) -> Any:
         raise ZeroDivisionError
 
-    tenure = Tenure(0, 0, env=Env(), config=NodeConfig(), find=broken, may_add=bool)
+    tenure = Tenure(0, 0, env=Env(), config=NodeConfig(), find=broken, may_add=bool, may_expect=bool)
     tenure.start()
     await asyncio.sleep(0)
     assert tenure.is_over

@@ -472,6 +472,16 @@ def test_offsets_of_a_groups_own_topics_are_not_deleted() -> None:
     assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone), NonEmptyGroup)
 
 
+def test_while_it_is_unknown_what_members_read_every_topic_is_theirs() -> None:
+    """Their first rebalance is under way: GROUP_SUBSCRIBED_TO_TOPIC for each, as Apache Kafka has it."""
+    bench = Bench()
+    bench.commit_offset(0, commits=at_places("read", "dropped"))
+    ids = [bench.join().member_id for _ in range(2)]
+    assert bench.begin_join(ids[0], rebalance_timeout_ms=60_000) != []
+    gone = DeleteOffsets("g", (("read", 0), ("dropped", 0)))
+    assert bench.ask(bench.coordinator.delete_offsets, gone) == (GroupSubscribedToTopic.code,) * 2
+
+
 @given(st.lists(st.text(max_size=9), max_size=4), st.binary(max_size=20), st.integers(0, 60))
 def test_subscriptions_are_read_and_rubbish_is_not(topics: list[str], rubbish: bytes, cut: int) -> None:
     """Topics of any version's beginning; None for what is cut off."""
