@@ -25,7 +25,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
-from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator, Room
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.requests import (
@@ -98,8 +98,7 @@ class Coordinators:
             env=self._broker.env,
             config=self._broker.config,
             find=lambda index: replicas.get(CONSUMER_OFFSETS_TOPIC, index),
-            may_add=self._may_add,
-            may_expect=self._may_expect,
+            room=Room(self._may_add, self._may_expect),
         )
 
     def _may_add(self) -> bool:

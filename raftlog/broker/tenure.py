@@ -27,7 +27,7 @@ from raftlog.base.errors import (
     from_code,
 )
 from raftlog.base.log import get_logger
-from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.coordinator import GroupCoordinator, Room
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
 from raftlog.records.batch import build_batch, new_record
@@ -67,8 +67,7 @@ class Tenure:
         env: Env,
         config: NodeConfig,
         find: Callable[[int], Partition],
-        may_add: Callable[[], bool],
-        may_expect: Callable[[], bool],
+        room: Room,
     ) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
@@ -77,8 +76,7 @@ class Tenure:
         self._env = env
         self._config = config
         self._find = find
-        self._may_add = may_add
-        self._may_expect = may_expect
+        self._room = room
         self._partition: Partition | None = None
         self._deleted_topics: frozenset[str] = frozenset()
         """Topics that were deleted while the partition was read back."""
@@ -140,8 +138,7 @@ class Tenure:
             self._config,
             self._append,
             new_uuid=self._new_uuid,
-            may_add=self._may_add,
-            may_expect=self._may_expect,
+            room=self._room,
         )
         coordinator.load(groups, now=loop.time())
         coordinator.committed(partition.high_watermark)

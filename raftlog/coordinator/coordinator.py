@@ -11,7 +11,7 @@ with the calls. Requests go to an active coordinator only; whoever owns it stand
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
@@ -55,11 +55,15 @@ def _always() -> bool:
     return True
 
 
-class GroupCoordinator:
-    """The groups of one partition, from when they were read back until the partition is lost.
+class Room(NamedTuple):
+    """What this broker has room for: one more group, one more member id that nobody has used yet."""
 
-    `may_add` says whether this broker has room for one more group, `may_expect` for one more unused member id.
-    """
+    may_add: Callable[[], bool] = _always
+    may_expect: Callable[[], bool] = _always
+
+
+class GroupCoordinator:
+    """The groups of one partition, from when they were read back until the partition is lost."""
 
     def __init__(
         self,
@@ -67,16 +71,15 @@ class GroupCoordinator:
         append: Append,
         *,
         new_uuid: Callable[[], UUID],
-        may_add: Callable[[], bool] = _always,
-        may_expect: Callable[[], bool] = _always,
+        room: Room = Room(),  # noqa: B008 (a value)
     ) -> None:
         self._config = config
         self._new_uuid = new_uuid
         self._append = append
-        self._may_add = may_add
+        self._room = room
         self._groups: dict[str, ClassicGroup] = {}
         self._waiting: dict[str, ClassicGroup] = {}
-        self._sessions = Sessions(may_expect)
+        self._sessions = Sessions(room.may_expect)
         self._lost: KafkaError | None = None
         self._refusal: KafkaError | None = None
         """Why the journal took no records, when it last took none."""
@@ -148,7 +151,7 @@ class GroupCoordinator:
 
     def _check_room(self, group_id: str) -> None:
         """Raises PolicyViolation for one group too many."""
-        if group_id not in self._groups and not self._may_add():
+        if group_id not in self._groups and not self._room.may_add():
             raise PolicyViolation(f"raftlog.group.max.groups is {self._config.raftlog_group_max_groups}")
 
     # -- the journal ---------------------------------------------------------------------------------------

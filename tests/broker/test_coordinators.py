@@ -22,7 +22,7 @@ from raftlog.base.machine import MAX_PARKED
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker.coordinators import TICK_S
 from raftlog.broker.tenure import Tenure
-from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, Room
 from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
 from raftlog.metadata.image import PartitionState, TopicState
@@ -249,7 +249,7 @@ async def test_a_tenure_that_fails_is_over_rather_than_loading_for_ever() -> Non
     def broken(_index: int) -> Any:
         raise ZeroDivisionError
 
-    tenure = Tenure(0, 0, env=Env(), config=NodeConfig(), find=broken, may_add=bool, may_expect=bool)
+    tenure = Tenure(0, 0, env=Env(), config=NodeConfig(), find=broken, room=Room())
     tenure.start()
     await asyncio.sleep(0)
     assert tenure.is_over
