@@ -31,18 +31,24 @@ async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
 
 async def together(
     parts: Iterable[Part], begin: Callable[[Part], asyncio.Future[Any]]
-) -> AsyncIterator[tuple[Part, Any]]:
-    """Yield all parts, each with what its future brought (a KafkaError as a value); many are begun before one ends."""
+) -> list[tuple[Part, Any]]:
+    """Return all parts, each with what its future brought (a KafkaError as a value); many are begun before one ends."""
+    ended: list[tuple[Part, Any]] = []
     rest = iter(parts)
     while batch := list(islice(rest, PARTS_TOGETHER)):
-        begun = [begin(each) async for each in in_turns(batch)]
+        begun: list[asyncio.Future[Any]] = []
         try:
+            for number, part in enumerate(batch, 1):
+                begun.append(begin(part))
+                if number % PARTS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
             for part, future in zip(batch, begun, strict=True):
-                yield part, await _outcome(future)
+                ended.append((part, await _outcome(future)))
         finally:
             for future in begun:
                 if not future.cancel() and not future.cancelled():
                     future.exception()  # seen, if nobody else looks
+    return ended
 
 
 async def _outcome(future: asyncio.Future[Any]) -> Any:

@@ -23,7 +23,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
-from raftlog.coordinator.gathering import Gathering, ParkedJoin, Protocols
+from raftlog.coordinator.gathering import Gathering, ParkedJoin
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
     PREPARING_REBALANCE,
@@ -48,6 +48,7 @@ from raftlog.coordinator.membership import (
     returned,
     synced,
 )
+from raftlog.coordinator.offers import Offers
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import MOST_EXPECTED, ClockKey, Kind, Sessions
 from raftlog.coordinator.transitions import Event, next_state
@@ -80,8 +81,7 @@ class ClassicGroup:
         self._sessions = sessions
         self._config = config
         self._gathering: Gathering | None = None
-        self._offers: dict[str, Protocols] = {}
-        """All that each member offers; records keep only what was chosen."""
+        self._offers = Offers()
         self._syncs: dict[str, Answer] = {}
         """Members that wait for the leader's assignments."""
         self._unsynced: set[str] = set()
@@ -121,6 +121,7 @@ class ClassicGroup:
         membership = self.recorded
         for member in membership.members.values():
             self._renew(member, now)
+            self._offers.put_recorded(member, membership.protocol)
         if membership.state == COMPLETING_REBALANCE:
             self._await_syncs(membership, now)
 
@@ -157,7 +158,8 @@ class ClassicGroup:
         if holder is not None and who.member_id:
             find_member(present, who)
         self._check_room(present, who.member_id if holder is None else holder.member_id, at)
-        check_protocols(request, present.protocol_type, map(self._offer_of, present.members.values()))
+        assert len(self._offers) == len(present.members), "every member offers something"
+        check_protocols(request, present.protocol_type, self._offers.common())
         self._check_fits(joining_member(request, who.member_id or new_member_id), request)
         expected = self._sessions.is_expected(self.group_id, who.member_id) and holder is None
         if who.member_id and not expected:
@@ -183,8 +185,7 @@ class ClassicGroup:
     def _check_fits(self, member: Member, request: JoinGroup) -> None:
         """Raises GroupMaxSizeReached for what would make the next generation too large to be recorded."""
         most = int(self._config.message_max_bytes * SUBSCRIPTIONS_SHARE)
-        gathering = self._gathering or Gathering(self.recorded, None)
-        if gathering.size_with(member, request.protocols) > most:
+        if self._offers.size_with(member, request.protocols) > most:
             raise GroupMaxSizeReached(f"names and subscriptions of a group have at most {most} bytes")
 
     def _expect(self, member_id: str, request: JoinGroup, at: Moment) -> MemberIdRequired:
@@ -208,15 +209,10 @@ class ClassicGroup:
         return None
 
     def _offers_the_same(self, member: Member, request: JoinGroup) -> bool:
-        offer = self._offers.get(member.member_id)
+        offer = self._offers.joined_with(member.member_id)
         if offer is not None:
             return offer == request.protocols
         return dict(request.protocols).get(self.recorded.protocol or "") == member.subscription
-
-    def _offer_of(self, member: Member) -> Protocols:
-        """What a member offers: all of it, or what records kept."""
-        chosen = self.recorded.protocol or ""
-        return self._offers.get(member.member_id) or ((chosen, member.subscription),)
 
     def _gather(self, member: Member, request: JoinGroup, answer: Answer, at: Moment) -> None:
         """Let a join wait for the others, and end the rebalance if it was the last."""
@@ -226,7 +222,7 @@ class ClassicGroup:
             member.member_id in gathering.joins and gathering.joins[member.member_id].is_new
         )
         former = gathering.park(member, ParkedJoin(request, answer, is_new))
-        self._offers[member.member_id] = request.protocols
+        self._offers.put(member, request.protocols)
         if former is not None:
             self._reply(RebalanceInProgress(), former.answer)
         if is_new:
@@ -256,8 +252,10 @@ class ClassicGroup:
         self._gather(successor, request, answer, at)
 
     def _keeps_protocol(self, holder: Member, request: JoinGroup) -> bool:
-        members = self.recorded.members.values()
-        offers = [request.protocols if each is holder else self._offer_of(each) for each in members]
+        members = self.recorded.members
+        offers = [
+            request.protocols if each == holder.member_id else self._offers.of(each) for each in members
+        ]
         return choose_protocol(offers) == self.recorded.protocol
 
     def _replace(
@@ -276,8 +274,8 @@ class ClassicGroup:
 
         if self._write(lambda group: decide_replace(group, holder, heir), answered):
             self._sessions.end(ClockKey(self.group_id, holder.member_id))
-            self._offers.pop(holder.member_id, None)
-            self._offers[heir.member_id] = request.protocols
+            self._offers.drop(holder.member_id)
+            self._offers.put(heir, request.protocols)
             self._synced(holder.member_id)
             self._renew(heir, at.now)
 
@@ -324,7 +322,7 @@ class ClassicGroup:
         if not gathering.members and not self.runner.tail.exists:
             self._end_gathering()
             return None
-        offers = {each.member_id: self._offer_of(each) for each in gathering.members.values()}
+        offers = {each: self._offers.of(each) for each in gathering.members}
         generation = next_generation(gathering, offers, now_ms=at.now_ms)
         joins = dict(gathering.joins)
 
@@ -354,7 +352,7 @@ class ClassicGroup:
             if join.is_new:
                 gathering.remove(member_id)
                 self._sessions.end(ClockKey(self.group_id, member_id))
-                self._offers.pop(member_id, None)
+                self._offers.drop(member_id)
                 if member_id == join.request.member.member_id:
                     self._expect(member_id, join.request, at)
         gathering.joins.clear()
@@ -365,7 +363,7 @@ class ClassicGroup:
         self._sessions.renew(self._rebalance_clock, at.now + timeout_s)
 
     def _generation_began(self, generation: Membership, at: Moment) -> None:
-        self._offers = {each: offer for each, offer in self._offers.items() if each in generation.members}
+        self._offers.keep(generation.members)
         for member in generation.members.values():
             self._renew(member, at.now)
         if generation.members:
@@ -504,7 +502,7 @@ class ClassicGroup:
     def _forget(self, member_id: str, gathering: Gathering, reason: KafkaError) -> None:
         """Take a member out; what it waits for is answered with `reason`."""
         self._sessions.end(ClockKey(self.group_id, member_id))
-        self._offers.pop(member_id, None)
+        self._offers.drop(member_id)
         join = gathering.remove(member_id)
         if join is not None:
             self._reply(reason, join.answer)

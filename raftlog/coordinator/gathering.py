@@ -6,28 +6,13 @@ nothing, come again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from raftlog.base.machine import Answer
 from raftlog.coordinator.group import Member, Membership
 from raftlog.coordinator.requests import JoinGroup
-
-Protocols = tuple[tuple[str, bytes], ...]
-"""What a member offers, best first: (name, subscription)."""
-
-
-MEMBER_BYTES: Final = 28
-"""What a member takes in a record beside its names and bytes."""
-
-
-def record_bytes(member: Member, offers: Iterable[tuple[str, bytes]]) -> int:
-    """Return what a member may take in a generation's record: the largest of its subscriptions counts."""
-    names = (member.member_id, member.group_instance_id or "", member.client_id, member.client_host)
-    largest = max((len(subscription) for _, subscription in offers), default=0)
-    return MEMBER_BYTES + largest + sum(len(each.encode()) for each in names)
 
 
 class ParkedJoin(NamedTuple):
@@ -46,8 +31,6 @@ class Gathering:
     """
 
     __slots__ = (
-        "_sizes",
-        "_total_size",
         "before",
         "is_initial",
         "joins",
@@ -66,10 +49,6 @@ class Gathering:
         self.is_initial = not before.members
         self.remaining_ms = 0
         self.saw_newcomer = False
-        self._sizes = {
-            each.member_id: record_bytes(each, (("", each.subscription),)) for each in before.members.values()
-        }
-        self._total_size = sum(self._sizes.values())
         self.present = Membership(
             before.protocol_type if before.members else protocol_type,
             before.generation,
@@ -95,23 +74,13 @@ class Gathering:
         if not self.members:  # who was here before has left, and took the group's type along
             self.present = msgspec.structs.replace(self.present, protocol_type=join.request.protocol_type)
         self.members[member.member_id] = member
-        self._note_size(member.member_id, record_bytes(member, join.request.protocols))
         former = self.joins.get(member.member_id)
         self.joins[member.member_id] = join
         return former
 
-    def size_with(self, member: Member, offers: Protocols) -> int:
-        """Return what the next generation's record takes at most if a member joins (again) with these offers."""
-        return self._total_size - self._sizes.get(member.member_id, 0) + record_bytes(member, offers)
-
-    def _note_size(self, member_id: str, size: int) -> None:
-        self._total_size += size - self._sizes.get(member_id, 0)
-        self._sizes[member_id] = size
-
     def remove(self, member_id: str) -> ParkedJoin | None:
         """Take a member out; returns its request, if that waited."""
         self.members.pop(member_id, None)
-        self._total_size -= self._sizes.pop(member_id, 0)
         if self.leader == member_id:
             self.leader = ""
         return self.joins.pop(member_id, None)

@@ -19,7 +19,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_shapes(API_KEY, request.api_version)
     results = [
         make.DeletableGroupResult(group_id=each, error_code=NONE if outcome is None else outcome.code)
-        async for each, outcome in together(
+        for each, outcome in await together(
             dict.fromkeys(message.groups_names), lambda each: _delete(broker, each)
         )
     ]

@@ -26,7 +26,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         return build(API_KEY, version)
     make = response_shapes(API_KEY, version)
     members = []
-    async for each, outcome in together(
+    for each, outcome in await together(
         message.members,
         lambda each: broker.groups.leave(message.group_id, MemberRef(each.member_id, each.group_instance_id)),
     ):
