@@ -62,6 +62,7 @@ async def _many_groups(cluster: AdminCluster, make: Make) -> list[Figure]:
         rate = (load.book.heartbeats + load.book.commits - asked) / STEADY_S
         figures += _lags(make, f"{name} at rest", before, _look(cluster))
         figures.append(make("groups", "heartbeats and commits", rate, "/s"))
+        figures += await _without_coordinator(cluster, load, make, name)
         figures.append(make("groups", "errors", len(load.book.errors), "", 0))
         return figures
     finally:
@@ -83,10 +84,25 @@ async def _many_members(cluster: AdminCluster, make: Make) -> list[Figure]:
         before = _look(cluster)
         await asyncio.sleep(STEADY_S)
         figures += _lags(make, f"{name} at rest", before, _look(cluster))
+        figures += await _without_coordinator(cluster, load, make, name)
         figures.append(make("groups", "errors", len(load.book.errors), "", 0))
         return figures
     finally:
         await load.close()
+
+
+async def _without_coordinator(cluster: AdminCluster, load: Load, make: Make, name: str) -> list[Figure]:
+    """Kill whoever coordinates most; what it cost the others until everybody's heartbeat is answered again."""
+    victim, _ = _busiest(cluster, load)
+    before = _look(cluster)
+    cluster.kill(victim)
+    since = asyncio.get_running_loop().time()
+    beats = lambda: all(each.beaten_at > since and each.synced >= 0 for each in load.members)  # noqa: E731
+    took_s = await load.until(beats, "all are heard again", seconds=STEP_S)
+    figures = [make("groups", f"{name} heard again", took_s, "s", note="kill -9 of the coordinator")]
+    figures += _lags(make, f"{name} taken over", before, _look(cluster))
+    await _in_thread(lambda: cluster.restart(victim))
+    return figures
 
 
 async def _gather(load: Load, group_id: str, more: int) -> float:
@@ -156,16 +172,21 @@ async def _kill(cluster: Cluster, load: Load) -> list[float]:
     loop = asyncio.get_running_loop()
     await _all_commit(load, load.members, loop.time())
     await asyncio.sleep(1.0)
-    ports = Counter(each.coordinator[1] for each in load.members if each.coordinator)
-    port = ports.most_common(1)[0][0]
-    victim = next(node_id for node_id, node in cluster.nodes.items() if node.port == port)
-    struck = [each for each in load.members if each.coordinator and each.coordinator[1] == port]
+    victim, struck = _busiest(cluster, load)
     cluster.kill(victim)
     killed_at = loop.time()
     resumed = await _first_acks(load, struck, killed_at)
     await _in_thread(lambda: cluster.restart(victim))
     await _all_commit(load, load.members, loop.time())
     return resumed
+
+
+def _busiest(cluster: Cluster, load: Load) -> tuple[int, list[Member]]:
+    """Return the node that coordinates the most members' groups, and those members."""
+    ports = Counter(each.coordinator[1] for each in load.members if each.coordinator)
+    port = ports.most_common(1)[0][0]
+    struck = [each for each in load.members if each.coordinator and each.coordinator[1] == port]
+    return next(node_id for node_id, node in cluster.nodes.items() if node.port == port), struck
 
 
 async def _first_acks(load: Load, members: list[Member], since: float) -> list[float]:
@@ -195,12 +216,13 @@ def _bootstrap(cluster: Cluster) -> list[tuple[str, int]]:
 
 
 def _look(cluster: AdminCluster) -> dict[int, Lag]:
-    return {node_id: look(cluster.admin_url(node_id)) for node_id in cluster.nodes}
+    """Look at the nodes that run."""
+    return {node_id: look(cluster.admin_url(node_id)) for node_id in sorted(cluster.running_ids())}
 
 
 def _lags(make: Make, name: str, before: dict[int, Lag], after: dict[int, Lag]) -> list[Figure]:
     def longest_ms(which: str) -> float:
-        return 1000 * max(after[each].longest_s(before[each], which) for each in before)
+        return 1000 * max(after[each].longest_s(before[each], which) for each in after)
 
     note = f"all late ones within {longest_ms(LATE):g} ms, waiting for disks and cores included"
     return [make("groups", f"{name}, own stall", longest_ms(OWN), "ms", LAG_AIM_MS, note=note)]

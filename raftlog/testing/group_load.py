@@ -70,9 +70,12 @@ class Member:
         self.synced = -1
         self.generation = -1
         self.coordinator: tuple[str, int] | None = None
+        """Where it is, host and port; None while that is looked for."""
         self.acked = -1
         """The offset that was acknowledged last."""
         self.acked_at = 0.0
+        self.beaten_at = 0.0
+        """When its last heartbeat was answered."""
         self.stopping = False
         self._loop = asyncio.get_running_loop()
         self._beat_at = self._commit_at = 0.0
@@ -177,7 +180,9 @@ class Member:
             group_id=self.group_id, generation_id=self.synced, member_id=self.member_id
         )
         code = int((await self._ask(HEARTBEAT, request)).error_code)
-        self.book.heartbeats += not code
+        if not code:
+            self.beaten_at = self._loop.time()
+            self.book.heartbeats += 1
         return code
 
     # -- offsets -------------------------------------------------------------------------------------------
