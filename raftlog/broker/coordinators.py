@@ -25,6 +25,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
+from raftlog.broker.turns import Queue
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator, Room
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.placement import partition_for
@@ -61,6 +62,7 @@ class Coordinators:
         self._tenures: dict[int, Tenure] = {}
         self._creating: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._answers = Queue()
         self._tick_due_at = 0.0
         self._timer_at = 0.0
 
@@ -224,6 +226,12 @@ class Coordinators:
         future: asyncio.Future[Any] = loop.create_future()
 
         def answer(reply: object) -> None:
+            if is_asking:
+                settle(reply)
+            else:
+                self._answers.put(lambda: settle(reply))
+
+        def settle(reply: object) -> None:
             if future.done():
                 return
             if isinstance(reply, RequestTimedOut):  # fatal to members; Apache Kafka tells them this as well
@@ -233,7 +241,9 @@ class Coordinators:
             else:
                 future.set_result(reply)
 
+        is_asking = True
         call(answer)
+        is_asking = False
         if bounded and not future.done():
             late = CoordinatorNotAvailable("not committed in time")
             timer = loop.call_later(self._broker.config.offsets_commit_timeout_ms / 1000, answer, late)

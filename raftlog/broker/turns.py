@@ -6,6 +6,7 @@ An `await` of what is answered at once does not give the loop its turn; this doe
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -19,6 +20,31 @@ PARTS_AT_ONCE: Final = 200
 
 PARTS_TOGETHER: Final = 1_000
 """Parts of a request that wait for one commit together; fewer than the machine lets wait."""
+
+CALLS_AT_ONCE: Final = 100
+"""Answers that leave between two turns of the loop, each with a task that encodes and sends it."""
+
+
+class Queue:
+    """Calls, some of them in each turn of the loop: a thousand members are told of their generation at once."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self) -> None:
+        self._calls: deque[Callable[[], None]] = deque()
+
+    def put(self, call: Callable[[], None]) -> None:
+        """Make a call soon, after those that were put before."""
+        self._calls.append(call)
+        if len(self._calls) == 1:
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        for _ in range(min(CALLS_AT_ONCE, len(self._calls))):
+            self._calls[0]()
+            self._calls.popleft()
+        if self._calls:
+            asyncio.get_running_loop().call_soon(self._run)
 
 
 async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
