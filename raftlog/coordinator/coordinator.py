@@ -193,11 +193,15 @@ class GroupCoordinator:
         new_id, at = f"{prefix}-{self._new_uuid()}", Moment(now, now_ms)
 
         def ask(group: ClassicGroup) -> None:
-            if self._chores.get(request.group_id, NO_CHORE).ends:
-                raise CoordinatorLoadInProgress("the group is being deleted")
+            self._check_stays(request.group_id)
             group.join(request, answer, new_member_id=new_id, at=at)
 
         self._ask(request.group_id, ask, answer)
+
+    def _check_stays(self, group_id: str) -> None:
+        """Raises CoordinatorLoadInProgress while a group is being deleted."""
+        if self._chores.get(group_id, NO_CHORE).ends:
+            raise CoordinatorLoadInProgress("the group is being deleted")
 
     def sync(self, request: SyncGroup, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with Synced or a KafkaError."""
@@ -389,9 +393,8 @@ class GroupCoordinator:
         """Answered with the Group as committed; one that does not exist has `exists` False."""
 
         def ask(group: ClassicGroup) -> None:
+            self._check_stays(group_id)
             chore = self._chores.get(group_id, NO_CHORE)
-            if chore.ends:
-                self._catch_up(group)
             group.runner.handle(lambda tail: Decision(reply=chore.hide(group.shown(tail))), answer)
 
         self._ask(group_id, ask, answer)

@@ -86,16 +86,20 @@ class Member:
             try:
                 code = await self._turn()
             except AWAY:
-                self.coordinator = None
-                await asyncio.sleep(BACKOFF_S)
+                await self._look_again()
                 continue
             if code:
                 await self._take(code)
 
+    async def _look_again(self) -> None:
+        """The coordinator is away: what could not be said to it is said to the next one at once."""
+        self.coordinator = None
+        self._beat_at = self._commit_at = 0.0
+        await asyncio.sleep(BACKOFF_S)
+
     async def _take(self, code: int) -> None:
         if code in NOT_NOW:
-            self.coordinator = None
-            await asyncio.sleep(BACKOFF_S)
+            await self._look_again()
         elif code in (ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS):
             self.synced = -1
         elif code == UNKNOWN_MEMBER_ID:
