@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Iterable
 from typing import Any, Final
+from uuid import UUID
 
 from raftlog.proof.workloads.history import History
 from raftlog.proof.workloads.wire import (
@@ -133,10 +134,12 @@ class GroupEnder:
         deaths, old_id = self.deaths, (await self._topic_id())[1]
         make = shapes(DELETE_TOPICS)
         topics = (make.DeleteTopicState(name=self.topic, topic_id=None),)
-        await self.client.ask_any(DELETE_TOPICS, make.DeleteTopicsRequest(topics=topics, timeout=1_000))
+        asked = make.DeleteTopicsRequest(topics=topics, timeout=1_000)
+        deleted = await self.client.ask_any(DELETE_TOPICS, asked)
+        if int(deleted.responses[0].error_code):
+            raise LookupError("not deleted")
         await create_topic(self.client, self.topic, partitions=PARTITIONS)
-        while (found := await self._topic_id())[0] or found[1] == old_id:
-            await self._pause()
+        await self._hear_of_successor(old_id)
         offsets = await self._fetch()
         self._check_gone(offsets.values(), deaths)
         committed = await self._commit((0,))
@@ -152,6 +155,15 @@ class GroupEnder:
         old = [each for each in offsets if each >= 0]
         if old and deaths == self.deaths:
             self._blame(f"{len(old)} offsets of a topic that was deleted are shown for its successor")
+
+    async def _hear_of_successor(self, old_id: UUID) -> None:
+        """Wait until the coordinator's own broker knows the new topic: before, a commit is one for the old topic."""
+        for _ in range(100):
+            code, topic_id = await self._topic_id()
+            if code == 0 and topic_id != old_id:
+                return
+            await self._pause()
+        raise LookupError("no successor")
 
     async def _topic_id(self) -> tuple[int, Any]:
         """Return what the coordinator's own broker knows: an error code, and the topic's id."""
