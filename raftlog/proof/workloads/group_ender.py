@@ -33,10 +33,13 @@ PARTITIONS: Final = 24
 LONG: Final = "g" * 30_000
 """So long a group id makes three batches of tombstones for these partitions."""
 BACKOFF_S: Final = 0.05
+PATIENCE: Final = 50
+"""So often a broker is asked that may not have heard of the newest metadata."""
 SETTLED_S: Final = 0.6
 """Longer than what has to go is put off."""
 ILLEGAL: Final = frozenset({22, 25})
 """The group knows nothing of this member or generation."""
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 NON_EMPTY_GROUP: Final = 68
 GROUP_ID_NOT_FOUND: Final = 69
 MEMBER_ID_REQUIRED: Final = 79
@@ -58,9 +61,11 @@ class GroupEnder:
         self._coordinator: tuple[str, int] | None = None
 
     async def run(self) -> None:
-        await create_topic(self.client, self.topic, partitions=PARTITIONS)
         while not self.stopping:
             try:
+                await create_topic(
+                    self.client, self.topic, partitions=PARTITIONS
+                )  # a round may end without it
                 await (self._end_group() if self._chance.random() < 0.6 else self._replace_topic())
                 self.rounds += 1
             except AWAY:
@@ -158,7 +163,7 @@ class GroupEnder:
 
     async def _hear_of_successor(self, old_id: UUID) -> None:
         """Wait until the coordinator's own broker knows the new topic: before, a commit is one for the old topic."""
-        for _ in range(100):
+        for _ in range(PATIENCE):
             code, topic_id = await self._topic_id()
             if code == 0 and topic_id != old_id:
                 return
@@ -176,7 +181,7 @@ class GroupEnder:
     # -- offsets -------------------------------------------------------------------------------------------
 
     async def _commit(self, partitions: Any) -> int:
-        """Commit the next offset of these partitions until that is acknowledged; returns it."""
+        """Commit the next offset of these partitions until that is acknowledged; returns it. LookupError: no topic."""
         self._next += 1
         make = shapes(OFFSET_COMMIT)
         rows = tuple(
@@ -186,7 +191,8 @@ class GroupEnder:
         request = make.OffsetCommitRequest(
             group_id=self.group_id, topics=(make.OffsetCommitRequestTopic(name=self.topic, partitions=rows),)
         )
-        while True:
+        unknown = 0
+        while unknown < PATIENCE:
             try:
                 response = await self._ask(OFFSET_COMMIT, request)
                 codes = {int(each.error_code) for each in response.topics[0].partitions}
@@ -194,7 +200,9 @@ class GroupEnder:
                 codes = {-1}
             if codes == {0}:
                 return self._next
+            unknown += codes == {UNKNOWN_TOPIC_OR_PARTITION}
             await self._pause()
+        raise LookupError("no topic")
 
     async def _fetch(self) -> dict[int, int]:
         """Return the committed offsets by partition, as soon as somebody tells them."""
