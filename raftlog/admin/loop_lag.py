@@ -11,25 +11,33 @@ from typing import Final
 
 from raftlog.base.histogram import Histogram
 
-EVERY_S: Final = 0.1
-WEIGHT: Final = 0.1
+EVERY_S: Final = 0.02
+"""A stall is seen as at least its length less this."""
+WEIGHT: Final = 0.02
 """Of the newest look in the average: it follows within a second."""
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class LoopLag:
-    """`start` once, `stop` once. `seconds`: how late its timer was, each time."""
+    """`start` once, `stop` once. `seconds`: how late its timer was, each time.
+
+    `own_seconds`: the part of it for which the loop itself computed; the rest it waited for the disk or for a core.
+    """
 
     def __init__(self) -> None:
-        self.seconds = Histogram()
+        self.seconds = Histogram(BOUNDS_S)
+        self.own_seconds = Histogram(BOUNDS_S)
         self.idle = 1.0
         """The share of recent time in which the process did not compute, 0 to 1."""
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0
         self._seen = (0.0, 0.0)
+        self._thread_s = 0.0
 
     def start(self) -> None:
         """Begin to look."""
         self._seen = (time.monotonic(), time.process_time())
+        self._thread_s = time.thread_time()
         self._arm()
 
     def stop(self) -> None:
@@ -42,7 +50,10 @@ class LoopLag:
         self._timer = loop.call_at(self._due_at, self._look)
 
     def _look(self) -> None:
-        self.seconds.observe(max(0.0, asyncio.get_running_loop().time() - self._due_at))
+        late = max(0.0, asyncio.get_running_loop().time() - self._due_at)
+        computed_s, self._thread_s = time.thread_time() - self._thread_s, time.thread_time()
+        self.seconds.observe(late)
+        self.own_seconds.observe(min(late, computed_s))
         seen = (time.monotonic(), time.process_time())
         passed, computed = seen[0] - self._seen[0], seen[1] - self._seen[1]
         if passed > 0:

@@ -39,7 +39,9 @@ def _node(scrape: Scrape) -> Iterator[Family]:
         "raftlog_node_is_controller", "gauge", "Whether this node is the active controller.", scrape.tells
     )
     name = "raftlog_event_loop_lag_seconds"
-    yield histogram(name, "How late the event loop ran a timer of 0.1 s.", [("", scrape.lag.seconds)])
+    yield histogram(name, "How late the event loop ran a timer of 0.02 s.", [("", scrape.lag.seconds)])
+    text = "How much of that it computed itself, rather than waiting for a disk or a core."
+    yield histogram("raftlog_event_loop_own_lag_seconds", text, [("", scrape.lag.own_seconds)])
     name = "raftlog_process_idle_ratio"
     yield single(name, "gauge", "Share of time in which the process does not compute.", scrape.lag.idle)
     enabled = scrape.node.faults is not None

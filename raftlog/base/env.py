@@ -100,3 +100,5 @@ class Env:
     """Descriptors that logs may keep open between uses; connections need some too."""
     threads: bool = True
     """False in simulations: `offload` then runs on the loop, after a virtual delay."""
+    slices: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held for a slice of long work and the turn of the loop after it, so that many such works take one turn each."""

@@ -25,7 +25,7 @@ from raftlog.broker.group_tenure import GroupTenure
 from raftlog.broker.tenures import Tenures
 from raftlog.broker.txn_verification import Dialect, Transaction, confirm
 from raftlog.coordinator.consumer.requests import Beat, Heard
-from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, Append, GroupCoordinator
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, Append, GroupCoordinator, Room
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.requests import (
@@ -47,6 +47,10 @@ TICK_S: Final = 0.5
 
 STALL_S: Final = 1.0
 """A tick later than this means that the broker itself stood still."""
+
+
+MOST_UNUSED_ID_BYTES: Final = 32 * 1024 * 1024
+"""For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
 
 
 class Coordinators:
@@ -84,7 +88,7 @@ class Coordinators:
             self._broker.config,
             append,
             new_uuid=self._new_uuid,
-            may_add=self._may_add,
+            room=Room(self._may_add, self._may_expect),
             image=self._broker.image,
             transactions=transactions,
         )
@@ -96,6 +100,10 @@ class Coordinators:
         """Whether there is room for one more group."""
         return sum(map(len, self._active())) < self._broker.config.raftlog_group_max_groups
 
+    def _may_expect(self) -> bool:
+        """Whether there is room for one more member id that nobody has used yet."""
+        return sum(each.unused_id_bytes for each in self._active()) < MOST_UNUSED_ID_BYTES
+
     def _forget_deleted_topics(self, old: MetadataImage, new: MetadataImage) -> None:
         gone = frozenset(
             name
@@ -105,6 +113,8 @@ class Coordinators:
         if gone:
             for tenure in self._tenures.all():
                 tenure.forget_topics(gone)
+            if self._timer is not None:
+                self._tick()
 
     def _active(self) -> list[GroupCoordinator]:
         return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
@@ -202,14 +212,15 @@ class Coordinators:
             lambda answer: coordinator.heartbeat(group_id, member, answer, generation=generation, now=now)
         )
 
-    async def leave(self, group_id: str, member: MemberRef) -> None:
+    def leave(self, group_id: str, member: MemberRef) -> asyncio.Future[None]:
+        """Begun when this returns; raises what concerns the group at once."""
         coordinator = self._member_coordinator(group_id)
         now, now_ms = self._now()
         waiting = self._ask(
             lambda answer: coordinator.leave(group_id, member, answer, now=now, now_ms=now_ms)
         )
         self._hasten(coordinator)
-        await waiting
+        return waiting
 
     async def beat(self, beat: Beat) -> Heard:
         """The consumer protocol's heartbeat; an empty member id is chosen here."""
@@ -222,9 +233,12 @@ class Coordinators:
         heard: Heard = await waiting
         return heard
 
-    async def delete(self, group_id: str) -> None:
+    def delete(self, group_id: str) -> asyncio.Future[None]:
+        """Begun when this returns; raises what concerns the group's place at once."""
         coordinator = self._member_coordinator(group_id)
-        await self._ask(lambda answer: coordinator.delete(group_id, answer))
+        waiting = self._ask(lambda answer: coordinator.delete(group_id, answer))
+        self._hasten(coordinator)
+        return waiting
 
     async def delete_offsets(self, request: DeleteOffsets) -> tuple[int, ...]:
         """Return one error code per place."""

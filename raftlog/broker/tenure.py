@@ -28,7 +28,7 @@ from raftlog.records.batch import Buffer, build_batch, new_record
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
-READ_BYTES: Final = 128 * 1024
+READ_BYTES: Final = 64 * 1024
 """How much is read back before the loop gets its turn again."""
 
 POLL_S: Final = 0.02
@@ -178,8 +178,10 @@ class Tenure(Generic[C, R]):
         replay = self._new_replay()
         offset = partition.log_start_offset
         while offset < end_offset:
-            offset = replay.feed(await self._read(partition, offset))
-            await asyncio.sleep(0)
+            records = await self._read(partition, offset)
+            async with self._env.slices:  # twenty partitions gained at once are not read in one turn
+                offset = replay.feed(records)
+                await asyncio.sleep(0)
         return replay
 
     async def _read(self, partition: Partition, offset: int) -> bytes:

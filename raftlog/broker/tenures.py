@@ -24,6 +24,7 @@ from raftlog.base.types import NO_BROKER
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
+from raftlog.broker.turns import Queue
 from raftlog.coordinator.placement import partition_for
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.replication.partition import Partition
@@ -43,6 +44,7 @@ class Tenures(Generic[T]):
         self._new_tenure = new_tenure
         self._tenures: dict[int, T] = {}
         self._creating: asyncio.Task[None] | None = None
+        self._answers = Queue()
 
     def __len__(self) -> int:
         return len(self._tenures)
@@ -151,6 +153,12 @@ class Tenures(Generic[T]):
         future: asyncio.Future[Any] = loop.create_future()
 
         def answer(reply: object) -> None:
+            if is_asking:
+                settle(reply)
+            else:
+                self._answers.put(lambda: settle(reply))
+
+        def settle(reply: object) -> None:
             if future.done():
                 return
             if isinstance(reply, RequestTimedOut):  # fatal to members; Apache Kafka tells them this as well
@@ -160,7 +168,9 @@ class Tenures(Generic[T]):
             else:
                 future.set_result(reply)
 
+        is_asking = True
         call(answer)
+        is_asking = False
         if bounded and not future.done():
             late = CoordinatorNotAvailable("not committed in time")
             timer = loop.call_later(self._broker.config.offsets_commit_timeout_ms / 1000, answer, late)

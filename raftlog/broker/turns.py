@@ -6,13 +6,45 @@ An `await` of what is answered at once does not give the loop its turn; this doe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from typing import Final, TypeVar
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from raftlog.base.errors import KafkaError
 
 Part = TypeVar("Part")
 
 PARTS_AT_ONCE: Final = 200
 """Parts of a request (groups, members, keys; some 20 µs each) between two turns of the loop."""
+
+PARTS_TOGETHER: Final = 1_000
+"""Parts of a request that wait for one commit together; fewer than the machine lets wait."""
+
+CALLS_AT_ONCE: Final = 100
+"""Answers that leave between two turns of the loop, each with a task that encodes and sends it."""
+
+
+class Queue:
+    """Calls, some of them in each turn of the loop: a thousand members are told of their generation at once."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self) -> None:
+        self._calls: deque[Callable[[], None]] = deque()
+
+    def put(self, call: Callable[[], None]) -> None:
+        """Make a call soon, after those that were put before."""
+        self._calls.append(call)
+        if len(self._calls) == 1:
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        for _ in range(min(CALLS_AT_ONCE, len(self._calls))):
+            self._calls[0]()
+            self._calls.popleft()
+        if self._calls:
+            asyncio.get_running_loop().call_soon(self._run)
 
 
 async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
@@ -21,3 +53,32 @@ async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
         yield part
         if number % PARTS_AT_ONCE == 0:
             await asyncio.sleep(0)
+
+
+async def together(
+    parts: Iterable[Part], begin: Callable[[Part], asyncio.Future[Any]]
+) -> list[tuple[Part, Any]]:
+    """Return all parts, each with what its future brought (a KafkaError as a value); many are begun before one ends."""
+    ended: list[tuple[Part, Any]] = []
+    rest = iter(parts)
+    while batch := list(islice(rest, PARTS_TOGETHER)):
+        begun: list[asyncio.Future[Any]] = []
+        try:
+            for number, part in enumerate(batch, 1):
+                begun.append(begin(part))
+                if number % PARTS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            for part, future in zip(batch, begun, strict=True):
+                ended.append((part, await _outcome(future)))
+        finally:
+            for future in begun:
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # seen, if nobody else looks
+    return ended
+
+
+async def _outcome(future: asyncio.Future[Any]) -> Any:
+    try:
+        return await future
+    except KafkaError as error:
+        return error

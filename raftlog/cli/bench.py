@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from raftlog.cli import exits
+from raftlog.cli import bench_groups, exits
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.proof.chaos.landmarks import LANDMARKS, count_events
 from raftlog.testing import measure
@@ -235,12 +235,27 @@ def _partitions(_options: BenchOptions) -> Iterator[Figure]:
         yield Figure("partitions", "each has acknowledged again", took_s, "s", note=note)
 
 
+def _groups(_options: BenchOptions) -> Iterator[Figure]:
+    return bench_groups.many(Figure, _create_topic)
+
+
+def _rebalance(options: BenchOptions) -> Iterator[Figure]:
+    return bench_groups.rebalance(Figure, _create_topic, options.rounds)
+
+
+def _commits(options: BenchOptions) -> Iterator[Figure]:
+    return bench_groups.commits(Figure, _create_topic, options.rounds)
+
+
 PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "start": _start,
     "throughput": _throughput,
     "latency": _latency,
     "failover": _failover,
     "partitions": _partitions,
+    "groups": _groups,
+    "rebalance": _rebalance,
+    "commits": _commits,
 }
 
 

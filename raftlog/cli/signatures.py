@@ -55,12 +55,15 @@ def demo(
 def bench(
     *,
     only: Annotated[
-        str, typer.Option(help="parts: start, throughput, latency, failover, partitions (default: all)")
+        str,
+        typer.Option(
+            help="parts: start, throughput, latency, failover, partitions, groups, rebalance, commits (default: all)"
+        ),
     ] = "",
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5,
     output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table",
 ) -> None:
-    """Measure a three-node cluster on this machine: start, throughput, latency, failover, many partitions."""
+    """Measure a three-node cluster on this machine: start, throughput, latency, failover, many partitions, groups."""
     from raftlog.cli.bench import BenchOptions, run
 
     if output not in ("table", "json"):

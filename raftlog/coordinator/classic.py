@@ -23,7 +23,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
-from raftlog.coordinator.gathering import Gathering, ParkedJoin, Protocols
+from raftlog.coordinator.gathering import Gathering, ParkedJoin
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
     PREPARING_REBALANCE,
@@ -49,6 +49,7 @@ from raftlog.coordinator.membership import (
     synced,
 )
 from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.offers import Offers, Protocols
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import MOST_EXPECTED, ClockKey, Kind, Sessions
 from raftlog.coordinator.transitions import Event, next_state
@@ -58,6 +59,9 @@ NEW_MEMBER_TIMEOUT_S: Final = 300.0
 
 RETRY_S: Final = 1.0
 """What could not be appended, or still has nobody to lead it, is tried again after this at the earliest."""
+
+SUBSCRIPTIONS_SHARE: Final = 0.75
+"""Of a record of message.max.bytes; the rest is for assignments. One member's bytes must not fail everybody's join."""
 
 log = get_logger(__name__)
 
@@ -71,8 +75,7 @@ class ClassicGroup:
         self._sessions = sessions
         self._config = config
         self._gathering: Gathering | None = None
-        self._offers: dict[str, Protocols] = {}
-        """All that each member offers; records keep only what was chosen."""
+        self._offers = Offers()
         self._syncs: dict[str, Answer] = {}
         """Members that wait for the leader's assignments."""
         self._unsynced: set[str] = set()
@@ -112,18 +115,19 @@ class ClassicGroup:
         membership = self.recorded
         for member in membership.members.values():
             self._renew(member, now)
+            self._offers.put_recorded(member, membership.protocol)
         if membership.state == COMPLETING_REBALANCE:
             self._await_syncs(membership, now)
 
     @property
     def offers(self) -> Mapping[str, Protocols]:
-        """All that each member offers, as far as it is known."""
-        return {each.member_id: self._offer_of(each) for each in self.recorded.members.values()}
+        """All that each present member offers, as far as it is known."""
+        return self._offers.all()
 
     def begin_again(self, offers: Mapping[str, Protocols], at: Moment) -> None:
         """Rebalance the members of what was a consumer group; `offers` is what each of them offers."""
-        self._offers = dict(offers)
         for member in self.recorded.members.values():
+            self._offers.put(member, offers[member.member_id])
             self._renew(member, at.now)
         self._remove_and_rebalance((), at)
 
@@ -170,8 +174,12 @@ class ClassicGroup:
         check_join(request)
         static_id = who.group_instance_id
         holder = None if static_id is None else present.member_of_instance(static_id)
-        self._check_room(present, who, at, is_known=holder is not None)
-        check_protocols(request, present.protocol_type, map(self._offer_of, present.members.values()))
+        if holder is not None and who.member_id:
+            find_member(present, who)
+        self._check_room(present, who.member_id if holder is None else holder.member_id, at)
+        assert len(self._offers) == len(present.members), "every member offers something"
+        check_protocols(request, present.protocol_type, self._offers.common())
+        self._check_fits(joining_member(request, who.member_id or new_member_id), request)
         expected = self._sessions.is_expected(self.group_id, who.member_id) and holder is None
         if who.member_id and not expected:
             return self._admit_again(find_member(present, who), request, answer, at)
@@ -184,18 +192,26 @@ class ClassicGroup:
         self._gather(joining_member(request, who.member_id or new_member_id), request, answer, at)
         return None
 
-    def _check_room(self, present: Membership, who: MemberRef, at: Moment, *, is_known: bool) -> None:
+    def _check_room(self, present: Membership, member_id: str, at: Moment) -> None:
         """Raises GroupMaxSizeReached. While a rebalance gathers, the places go to those who come first."""
         most, gathering = self._config.group_max_size, self._gathering
         taken = gathering.joins if gathering else present.members
-        if not is_known and who.member_id not in taken and len(taken) >= most:
-            if gathering and who.member_id in present.members:
-                self._remove_and_rebalance((who.member_id,), at)
+        if member_id not in taken and len(taken) >= most:
+            if gathering and member_id in present.members:
+                self._remove_and_rebalance((member_id,), at)
             raise GroupMaxSizeReached(f"group.max.size is {most}")
+
+    def _check_fits(self, member: Member, request: JoinGroup) -> None:
+        """Raises GroupMaxSizeReached for what would make the next generation too large to be recorded."""
+        most = int(self._config.message_max_bytes * SUBSCRIPTIONS_SHARE)
+        if self._offers.size_with(member, request.protocols) > most:
+            raise GroupMaxSizeReached(f"names and subscriptions of a group have at most {most} bytes")
 
     def _expect(self, member_id: str, request: JoinGroup, at: Moment) -> MemberIdRequired:
         if self._sessions.expected_count(self.group_id) >= MOST_EXPECTED:
             raise GroupMaxSizeReached(f"{MOST_EXPECTED} members are about to join")
+        if not self._sessions.may_expect():
+            raise CoordinatorNotAvailable("too many members of all groups are about to join")
         key = ClockKey(self.group_id, member_id, Kind.EXPECTED)
         self._sessions.renew(key, at.now + request.session_timeout_ms / 1000)
         return MemberIdRequired(member_id)
@@ -212,15 +228,10 @@ class ClassicGroup:
         return None
 
     def _offers_the_same(self, member: Member, request: JoinGroup) -> bool:
-        offer = self._offers.get(member.member_id)
+        offer = self._offers.joined_with(member.member_id)
         if offer is not None:
             return offer == request.protocols
         return dict(request.protocols).get(self.recorded.protocol or "") == member.subscription
-
-    def _offer_of(self, member: Member) -> Protocols:
-        """What a member offers: all of it, or what records kept."""
-        chosen = self.recorded.protocol or ""
-        return self._offers.get(member.member_id) or ((chosen, member.subscription),)
 
     def _gather(self, member: Member, request: JoinGroup, answer: Answer, at: Moment) -> None:
         """Let a join wait for the others, and end the rebalance if it was the last."""
@@ -230,7 +241,7 @@ class ClassicGroup:
             member.member_id in gathering.joins and gathering.joins[member.member_id].is_new
         )
         former = gathering.park(member, ParkedJoin(request, answer, is_new))
-        self._offers[member.member_id] = request.protocols
+        self._offers.put(member, request.protocols)
         if former is not None:
             self._reply(RebalanceInProgress(), former.answer)
         if is_new:
@@ -260,8 +271,10 @@ class ClassicGroup:
         self._gather(successor, request, answer, at)
 
     def _keeps_protocol(self, holder: Member, request: JoinGroup) -> bool:
-        members = self.recorded.members.values()
-        offers = [request.protocols if each is holder else self._offer_of(each) for each in members]
+        members = self.recorded.members
+        offers = [
+            request.protocols if each == holder.member_id else self._offers.of(each) for each in members
+        ]
         return choose_protocol(offers) == self.recorded.protocol
 
     def _replace(
@@ -280,8 +293,8 @@ class ClassicGroup:
 
         if self._write(lambda group: decide_replace(group, holder, heir), answered):
             self._sessions.end(ClockKey(self.group_id, holder.member_id))
-            self._offers.pop(holder.member_id, None)
-            self._offers[heir.member_id] = request.protocols
+            self._offers.drop(holder.member_id)
+            self._offers.put(heir, request.protocols)
             self._synced(holder.member_id)
             self._renew(heir, at.now)
 
@@ -328,7 +341,7 @@ class ClassicGroup:
         if not gathering.members and not self.runner.tail.exists:
             self._end_gathering()
             return None
-        offers = {each.member_id: self._offer_of(each) for each in gathering.members.values()}
+        offers = {each: self._offers.of(each) for each in gathering.members}
         generation = next_generation(gathering, offers, now_ms=at.now_ms)
         joins = dict(gathering.joins)
 
@@ -358,7 +371,7 @@ class ClassicGroup:
             if join.is_new:
                 gathering.remove(member_id)
                 self._sessions.end(ClockKey(self.group_id, member_id))
-                self._offers.pop(member_id, None)
+                self._offers.drop(member_id)
                 if member_id == join.request.member.member_id:
                     self._expect(member_id, join.request, at)
         gathering.joins.clear()
@@ -369,7 +382,7 @@ class ClassicGroup:
         self._sessions.renew(self._rebalance_clock, at.now + timeout_s)
 
     def _generation_began(self, generation: Membership, at: Moment) -> None:
-        self._offers = {each: offer for each, offer in self._offers.items() if each in generation.members}
+        self._offers.keep(generation.members)
         for member in generation.members.values():
             self._renew(member, at.now)
         if generation.members:
@@ -508,7 +521,7 @@ class ClassicGroup:
     def _forget(self, member_id: str, gathering: Gathering, reason: KafkaError) -> None:
         """Take a member out; what it waits for is answered with `reason`."""
         self._sessions.end(ClockKey(self.group_id, member_id))
-        self._offers.pop(member_id, None)
+        self._offers.drop(member_id)
         join = gathering.remove(member_id)
         if join is not None:
             self._reply(reason, join.answer)

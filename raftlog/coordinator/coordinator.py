@@ -11,17 +11,19 @@ with the calls. Requests go to an active coordinator only; whoever owns it stand
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
     InvalidGroupId,
     InvalidSessionTimeout,
     KafkaError,
     PolicyViolation,
 )
 from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.chores import PAUSE_S, RETRY_S, Chore, first_slice
 from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.regex import Matches
@@ -42,8 +44,7 @@ from raftlog.coordinator.offsets import (
     decide_delete,
     decide_delete_offsets,
     decide_expire_offsets,
-    decide_forget_topics,
-    places_of,
+    may_delete,
 )
 from raftlog.coordinator.pending import (
     NoTransactions,
@@ -69,13 +70,25 @@ Append = Callable[[tuple[KeyValue, ...]], int]
 SWEPT_AT_ONCE: Final = 200
 """Groups of a broker whose offsets are looked through for expired ones before the loop gets its turn again."""
 
+RECORDS_PER_GROUP: Final = 20
+"""So many tombstones are as much work as looking through a group."""
+
 AnyGroup = ClassicGroup | ConsumerGroup
 
 MS_PER_MINUTE: Final = 60_000
 
+NO_CHORE: Final = Chore()
+
 
 def _always() -> bool:
     return True
+
+
+class Room(NamedTuple):
+    """What this broker has room for: one more group, one more member id that nobody has used yet."""
+
+    may_add: Callable[[], bool] = _always
+    may_expect: Callable[[], bool] = _always
 
 
 def _no_image() -> MetadataImage:
@@ -85,7 +98,7 @@ def _no_image() -> MetadataImage:
 class GroupCoordinator:
     """The groups of one partition, from when they were read back until the partition is lost.
 
-    `may_add` says whether this broker has room for one more group; `image` which topics there are.
+    `image` says which topics there are.
     """
 
     def __init__(
@@ -94,14 +107,14 @@ class GroupCoordinator:
         append: Append,
         *,
         new_uuid: Callable[[], UUID],
-        may_add: Callable[[], bool] = _always,
+        room: Room = Room(),  # noqa: B008 (a value)
         transactions: TransactionalJournal | None = None,
         image: Callable[[], MetadataImage] = _no_image,
     ) -> None:
         self._config = config
         self._new_uuid = new_uuid
         self._append = append
-        self._may_add = may_add
+        self._room = room
         self._transactions = transactions or NoTransactions()
         self._markers: Runner[None] = Runner(None, lambda state, _: state, self._append_end)
         self._open: dict[int, set[str]] = {}
@@ -110,18 +123,24 @@ class GroupCoordinator:
         self._matches = Matches()
         self._groups: dict[str, AnyGroup] = {}
         self._waiting: dict[str, AnyGroup] = {}
-        self._sessions = Sessions()
+        self._sessions = Sessions(room.may_expect)
         self._lost: KafkaError | None = None
         self._refusal: KafkaError | None = None
         """Why the journal took no records, when it last took none."""
         self._committed_offset = 0
-        self._deleted_topics: frozenset[str] = frozenset()
-        """Those whose offsets could not all be removed yet."""
+        self._chores: dict[str, Chore] = {}
+        """What has yet to go, by group."""
+        self._chores_at = 0.0
         self._to_sweep: list[str] = []
         self._sweeps_at = 0.0
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    @property
+    def unused_id_bytes(self) -> int:
+        """About what the member ids take that were given out and not yet used."""
+        return self._sessions.expected_bytes
 
     def load(self, groups: Iterable[Group], *, now: float) -> None:
         """Take over groups, all of them committed. Every member gets a whole session."""
@@ -178,7 +197,10 @@ class GroupCoordinator:
         except KafkaError as error:
             answer(error)
             return
-        ask(group)
+        try:
+            ask(group)
+        except KafkaError as error:
+            answer(error)
         self._settle(group, at)
 
     def _settle(self, group: AnyGroup, at: Moment | None = None) -> None:
@@ -196,7 +218,7 @@ class GroupCoordinator:
 
     def _check_room(self, group_id: str) -> None:
         """Raises PolicyViolation for one group too many."""
-        if group_id not in self._groups and not self._may_add():
+        if group_id not in self._groups and not self._room.may_add():
             raise PolicyViolation(f"raftlog.group.max.groups is {self._config.raftlog_group_max_groups}")
 
     # -- the journal ---------------------------------------------------------------------------------------
@@ -217,6 +239,8 @@ class GroupCoordinator:
         self._markers.stand_down(error)
         for group in self._groups.values():
             group.stand_down(error)
+        for chore in self._chores.values():
+            chore.answer(error)
 
     # -- members -------------------------------------------------------------------------------------------
 
@@ -237,18 +261,25 @@ class GroupCoordinator:
         prefix = request.member.group_instance_id or request.client_id
         new_id, at = f"{prefix}-{self._new_uuid()}", Moment(now, now_ms)
         self._end_empty(request.group_id)
-        self._ask(
-            request.group_id,
-            lambda group: group.join(request, answer, new_member_id=new_id, at=at),
-            answer,
-            at,
-        )
+
+        def ask(group: AnyGroup) -> None:
+            self._check_stays(request.group_id)
+            group.join(request, answer, new_member_id=new_id, at=at)
+
+        self._ask(request.group_id, ask, answer, at)
+
+    def _check_stays(self, group_id: str) -> None:
+        """Raises CoordinatorLoadInProgress while a group is being deleted."""
+        if self._chores.get(group_id, NO_CHORE).ends:
+            raise CoordinatorLoadInProgress("the group is being deleted")
 
     def _end_empty(self, group_id: str) -> None:
         """A consumer group without members does not stand in the way of a classic one, which counts on from it."""
         group = self._groups.get(group_id)
         state = None if group is None else group.runner.tail.consumer
         if group is None or state is None or state.members or self._lost is not None:
+            return
+        if self._chores.get(group_id, NO_CHORE).ends:
             return
         empty = GroupChanged(group_id, Membership(generation=state.epoch))
         group.runner.handle(lambda _: Decision((*tombstones(group_id, state), empty)), _nobody_waits)
@@ -280,6 +311,7 @@ class GroupCoordinator:
             answer(self._lost)
             return
         try:
+            self._check_stays(beat.group_id)
             if beat.epoch not in LEAVES:
                 self._check_room(beat.group_id)
             group = self._find(beat.group_id)
@@ -302,13 +334,15 @@ class GroupCoordinator:
     # -- time ----------------------------------------------------------------------------------------------
 
     def next_expiry_at(self) -> float | None:
-        """When to call `tick` next."""
-        return self._sessions.next_expiry_at()
+        """When to call `tick` and `sweep` next."""
+        expires_at = self._sessions.next_expiry_at()
+        if not self._chores:
+            return expires_at
+        return self._chores_at if expires_at is None else min(expires_at, self._chores_at)
 
     def tick(self, *, now: float, now_ms: int) -> None:
         """Take out the members whose session has ended, end rebalances whose time is up; try again what failed."""
         at = Moment(now, now_ms)
-        self._forget_deleted()
         for key in self._sessions.expire(now):
             group = self._groups.get(key.group_id)
             if group is None:
@@ -324,20 +358,32 @@ class GroupCoordinator:
             self._settle(group, at)
 
     def sweep(self, *, now: float, now_ms: int, most: int) -> int:
-        """Forget the expired offsets of at most so many groups, of all once per check interval; returns how many."""
+        """Go on with what has to go, then with expired offsets, for at most so many groups; returns how many.
+
+        A slice of a large group counts as many.
+        """
+        looked = self._work_off(now, most)
         if not self._to_sweep:
             if now < self._sweeps_at:
-                return 0
+                return looked
             self._sweeps_at = now + self._config.offsets_retention_check_interval_ms / 1000
             self._to_sweep = list(self._groups)
-        retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+        most = max(most - looked, 0)
         batch, self._to_sweep = self._to_sweep[:most], self._to_sweep[most:]
         for group in [self._groups[each] for each in batch if each in self._groups]:
-            shown = group.shown(group.runner.tail)
-            expire = _expiring(shown, now_ms=now_ms, retention_ms=retention_ms)
-            group.runner.handle(expire, _nobody_waits)
-            self._settle(group)
-        return len(batch)
+            if group.group_id not in self._chores:
+                self._expire_offsets(group, now_ms)
+        return looked + len(batch)
+
+    def _expire_offsets(self, group: AnyGroup, now_ms: int) -> None:
+        retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+        before = group.runner.tail
+        expire = _expiring(group.shown(before), now_ms=now_ms, retention_ms=retention_ms)
+        group.runner.handle(expire, _nobody_waits)
+        after = group.runner.tail
+        if after is not before and after.offsets:
+            self._to_sweep.append(group.group_id)  # it may have been a slice of them
+        self._settle(group)
 
     def stalled(self, seconds: float) -> None:
         """This broker itself stood still for so long: nobody's session ends for that."""
@@ -350,7 +396,7 @@ class GroupCoordinator:
         limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
 
         def ask(group: AnyGroup) -> None:
-            self._forget_deleted()
+            self._catch_up(group)
             shown = group.shown(group.runner.tail)
 
             def decide(tail: Group) -> Decision:
@@ -368,7 +414,7 @@ class GroupCoordinator:
         limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
 
         def ask(group: AnyGroup) -> None:
-            self._forget_deleted()
+            self._catch_up(group)
             shown = group.shown(group.runner.tail)
 
             def decide(tail: Group) -> Decision:
@@ -404,44 +450,96 @@ class GroupCoordinator:
 
     def delete_offsets(self, request: DeleteOffsets, answer: Answer) -> None:
         """Answered with one error code per place, or a KafkaError for all."""
-        self._decide(
-            request.group_id, lambda tail, shown: decide_delete_offsets(tail, request, shown=shown), answer
-        )
+
+        def ask(group: AnyGroup) -> None:
+            self._catch_up(group)
+            group.runner.handle(
+                lambda tail: decide_delete_offsets(tail, request, shown=group.shown(tail)), answer
+            )
+
+        self._ask(request.group_id, ask, answer)
 
     def delete(self, group_id: str, answer: Answer) -> None:
-        """Answered with None or a KafkaError."""
-        self._decide(group_id, lambda tail, shown: decide_delete(tail, shown=shown), answer)
+        """Answered with None or a KafkaError. A group that no batch holds goes slice by slice, as `sweep` is called."""
+
+        def ask(group: AnyGroup) -> None:
+            tail, chore = group.runner.tail, self._chores.get(group_id)
+            is_large = len(first_slice(group_id, tail.places())) < len(tail.places())
+            if chore is not None and chore.ends:
+                chore.answers.append(answer)
+            elif is_large and may_delete(group.shown(tail)):
+                self._chores[group_id] = Chore(ends=True, answers=[answer])
+                self._chores_at = 0.0
+            else:
+                group.runner.handle(lambda tail: decide_delete(tail, shown=group.shown(tail)), answer)
+
+        self._ask(group_id, ask, answer)
 
     def forget_topics(self, topics: frozenset[str]) -> None:
-        """Topics were deleted: remove their offsets, before anything is committed for a successor of that name."""
-        self._deleted_topics |= topics
-        self._forget_deleted()
+        """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
+        for group_id in self._groups if topics else ():
+            chore = self._chores.setdefault(group_id, Chore())
+            chore.topics |= topics
+        self._chores_at = 0.0
 
-    def _forget_deleted(self) -> None:
-        topics = self._deleted_topics
-        if not topics:
-            return
-        for group_id, group in tuple(self._groups.items()):
-            before, self._refusal = group.runner.tail, None
-            if any(topic in topics for topic, _ in places_of(before)):
-                self._decide(group_id, lambda tail, _: decide_forget_topics(tail, topics), _nobody_waits)
-                if group.runner.tail is before and (self._refusal is None or self._refusal.retriable):
-                    return  # not now: the next tick or commit tries again
-        self._deleted_topics = frozenset()
+    # -- what goes bit by bit ------------------------------------------------------------------------------
 
-    def _decide(self, group_id: str, decide: Callable[[Group, Group], Decision], answer: Answer) -> None:
-        """Run a decision about the recorded group, and the group as it is shown."""
-        self._ask(
-            group_id,
-            lambda group: group.runner.handle(lambda tail: decide(tail, group.shown(tail)), answer),
-            answer,
-        )
+    def _work_off(self, now: float, most: int) -> int:
+        """Go on with what has to go from some groups; returns for how many it counts."""
+        looked = 0
+        if now < self._chores_at:
+            return looked
+        self._chores_at = now + PAUSE_S
+        for group_id in tuple(self._chores) if self._chores else ():
+            if looked >= most:
+                break
+            group = self._groups.get(group_id)
+            if group is None:
+                self._chores.pop(group_id).answer(None)
+                continue
+            looked += 1 + self._take_slice(group) // RECORDS_PER_GROUP
+            chore = self._chores.get(group_id)
+            if chore is not None and chore.refused is not None:
+                self._chores_at = now + RETRY_S
+                break
+        return looked
+
+    def _take_slice(self, group: AnyGroup) -> int:
+        """Remove the next slice of what has to go from a group; returns how many offsets it was."""
+        chore = self._chores[group.group_id]
+        before, self._refusal = group.runner.tail, None
+        if not chore.is_done(before):
+            group.runner.handle(chore.decide, _nobody_waits)
+        after = group.runner.tail
+        chore.refused = self._refusal if after is before else None
+        if chore.refused is not None and (chore.ends or not chore.refused.retriable):
+            group.runner.handle(_refusing(chore.refused), chore.answer)
+            del self._chores[group.group_id]
+        elif chore.is_done(after):
+            group.runner.handle(_nothing, chore.answer)
+            del self._chores[group.group_id]
+        self._settle(group)
+        return len(before.places()) - len(after.places())
+
+    def _catch_up(self, group: AnyGroup) -> None:
+        """Raises KafkaError unless nothing has to go from a group any longer, or it was little enough to go now."""
+        chore = self._chores.get(group.group_id)
+        if chore is not None and not chore.ends:
+            self._take_slice(group)
+        if group.group_id in self._chores:
+            raise (chore and chore.refused) or CoordinatorLoadInProgress("offsets are being removed")
 
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, group_id: str, answer: Answer) -> None:
         """Answered with the Group as committed; one that does not exist has `exists` False."""
-        self._decide(group_id, lambda _, shown: Decision(reply=shown), answer)
+
+        def ask(group: AnyGroup) -> None:
+            self._check_stays(group_id)
+            chore = self._chores.get(group_id, NO_CHORE)
+            group.runner.handle(lambda tail: Decision(reply=chore.hide(group.shown(tail))), answer)
+
+        self._ask(group_id, ask, answer)
 
     def read_all(self, answer: Answer) -> None:
         """Answered with every Group, in a tuple."""
@@ -464,5 +562,16 @@ def _expiring(shown: Group, *, now_ms: int, retention_ms: int) -> Callable[[Grou
     return lambda tail: decide_expire_offsets(tail, shown=shown, now_ms=now_ms, retention_ms=retention_ms)
 
 
+def _refusing(error: KafkaError) -> Callable[[Group], Decision]:
+    def decide(_: Group) -> Decision:
+        raise error
+
+    return decide
+
+
+def _nothing(_: Group) -> Decision:
+    return Decision()
+
+
 def _nobody_waits(reply: object) -> None:
-    """What concerns deleted topics and old offsets is tried again with the next tick or sweep."""
+    """What concerns deleted topics and old offsets is tried again with the next sweep."""

@@ -14,9 +14,6 @@ from raftlog.base.machine import Answer
 from raftlog.coordinator.group import Member, Membership
 from raftlog.coordinator.requests import JoinGroup
 
-Protocols = tuple[tuple[str, bytes], ...]
-"""What a member offers, best first: (name, subscription)."""
-
 
 class ParkedJoin(NamedTuple):
     """A JoinGroup that is answered when the rebalance ends. `is_new`: no generation had this member yet."""

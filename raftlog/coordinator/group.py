@@ -6,7 +6,8 @@ one answered for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -159,6 +160,12 @@ class Group(msgspec.Struct, frozen=True):
         if self.preparing:
             return PREPARING_REBALANCE
         return self.membership.state if self.exists else DEAD
+
+    def places(self) -> Collection[Place]:
+        """Return every place that has an offset, be it one that pends."""
+        if not self.pending:
+            return self.offsets.keys()
+        return dict.fromkeys([*self.offsets, *chain(*self.pending.values())])
 
 
 def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:

@@ -8,7 +8,7 @@ static id that another member holds is told so, and nothing changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -21,8 +21,9 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.base.machine import Decision
-from raftlog.coordinator.gathering import Gathering, Protocols
+from raftlog.coordinator.gathering import Gathering
 from raftlog.coordinator.group import Group, GroupChanged, Member, Membership
+from raftlog.coordinator.offers import Names, Protocols
 from raftlog.coordinator.records import LONGEST_STRING_BYTES
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberRef, Synced, SyncGroup
 
@@ -85,15 +86,17 @@ def check_join(request: JoinGroup) -> None:
         raise InvalidRequest(f"client id, group.instance.id and protocol names have at most {longest} bytes")
 
 
-def check_protocols(request: JoinGroup, protocol_type: str | None, offers: Iterable[Protocols]) -> None:
-    """Raises InconsistentGroupProtocol unless the type is the members' and all have one name in common."""
-    common = {name for name, _ in request.protocols}
-    for offer in offers:
-        if protocol_type is not None and protocol_type != request.protocol_type:
-            raise InconsistentGroupProtocol
-        common &= {name for name, _ in offer}
-        if not common:
-            raise InconsistentGroupProtocol
+def check_protocols(request: JoinGroup, protocol_type: str | None, common: Names | None) -> None:
+    """Raises InconsistentGroupProtocol unless the type is the members' and all have one name in common.
+
+    `common`: the names that all members have; None if there are none.
+    """
+    if common is None:
+        return
+    if protocol_type is not None and protocol_type != request.protocol_type:
+        raise InconsistentGroupProtocol
+    if not any(name in common for name, _ in request.protocols):
+        raise InconsistentGroupProtocol
 
 
 def choose_protocol(offers: Sequence[Protocols]) -> str | None:

@@ -20,7 +20,8 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.machine import Decision
-from raftlog.coordinator.consumer.state import ConsumerMembership, tombstones
+from raftlog.coordinator.chores import ended, first_slice
+from raftlog.coordinator.consumer.state import ConsumerMembership
 from raftlog.coordinator.consumer_protocol import CONSUMER, subscribed_topics
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
@@ -30,13 +31,11 @@ from raftlog.coordinator.group import (
     STABLE,
     CommittedOffset,
     Group,
-    GroupChanged,
     GroupRecord,
     OffsetCommitted,
 )
 from raftlog.coordinator.membership import check_member
 from raftlog.coordinator.pending import is_unstable
-from raftlog.coordinator.positions import Place
 from raftlog.coordinator.requests import CommitOffsets, DeleteOffsets
 from raftlog.coordinator.transitions import Event, next_state
 
@@ -115,24 +114,23 @@ def check_member_epoch(membership: ConsumerMembership, member_id: str, epoch: in
     raise StaleMemberEpoch(f"member {member_id} is in epoch {known}, not {epoch}")
 
 
-def decide_forget_topics(group: Group, topics: frozenset[str]) -> Decision:
-    """Remove the offsets of topics that were deleted."""
-    return Decision(_forgotten(group, [place for place in places_of(group) if place[0] in topics]))
-
-
 def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group) -> Decision:
     """Remove offsets (KIP-496); the reply is one error code per place. A consumer group's own topics are refused.
 
-    Raises GroupIdNotFound; NonEmptyGroup for a group with members of another protocol type.
+    All topics are, while it is unknown what its members read. Raises GroupIdNotFound; NonEmptyGroup for a group with
+    members of another protocol type.
     """
     if not shown.exists:
         raise GroupIdNotFound(f"group {group.group_id} does not exist")
+    if shown.membership.members and shown.membership.protocol_type != CONSUMER:
+        raise NonEmptyGroup(f"group {group.group_id} has members, and what they read is unknown")
     is_known = group.membership.members or not shown.preparing
     topics = _read_topics(group) if is_known else None
-    if topics is None:
-        raise NonEmptyGroup(f"group {group.group_id} has members, and what they read is unknown")
-    known = places_of(group)
-    codes = tuple(GroupSubscribedToTopic.code if topic in topics else NONE for topic, _ in request.places)
+    known = group.places()
+    codes = tuple(
+        GroupSubscribedToTopic.code if topics is None or topic in topics else NONE
+        for topic, _ in request.places
+    )
     gone = [
         place for place, code in zip(request.places, codes, strict=True) if code == NONE and place in known
     ]
@@ -143,13 +141,18 @@ def decide_delete(group: Group, *, shown: Group) -> Decision:
     """End a group without members, with its offsets. Raises GroupIdNotFound, NonEmptyGroup."""
     if not shown.exists:
         raise GroupIdNotFound(f"group {group.group_id} does not exist")
-    if shown.state not in (EMPTY, DEAD):
+    if not may_delete(shown):
         raise NonEmptyGroup(f"group {group.group_id} has members")
     return Decision(_ended(group))
 
 
+def may_delete(shown: Group) -> bool:
+    """Whether a group has no members, those included that a rebalance gathers."""
+    return shown.state in (EMPTY, DEAD)
+
+
 def decide_expire_offsets(group: Group, *, shown: Group, now_ms: int, retention_ms: int) -> Decision:
-    """Forget what nobody needs any longer (KIP-211), and an empty group with its last offset.
+    """Forget what nobody needs any longer (KIP-211), and an empty group with its last offset; a batch full at once.
 
     A group without members keeps its offsets for the retention time from when the last one left; one that never had
     any (assign-only consumers), and topics that a consumer group no longer reads, from the last commit.
@@ -166,17 +169,10 @@ def decide_expire_offsets(group: Group, *, shown: Group, now_ms: int, retention_
         and _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
         and not is_unstable(group, place)
     ]
-    if group.state == EMPTY and group.exists and len(expired) == len(group.offsets) and not group.pending:
+    batch = first_slice(group.group_id, expired)
+    if group.state == EMPTY and group.exists and len(batch) == len(group.offsets) and not group.pending:
         return Decision(_ended(group))
-    return Decision(_forgotten(group, expired))
-
-
-def places_of(group: Group) -> dict[Place, None]:
-    """Return every place that has an offset, be it one that pends."""
-    places = dict.fromkeys(group.offsets)
-    for pending in group.pending.values():
-        places.update(dict.fromkeys(pending))
-    return places
+    return Decision(_forgotten(group, batch))
 
 
 def _kept_topics(group: Group) -> frozenset[str] | None:
@@ -217,6 +213,4 @@ def _forgotten(group: Group, places: Iterable[tuple[str, int]]) -> tuple[GroupRe
 def _ended(group: Group) -> tuple[GroupRecord, ...]:
     """Tombstones for all that the journal holds of a group."""
     next_state(group.state, Event.DELETED)
-    described = (GroupChanged(group.group_id, None),) if group.described else ()
-    consumer = () if group.consumer is None else tombstones(group.group_id, group.consumer)
-    return (*_forgotten(group, places_of(group)), *described, *consumer)
+    return (*_forgotten(group, group.places()), *ended(group))

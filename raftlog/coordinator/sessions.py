@@ -7,11 +7,15 @@ A new coordinator starts it anew and gives every member a whole session. `*_at` 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 MOST_EXPECTED: Final = 5_000
 """Member ids per group that may be given out and not yet used."""
+
+EXPECTED_BYTES: Final = 300
+"""What such an id takes beside its text: its entries and its key."""
 
 FEWEST_STALE: Final = 1_000
 """Heap entries of ended sessions that are never worth a clean-up."""
@@ -36,12 +40,24 @@ class ClockKey(NamedTuple):
     kind: Kind = Kind.MEMBER
 
 
+def _bytes_of(key: ClockKey) -> int:
+    return EXPECTED_BYTES + len(key.member_id)
+
+
+def _always() -> bool:
+    return True
+
+
 class Sessions:
     """Deadlines. Renewing is a dictionary write: the heap is corrected when an entry comes up."""
 
-    __slots__ = ("_expected_counts", "_expires_at", "_heap")
+    __slots__ = ("_expected_counts", "_expires_at", "_heap", "expected_bytes", "may_expect")
 
-    def __init__(self) -> None:
+    def __init__(self, may_expect: Callable[[], bool] = _always) -> None:
+        self.may_expect = may_expect
+        """Whether the broker has room for one more id that was given out."""
+        self.expected_bytes = 0
+        """About what the ids take that were given out and not yet used."""
         self._expires_at: dict[ClockKey, float] = {}
         self._heap: list[tuple[float, ClockKey]] = []
         self._expected_counts: dict[str, int] = {}
@@ -55,6 +71,7 @@ class Sessions:
         before = self._expires_at.get(key)
         if before is None and key.kind is Kind.EXPECTED:
             self._expected_counts[key.group_id] = self.expected_count(key.group_id) + 1
+            self.expected_bytes += _bytes_of(key)
         self._expires_at[key] = expires_at
         if before is None or expires_at < before:
             heapq.heappush(self._heap, (expires_at, key))
@@ -69,6 +86,7 @@ class Sessions:
     def end(self, key: ClockKey) -> None:
         """Forget a session; fine if there is none."""
         if self._expires_at.pop(key, None) is not None and key.kind is Kind.EXPECTED:
+            self.expected_bytes -= _bytes_of(key)
             left = self._expected_counts[key.group_id] - 1
             if left:
                 self._expected_counts[key.group_id] = left

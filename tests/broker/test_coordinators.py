@@ -23,10 +23,12 @@ from raftlog.broker.coordinators import TICK_S
 from raftlog.broker.group_tenure import GroupTenure
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset
+from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.proof.simulator import SimLoop, simulate
-from tests.broker.group_world import TOPIC, World
+from raftlog.records.batch import Buffer
+from tests.broker.group_world import PARTITIONS, TOPIC, World
 
 
 def run(story: Callable[[World], Awaitable[None]], *, with_topic: bool = True, **settings: object) -> None:
@@ -284,6 +286,32 @@ def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() 
         assert [each.done() for each in (waiting[-2], waiting[-1])] == [False, True]
         assert isinstance(waiting[-1].exception(), CoordinatorNotAvailable)
         await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(story)
+
+
+def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
+    """Twenty of them took a fifth of a second of the loop in one go."""
+
+    async def story(world: World) -> None:
+        for number in range(40):
+            await world.groups.commit(commit_of(1, f"g{number}"))
+        fed: list[int] = []
+        turn = 0
+        feed = Replay.feed
+
+        def count(replay: Replay, batches: Buffer) -> int:
+            fed.append(turn)
+            return feed(replay, batches)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Replay, "feed", count)
+            world.publish(leader=2)
+            world.publish(leader=1)
+            while len(fed) < PARTITIONS:
+                turn += 1
+                await asyncio.sleep(0)
+        assert len(set(fed)) == len(fed)
 
     run(story)
 

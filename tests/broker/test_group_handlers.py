@@ -420,3 +420,48 @@ def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: 
         assert turns >= MANY // PARTS_AT_ONCE
 
     play(story)
+
+
+async def answered_by_one_flush(world: World, handler: Any, version: int, **fields: Any) -> Any:
+    """Send a request while nothing is flushed; then everything is, once."""
+    world.partition_host.flushes = False
+    asked = asyncio.ensure_future(world.call(handler, version, **fields))
+    await asyncio.sleep(0.01)
+    assert not asked.done()
+    for partition in world.replicas.partitions.values():
+        world.partition_host.flush(partition)
+    await asyncio.sleep(0.01)
+    assert asked.done(), "some part was begun only after another had ended"
+    return await asked
+
+
+def test_groups_that_are_deleted_together_wait_for_one_commit() -> None:
+    """Not for one after the other: ten of them took ten round trips."""
+
+    async def story(world: World) -> None:
+        names = [f"g{number}" for number in range(10)]
+        for name in names:
+            await commit(world, 8, (0, 1, ""), group_id=name)
+        answer = await answered_by_one_flush(world, delete_groups, 2, groups_names=["", *names, "none"])
+        assert [int(each.error_code) for each in answer.results] == [24, *[0] * 10, 69]
+
+    play(story)
+
+
+def test_members_that_leave_together_wait_for_one_commit() -> None:
+    """Each has its own answer, whatever they wait for."""
+
+    async def story(world: World) -> None:
+        ids = [(await join(world)).member_id for _ in range(2)]
+        first, _ = await asyncio.gather(*(join(world, member_id=each) for each in ids))
+        await sync(world, first.leader, first.generation_id)
+        world.partition_host.flushes = False
+        member = {"member_id": first.leader, "generation_id_or_member_epoch": first.generation_id}
+        committed = asyncio.ensure_future(commit(world, 8, (0, 1, ""), **member))
+        await asyncio.sleep(0.01)
+        members = [{"_": "MemberIdentity", "member_id": each} for each in (*ids, "stranger")]
+        answer = await answered_by_one_flush(world, leave_group, 5, group_id="g", members=members)
+        assert [int(each.error_code) for each in answer.members] == [0, 0, 25]
+        assert await committed == [0]
+
+    play(story, group_initial_rebalance_delay_ms=100)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import KafkaError
+from raftlog.coordinator.chores import PAUSE_S
 from raftlog.coordinator.consumer.requests import Beat
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
 from raftlog.coordinator.group import CommittedOffset, Group
@@ -164,6 +165,13 @@ class Bench:
         """What the broker does every half second."""
         self.coordinator.tick(now=self.now, now_ms=self.now_ms)
         self.coordinator.sweep(now=self.now, now_ms=self.now_ms, most=SWEPT_AT_ONCE)
+
+    def work_off(self) -> None:
+        """Let time pass until nothing has to go any longer."""
+        for _ in range(100):
+            self.now += PAUSE_S
+            self.tick()
+            self.commit()
 
     def _settle(self) -> None:
         if self.autocommit:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     FencedInstanceId,
     FencedMemberEpoch,
@@ -25,9 +26,10 @@ from raftlog.base.errors import (
 )
 from raftlog.coordinator.consumer.requests import Heard
 from raftlog.coordinator.consumer.state import ConsumerMembership, MemberState
+from raftlog.coordinator.coordinator import Room
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
-from tests.coordinator.journals import Bench, image_of, topic_id
+from tests.coordinator.journals import Answers, Bench, image_of, topic_id
 
 T, U = topic_id("t"), topic_id("u")
 
@@ -194,8 +196,27 @@ def test_a_group_has_so_many_members_at_most():
 def test_a_broker_has_so_many_groups_at_most():
     """POLICY_VIOLATION beyond raftlog.group.max.groups, as for classic groups."""
     made = bench()
-    made.coordinator._may_add = lambda: False
+    made.coordinator._room = Room(may_add=lambda: False)
     assert isinstance(made.beat("a", 0), PolicyViolation)
+
+
+def test_an_empty_group_of_very_many_offsets_is_deleted_in_several_batches():
+    """Nobody joins by either protocol before the last batch is committed; then nothing is left of it."""
+    made = bench()
+    made.beat("a", 0)
+    made.beat("a", -1)
+    for first in range(0, 6_000, 3_000):
+        commits = tuple(OffsetCommit("t", each, CommittedOffset(1)) for each in range(first, first + 3_000))
+        assert set(made.commit_offset(0, commits=commits)) == {0}
+    answers = Answers()
+    made.coordinator.delete("g", answers)
+    made.tick()
+    assert isinstance(made.beat("b", 0), CoordinatorLoadInProgress)
+    assert isinstance(made.join(), CoordinatorLoadInProgress)
+    made.work_off()
+    assert answers == [None]
+    assert made.replayed() == {}
+    assert made.beat("b", 0).epoch == 1
 
 
 # -- static members --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import (
+    CoordinatorNotAvailable,
     FencedInstanceId,
     GroupMaxSizeReached,
     IllegalGeneration,
@@ -195,6 +196,19 @@ def test_ids_given_out_and_not_used_expire_and_are_bounded() -> None:
     assert isinstance(bench.join(), GroupMaxSizeReached)
     assert bench.leave(given.member_id) is None
     assert isinstance(bench.join(), MemberIdRequired)
+
+
+def test_ids_given_out_by_all_groups_together_are_bounded() -> None:
+    """Retriable, since it will pass; who has an id may use it, and what was used or given back counts no longer."""
+    bench = Bench()
+    bench.coordinator._sessions.may_expect = lambda: bench.coordinator.unused_id_bytes < 100_000
+    given = [bench.join(group_id=f"g{number}", client_id="c" * 30_000) for number in range(4)]
+    assert [type(each) for each in given] == [MemberIdRequired] * 4
+    assert isinstance(bench.join(group_id="another"), CoordinatorNotAvailable)
+    bench.join(given[0].member_id, group_id="g0")
+    assert isinstance(bench.join(group_id="another"), MemberIdRequired)
+    bench.pass_time(11)
+    assert bench.coordinator.unused_id_bytes == 0
 
 
 def test_a_static_member_comes_back_without_its_id_and_fences_its_former_self() -> None:

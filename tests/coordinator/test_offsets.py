@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
     GroupIdNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
     InvalidCommitOffsetSize,
     NonEmptyGroup,
+    NotCoordinator,
     NotEnoughReplicas,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
@@ -103,7 +105,8 @@ def test_offsets_of_deleted_topics_go() -> None:
     commits = tuple(OffsetCommit(topic, 0, CommittedOffset(1)) for topic in ("gone", "kept"))
     bench.commit_offset(0, commits=commits)
     bench.coordinator.forget_topics(frozenset({"gone"}))
-    bench.commit()
+    assert list(bench.read().offsets) == [("kept", 0)], "nobody is shown what has yet to go"
+    bench.tick()
     assert list(bench.read().offsets) == [("kept", 0)]
     assert list(bench.replayed()["g"].offsets) == [("kept", 0)]
 
@@ -116,8 +119,10 @@ def test_offsets_of_deleted_topics_go_as_soon_as_that_can_be_written(next_comes:
     bench.refuses = NotEnoughReplicas()
     bench.coordinator.forget_topics(frozenset({"gone"}))
     bench.tick()
-    assert len(bench.read().offsets) == 2
+    assert len(bench.replayed()["g"].offsets) == 2
+    assert isinstance(bench.commit_offset(3, commits=at_places("gone")), NotEnoughReplicas)
     bench.refuses = None
+    bench.now += 1
     if next_comes == "a tick":
         bench.tick()
         assert list(bench.read().offsets) == [("kept", 0)]
@@ -135,6 +140,7 @@ def test_offsets_of_deleted_topics_that_can_never_be_removed_are_left_to_expire(
     bench.commit_offset(7, commits=at_places("gone"))
     bench.refuses = InvalidCommitOffsetSize()
     bench.coordinator.forget_topics(frozenset({"gone"}))
+    bench.tick()
     bench.refuses = None
     bench.tick()
     assert list(bench.read().offsets) == [("gone", 0)]
@@ -182,6 +188,7 @@ def _take(bench: Bench, member: list[Any], step: tuple[Any, ...]) -> None:
             bench.commit()
         case ("forget", topic):
             bench.coordinator.forget_topics(frozenset({topic}))
+            bench.tick()
             bench.commit()
         case ("fail_over",):
             bench.fail_over()
@@ -319,6 +326,110 @@ def test_many_groups_are_swept_in_slices() -> None:
     assert left == [SWEPT_AT_ONCE + 1, 1, 0]
 
 
+def committed_by(bench: Bench, topic: str, count: int) -> None:
+    """Commit so many partitions of a topic."""
+    for first in range(0, count, 3_000):
+        places = range(first, min(first + 3_000, count))
+        commits = tuple(
+            OffsetCommit(topic, each, CommittedOffset(1, -1, "", bench.now_ms)) for each in places
+        )
+        assert set(bench.commit_offset(0, commits=commits)) == {0}
+
+
+def test_a_group_of_very_many_offsets_is_deleted_in_several_batches() -> None:
+    """No batch holds 30,000 tombstones; nobody joins or commits before the last of them is committed."""
+    bench = Bench()
+    committed_by(bench, "t", 30_000)
+    answers, written = Answers(), len(bench.batches)
+    bench.coordinator.delete("g", answers)
+    bench.tick()
+    assert answers == []
+    assert isinstance(bench.join(), CoordinatorLoadInProgress)
+    assert isinstance(bench.commit_offset(1), CoordinatorLoadInProgress)
+    assert isinstance(bench.read(), CoordinatorLoadInProgress)
+    bench.coordinator.delete("g", answers)
+    bench.work_off()
+    assert answers == [None, None]
+    assert bench.replayed() == {}
+    assert max(map(len, bench.batches[written:])) < 300_000
+    assert bench.join(may_require_member_id=False).generation == 1
+
+
+def test_long_names_make_more_batches() -> None:
+    """A group id of 32 KB, in each tombstone: what counts is their bytes."""
+    bench = Bench()
+    group_id = "g" * 32_000
+    commits = tuple(OffsetCommit("t", each, CommittedOffset(1)) for each in range(100))
+    bench.commit_offset(0, group_id=group_id, commits=commits)
+    written, answers = len(bench.batches), Answers()
+    bench.coordinator.delete(group_id, answers)
+    bench.work_off()
+    assert answers == [None]
+    assert max(map(len, bench.batches[written:])) < 300_000
+
+
+def test_a_deletion_that_fails_half_way_is_told_so_and_can_be_repeated() -> None:
+    """What is gone is gone; the rest is a group as any."""
+    bench = Bench()
+    committed_by(bench, "t", 3_000)
+    answers = Answers()
+    bench.coordinator.delete("g", answers)
+    bench.tick()
+    bench.refuses = NotEnoughReplicas()
+    bench.work_off()
+    assert [type(each) for each in answers] == [NotEnoughReplicas]
+    bench.refuses = None
+    assert 0 < len(bench.read().offsets) < 3_000
+    bench.coordinator.delete("g", answers)
+    bench.work_off()
+    assert answers[1:] == [None]
+
+
+def test_a_deletion_that_loses_the_partition_is_answered() -> None:
+    """Once, with the reason."""
+    bench = Bench()
+    committed_by(bench, "t", 3_000)
+    answers = Answers()
+    bench.coordinator.delete("g", answers)
+    bench.tick()
+    bench.coordinator.stand_down(NotCoordinator())
+    assert [type(each) for each in answers] == [NotCoordinator]
+
+
+@pytest.mark.parametrize("how", ["expired", "of a deleted topic"])
+def test_very_many_offsets_go_in_several_batches(how: str) -> None:
+    """As with the deletion of a group: what expires, and what goes with its topic."""
+    bench = Bench()
+    committed_by(bench, "t", 5_000)
+    written = len(bench.batches)
+    if how == "expired":
+        bench.now += 8 * DAY_S
+    else:
+        bench.coordinator.forget_topics(frozenset({"t"}))
+        bench.tick()
+        assert isinstance(bench.commit_offset(1), CoordinatorLoadInProgress)
+    bench.work_off()
+    assert bench.replayed() == {}
+    assert max(map(len, bench.batches[written:])) < 100_000
+
+
+def test_what_has_to_go_of_many_groups_goes_in_slices() -> None:
+    """A topic that ten thousand groups have read must not hold up the loop; a commit does not wait for all of them."""
+    bench = Bench()
+    count = 3 * SWEPT_AT_ONCE
+    for number in range(count):
+        bench.commit_offset(1, group_id=f"g{number}")
+    written = len(bench.batches)
+    bench.coordinator.forget_topics(frozenset({"t"}))
+    bench.tick()
+    assert len(bench.batches) - written == SWEPT_AT_ONCE
+    last = f"g{count - 1}"
+    assert bench.commit_offset(0, group_id=last, commits=at_places("u")) == (0,)
+    assert list(bench.replayed()[last].offsets) == [("u", 0)]
+    bench.work_off()
+    assert list(bench.replayed()) == [last]
+
+
 def test_only_a_group_without_members_is_deleted() -> None:
     """NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; then it is gone with its offsets, and a new one begins at generation 1."""
     bench = Bench()
@@ -350,6 +461,16 @@ def test_offsets_of_a_groups_own_topics_are_not_deleted() -> None:
     opaque = bench.join(may_require_member_id=False, protocol_type="connect").member_id
     bench.sync(opaque, 3)
     assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone), NonEmptyGroup)
+
+
+def test_while_it_is_unknown_what_members_read_every_topic_is_theirs() -> None:
+    """Their first rebalance is under way: GROUP_SUBSCRIBED_TO_TOPIC for each, as Apache Kafka has it."""
+    bench = Bench()
+    bench.commit_offset(0, commits=at_places("read", "dropped"))
+    ids = [bench.join().member_id for _ in range(2)]
+    assert bench.begin_join(ids[0], rebalance_timeout_ms=60_000) != []
+    gone = DeleteOffsets("g", (("read", 0), ("dropped", 0)))
+    assert bench.ask(bench.coordinator.delete_offsets, gone) == (GroupSubscribedToTopic.code,) * 2
 
 
 @given(st.lists(st.text(max_size=9), max_size=4), st.binary(max_size=20), st.integers(0, 60))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
     FencedInstanceId,
     IllegalGeneration,
     NotCoordinator,
@@ -65,7 +66,11 @@ class TransactionalBench(Bench):
 
     def pend(self, offset: int, *, producer: int = PRODUCER, generation: int = -1, **changes: Any) -> Any:
         """Commit an offset in a transaction."""
-        commits = (OffsetCommit("t", 0, CommittedOffset(offset, 3, changes.pop("metadata", ""), 1)),)
+        metadata = changes.pop("metadata", "")
+        commits = tuple(
+            OffsetCommit("t", each, CommittedOffset(offset, 3, metadata, 1))
+            for each in changes.pop("partitions", (0,))
+        )
         group_id = changes.pop("group_id", "g")
         member = MemberRef(changes.pop("member_id", ""), changes.pop("instance", None))
         request = CommitInTransaction(group_id, member, generation, commits, producer, 0)
@@ -76,6 +81,11 @@ class TransactionalBench(Bench):
         self.coordinator.end_transaction(TransactionEnd(producer, 0, commit, 1), answers)
         self._settle()
         return answers
+
+    def remove_topic(self) -> None:
+        """The topic is deleted, and what was committed for it goes."""
+        self.coordinator.forget_topics(frozenset({"t"}))
+        self.tick()
 
     def offset(self, group_id: str = "g") -> int | None:
         """What is committed for the partition."""
@@ -211,8 +221,42 @@ def test_offsets_of_a_deleted_topic_go_from_transactions_too() -> None:
     bench = TransactionalBench()
     bench.pend(42)
     bench.coordinator.forget_topics(frozenset({"t"}))
+    assert not is_unstable(bench.read(), ("t", 0)), "nobody waits for what has yet to go"
     bench.end()
     assert bench.offset() is None
+    bench.tick()
+    bench.fail_over()
+    assert bench.offset() is None
+
+
+def test_what_pends_of_a_deleted_topic_goes_before_anything_is_committed_for_its_successor() -> None:
+    """In a transaction too; the new topic's offset then stands."""
+    bench = TransactionalBench()
+    bench.pend(42)
+    bench.coordinator.forget_topics(frozenset({"t"}))
+    assert bench.pend(1, producer=8) == (0,)
+    bench.tick()
+    bench.end()
+    bench.end(producer=8)
+    assert bench.offset() == 1
+    bench.fail_over()
+    assert bench.offset() == 1
+
+
+def test_a_group_with_very_many_offsets_that_pend_is_deleted_in_several_batches() -> None:
+    """Nothing is committed meanwhile, and a marker that comes brings nothing back."""
+    bench = TransactionalBench()
+    for first in range(0, 5_000, 1_000):
+        assert set(bench.pend(1, partitions=range(first, first + 1_000))) == {0}
+    answers, written = Answers(), len(bench.batches)
+    bench.coordinator.delete("g", answers)
+    bench.tick()
+    assert isinstance(bench.pend(2), CoordinatorLoadInProgress)
+    bench.end()
+    bench.work_off()
+    assert answers == [None]
+    assert bench.replayed() == {}
+    assert max(map(len, bench.batches[written:])) < 100_000
 
 
 def test_what_pends_does_not_expire() -> None:
@@ -245,7 +289,7 @@ def test_the_commit_whose_record_came_last_stands(steps: list[Step]) -> None:
             "pend": lambda number=number, producer=producer: bench.pend(number, producer=producer),
             "commit": lambda producer=producer: bench.end(producer=producer),
             "abort": lambda producer=producer: bench.end(producer=producer, commit=False),
-            "remove": lambda: bench.coordinator.forget_topics(frozenset({"t"})),
+            "remove": bench.remove_topic,
         }
         calls[what]()
         expected.step(what, producer, number)

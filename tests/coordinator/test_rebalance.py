@@ -19,6 +19,7 @@ from raftlog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from raftlog.coordinator.coordinator import Room
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -416,11 +417,45 @@ def test_places_in_a_rebalance_go_to_those_who_come_first() -> None:
     assert len(first[0].members) == 2
 
 
+def test_a_static_member_that_comes_back_too_late_counts_as_well() -> None:
+    """group.max.size holds for who has a static id too; who waits already may be replaced by its next life."""
+    bench = Bench(group_max_size=2)
+    ids, _ = bench.stable_group(None, "static")
+    dynamic = next(each for each in ids if bench.instance_of(each) is None)
+    first = bench.begin_join(dynamic, protocols=(("range", b"changed"),))
+    newcomer = bench.begin_join(may_require_member_id=False)
+    assert (first, newcomer) == ([], [])
+    (stranger,) = bench.begin_join("a-former-life", instance="static")
+    assert isinstance(stranger, FencedInstanceId)
+    (late,) = bench.begin_join(instance="static")
+    assert isinstance(late, GroupMaxSizeReached)
+    assert first[0].generation == newcomer[0].generation
+    assert len(bench.read().membership.members) == 2
+
+
+def test_one_members_bytes_do_not_fail_everybodys_join() -> None:
+    """Who would make the generation larger than a record is refused alone, whichever of its protocols is chosen."""
+    bench = Bench()
+    first, generation = bench.stable_member()
+    half = bytes(600_000)
+    for protocols in ((("range", half * 2),), (("range", b""), ("other", half * 2))):
+        (refused,) = bench.begin_join(may_require_member_id=False, protocols=protocols)
+        assert isinstance(refused, GroupMaxSizeReached)
+    assert bench.heartbeat(first, generation) is None, "nobody was disturbed"
+    large = bench.begin_join(may_require_member_id=False, protocols=(("range", half),))
+    (another,) = bench.begin_join(may_require_member_id=False, protocols=(("range", half),))
+    assert isinstance(another, GroupMaxSizeReached)
+    bench.begin_join(first)
+    assert large[0].generation == generation + 1
+    (again,) = bench.begin_join(large[0].member_id, protocols=(("range", half * 2),))
+    assert isinstance(again, GroupMaxSizeReached)
+
+
 def test_a_group_too_many_is_refused() -> None:
     """raftlog.group.max.groups bounds the memory; groups that exist go on."""
     bench = Bench()
     bench.commit_offset(1)
-    bench.coordinator._may_add = lambda: False
+    bench.coordinator._room = Room(may_add=lambda: False)
     assert isinstance(bench.join(group_id="another"), PolicyViolation)
     assert isinstance(bench.commit_offset(1, group_id="another"), PolicyViolation)
     assert bench.commit_offset(2) == (0,)

@@ -9,7 +9,8 @@ import pytest
 from raftlog.base.machine import Answer, Runner
 from raftlog.broker.tenure import Tenure
 from raftlog.coordinator import classic, coordinator, membership, offsets
-from raftlog.coordinator.classic import ClassicGroup, Moment
+from raftlog.coordinator.chores import Chore
+from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.gathering import Gathering
 from raftlog.coordinator.group import (
@@ -21,11 +22,13 @@ from raftlog.coordinator.group import (
     OffsetCommitted,
 )
 from raftlog.coordinator.membership import find_member
+from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.records import decode
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import MemberRef, Synced
 from raftlog.proof.stories.commits import commits
 from raftlog.proof.stories.group_churn import group_churn
+from raftlog.proof.stories.group_ends import group_ends
 from raftlog.replication.partition import Partition
 from tests.planted.plant import Plant
 
@@ -144,6 +147,32 @@ def _completes_only(group: ClassicGroup, at: Moment) -> None:
         group._complete(group._gathering, at)
 
 
+def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
+    """Who wants a group gone is told so after the first of several batches."""
+    decide = Chore.decide
+    is_done = Chore.is_done
+    begun: set[int] = set()
+
+    def decide_one(chore: Chore, group: Group) -> Any:
+        begun.add(id(chore))
+        return decide(chore, group)
+
+    patch.setattr(Chore, "decide", decide_one)
+    patch.setattr(
+        Chore, "is_done", lambda chore, group: (chore.ends and id(chore) in begun) or is_done(chore, group)
+    )
+
+
+def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
+    """Offsets of a deleted topic go in time, and what was committed for its successor meanwhile goes with them."""
+    patch.setattr(GroupCoordinator, "_catch_up", lambda coordinator, group: None)
+
+
+def what_has_to_go_is_shown(patch: pytest.MonkeyPatch) -> None:
+    """A topic made again under the name of a deleted one is read from the old one's offset: records are skipped."""
+    patch.setattr(Chore, "hide", lambda chore, group: group)
+
+
 PLANTS = [
     Plant("offset-commit-answered-early", "H13 lost commits", commits, answer_before_the_commit),
     Plant("groups-read-back-in-part", "H13 regressed commits", commits, read_back_to_the_high_watermark),
@@ -160,5 +189,10 @@ PLANTS = [
         "Apache Kafka does so: a generation is recorded with its assignments only",
     ),
     Plant("leaders-share-for-all", "two owners at once", group_churn, everybody_reads_the_leaders_share, 6.0),
+    Plant(
+        "deletion-answered-early", "a group goes in parts", group_ends, deletion_answered_before_its_end, 4.0
+    ),
+    Plant("forgotten-too-late", "H13 lost commits", group_ends, topics_forgotten_after_the_next_commit, 4.0),
+    Plant("gone-is-shown", "records skipped", group_ends, what_has_to_go_is_shown, 4.0),
     Plant("sleepers-stay", "partitions that nobody reads", group_churn, sleepers_stay_in_rebalances, 6.0),
 ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import together
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
@@ -17,18 +18,21 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer per group, once its end is committed."""
     make = response_shapes(API_KEY, request.api_version)
     results = [
-        make.DeletableGroupResult(group_id=each, error_code=await _delete(broker, each))
-        async for each in in_turns(dict.fromkeys(message.groups_names))
+        make.DeletableGroupResult(group_id=each, error_code=NONE if outcome is None else outcome.code)
+        for each, outcome in await together(
+            dict.fromkeys(message.groups_names), lambda each: _delete(broker, each)
+        )
     ]
     return make.DeleteGroupsResponse(results=tuple(results))
 
 
-async def _delete(broker: BrokerContext, group_id: str) -> int:
+def _delete(broker: BrokerContext, group_id: str) -> asyncio.Future[None]:
     try:
-        await broker.groups.delete(group_id)
+        begun: asyncio.Future[None] = broker.groups.delete(group_id)
     except KafkaError as error:
-        return error.code
-    return NONE
+        begun = asyncio.get_running_loop().create_future()
+        begun.set_exception(error)
+    return begun
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, FencedInstanceId, KafkaError, UnknownMemberId
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import together
 from raftlog.coordinator.requests import MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import build, response_shapes
@@ -14,6 +14,8 @@ from raftlog.protocol.shapes import build, response_shapes
 API_KEY: Final = ApiKey.LEAVE_GROUP
 
 FIRST_BATCHED_VERSION: Final = 3
+MEMBERS_OWN: Final = (UnknownMemberId, FencedInstanceId)
+"""What is wrong with one member; the rest concerns the request."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -24,23 +26,20 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         return build(API_KEY, version)
     make = response_shapes(API_KEY, version)
     members = []
-    async for each in in_turns(message.members):
-        code = await _leave(broker, message.group_id, MemberRef(each.member_id, each.group_instance_id))
+    for each, outcome in await together(
+        message.members,
+        lambda each: broker.groups.leave(message.group_id, MemberRef(each.member_id, each.group_instance_id)),
+    ):
+        if isinstance(outcome, KafkaError) and not isinstance(outcome, MEMBERS_OWN):
+            raise outcome
         members.append(
             make.MemberResponse(
-                member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=code
+                member_id=each.member_id,
+                group_instance_id=each.group_instance_id,
+                error_code=NONE if outcome is None else outcome.code,
             )
         )
     return make.LeaveGroupResponse(members=tuple(members))
-
-
-async def _leave(broker: BrokerContext, group_id: str, member: MemberRef) -> int:
-    """Only what is wrong with this member is its own error; the rest concerns the request."""
-    try:
-        await broker.groups.leave(group_id, member)
-    except (UnknownMemberId, FencedInstanceId) as error:
-        return error.code
-    return NONE
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:

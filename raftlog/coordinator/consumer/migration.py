@@ -24,9 +24,9 @@ from raftlog.coordinator.consumer.state import (
     TargetEpochChanged,
 )
 from raftlog.coordinator.consumer_protocol import CONSUMER, read_assignment, read_subscription
-from raftlog.coordinator.gathering import Protocols
 from raftlog.coordinator.group import STABLE, Group, Member, Membership
 from raftlog.coordinator.membership import choose_protocol
+from raftlog.coordinator.offers import Protocols
 from raftlog.metadata.image import MetadataImage
 
 UPGRADES: Final = frozenset({"bidirectional", "upgrade"})

@@ -43,6 +43,8 @@ class Workload:
     """They write with acks=1."""
     subscribe: bool = False
     """Readers are members of groups, else they assign partitions to themselves."""
+    members: int = bounded(1, 1, 64)
+    """Of each group, if they subscribe; fewer for the last one if they do not come out even."""
     transactions: bool = False
     rate: float = bounded(100.0, 0.1, 100_000)
     """Operations per second of all together."""

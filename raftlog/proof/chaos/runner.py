@@ -226,6 +226,7 @@ def options_of(case: Case) -> LogOptions:
         readers=workload.readers,
         careless=workload.careless,
         subscribe=workload.subscribe,
+        members=workload.members,
         txn=workload.transactions,
         rate=workload.rate,
         keys=workload.keys,

@@ -20,6 +20,7 @@ from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
 from raftlog.proof.stories.exactly_once import exactly_once
 from raftlog.proof.stories.group_churn import group_churn
+from raftlog.proof.stories.group_ends import group_ends
 from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
@@ -58,6 +59,7 @@ STORIES: Final[dict[str, Story]] = {
     "controller": controller,
     "exactly-once": exactly_once,
     "group-churn": group_churn,
+    "group-ends": group_ends,
     "group-migration": group_migration,
     "kip-101": kip_101,
     "last-replica": last_replica,

@@ -34,7 +34,9 @@ class LogOptions:
     careless: int = 0
     """Processes that write with acks=1: see `log`."""
     subscribe: bool = False
-    """Who polls joins a group of its own and commits, instead of assigning keys to itself."""
+    """Who polls joins a group and commits, instead of assigning keys to itself."""
+    members: int = 1
+    """So many share a group, if they subscribe."""
     txn: bool = False
     """Operations mix sends and polls, in transactions. Needs ports that can."""
     rate: float = 100.0

@@ -1,7 +1,7 @@
 """What the members of a group did and were told, and what must hold of it whatever dies.
 
-A generation has one leader, and gives a partition to one owner only. A commit that was acknowledged is never taken
-back. Nobody commits whose generation is over or whose static id another life has taken.
+A generation has one leader, gives a partition to one owner only, and keeps no members that fell silent. A commit that
+was acknowledged is never taken back. Nobody commits whose generation is over or whose static id another life has taken.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 
 from raftlog.proof.workloads.history import History
+
+SILENCE_S = 8.0
+"""A session, the time for a rebalance, and a coordinator's failover, with much to spare; virtual seconds."""
 
 
 class GroupBook:
@@ -27,6 +30,9 @@ class GroupBook:
         self._owners: dict[tuple[int, int], str] = {}
         self._lives: dict[str, set[str]] = {each: set() for each in instances}
         self._over: set[str] = set()
+        self._newest: tuple[int, tuple[str, ...]] = (-1, ())
+        self._heard_at: dict[str, float] = {}
+        self._asking: dict[str, int] = {}
 
     # -- who owns what -------------------------------------------------------------------------------------
 
@@ -44,6 +50,29 @@ class GroupBook:
         known = self._leaders.setdefault(generation, owner)
         if known != owner:
             self._blame(f"generation {generation} is led by {known} and by {owner}")
+
+    def listed(self, generation: int, members: tuple[str, ...]) -> None:
+        """A leader was told who is in its generation."""
+        self._newest = max(self._newest, (generation, members))
+
+    def asks(self, member_id: str, now: float) -> None:
+        """A member sends a request; `hears` ends it, answered or given up."""
+        self._heard_at[member_id] = now
+        self._asking[member_id] = self._asking.get(member_id, 0) + 1
+
+    def hears(self, member_id: str, now: float) -> None:
+        self._heard_at[member_id] = now
+        self._asking[member_id] -= 1
+
+    def finds_sleepers(self, since: float, now: float) -> bool:
+        """Whether somebody is in the newest generation of whom nothing was heard; nothing has died since then."""
+        generation, members = self._newest
+        for each in members:
+            silent_s = now - max(since, self._heard_at.get(each, since))
+            if silent_s > SILENCE_S and not self._asking.get(each):
+                self._blame(f"{each} is in generation {generation}, and silent for {silent_s:.1f} s")
+                return True
+        return False
 
     def lives_of(self, instance: str | None) -> frozenset[str]:
         """The member ids that a static id has had so far; a join that begins now ends them."""

@@ -144,6 +144,8 @@ class GroupWorker:
         members = sorted(
             (each.group_instance_id or each.member_id, each.member_id) for each in joined.members
         )
+        if members:
+            self.book.listed(joined.generation_id, tuple(each for _, each in members))
         leads = joined.leader == self.member_id and not joined.skip_assignment
         return await self._sync(joined.generation_id, [each for _, each in members] if leads else [])
 
@@ -262,4 +264,9 @@ class GroupWorker:
 
     async def _ask(self, api_key: int, request: Any) -> Any:
         assert self._coordinator is not None
-        return await self.client.ask(self._coordinator, api_key, request)
+        clock, member_id = asyncio.get_running_loop().time, self.member_id
+        self.book.asks(member_id, clock())
+        try:
+            return await self.client.ask(self._coordinator, api_key, request)
+        finally:
+            self.book.hears(member_id, clock())

@@ -240,7 +240,7 @@ class _Worker:
     def __init__(self, load: LogWorkload, number: int, kind: Kind) -> None:
         self.load = load
         self.kind = kind
-        self.group = f"{load.options.prefix}-group-{number}"
+        self.group = f"{load.options.prefix}-group-{number // load.options.members}"
 
     async def run(self) -> None:
         load, chance, loop = self.load, self.load.chance, asyncio.get_running_loop()

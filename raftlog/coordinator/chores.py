@@ -1,0 +1,105 @@
+"""What has to go from a group bit by bit, because no batch holds its tombstones: deleted topics, or all there is.
+
+Each slice is a decision of its own, appended whole or not at all. What is left is soft: a new coordinator finds a group
+with fewer offsets, which whoever wanted it gone deletes again; those of a topic without a successor expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import msgspec
+
+from raftlog.base.errors import KafkaError
+from raftlog.base.machine import Answer, Decision
+from raftlog.coordinator.consumer.state import tombstones
+from raftlog.coordinator.group import Group, GroupChanged, GroupRecord, OffsetCommitted
+from raftlog.coordinator.positions import Place
+
+SLICE_RECORDS: Final = 1_000
+"""Tombstones of one batch; a few milliseconds of work."""
+
+SLICE_BYTES: Final = 256 * 1024
+"""About what the keys of one batch may take: well below the smallest max.message.bytes that holds a group."""
+
+KEY_BYTES: Final = 40
+"""What a tombstone takes beside its names."""
+
+Offset = TypeVar("Offset")
+
+PAUSE_S: Final = 0.01
+"""Between two slices others have the loop."""
+
+RETRY_S: Final = 0.5
+"""A slice that the journal did not take is tried again after this."""
+
+
+def first_slice(group_id: str, places: Iterable[Place]) -> list[Place]:
+    """Return as many places as the tombstones of one batch may be about; at least one."""
+    taken: list[Place] = []
+    left = SLICE_BYTES
+    base = len(group_id.encode()) + KEY_BYTES
+    for place in places:
+        left -= base + len(place[0].encode())
+        if taken and (left < 0 or len(taken) == SLICE_RECORDS):
+            break
+        taken.append(place)
+    return taken
+
+
+def ended(group: Group) -> tuple[GroupRecord, ...]:
+    """Return the tombstones of all that the journal holds of a group beside its offsets."""
+    described = (GroupChanged(group.group_id, None),) if group.described else ()
+    consumer = () if group.consumer is None else tombstones(group.group_id, group.consumer)
+    return (*described, *consumer)
+
+
+@dataclass(slots=True)
+class Chore:
+    """One group's. `topics`: whose offsets go. `ends`: all goes, and the group with it; then `answers` hear of it."""
+
+    topics: frozenset[str] = frozenset()
+    ends: bool = False
+    answers: list[Answer] = field(default_factory=list)
+    refused: KafkaError | None = None
+    """Why the journal took no slice, when it last took none."""
+
+    def concerns(self, topic: str) -> bool:
+        return self.ends or topic in self.topics
+
+    def left(self, group: Group) -> list[Place]:
+        """Return the places that still have to go."""
+        return [place for place in group.places() if self.concerns(place[0])]
+
+    def hide(self, group: Group) -> Group:
+        """Return the group without the offsets of deleted topics, as if those were gone already."""
+        if not any(topic in self.topics for topic, _ in group.places()):
+            return group
+        pending = {producer_id: self._kept(places) for producer_id, places in group.pending.items()}
+        return msgspec.structs.replace(
+            group,
+            offsets=self._kept(group.offsets),
+            pending={producer_id: places for producer_id, places in pending.items() if places},
+        )
+
+    def _kept(self, places: Mapping[Place, Offset]) -> dict[Place, Offset]:
+        return {place: each for place, each in places.items() if place[0] not in self.topics}
+
+    def decide(self, group: Group) -> Decision:
+        """Remove the next slice; with the last one of a group that ends, the group."""
+        places = self.left(group)
+        batch = first_slice(group.group_id, places)
+        gone = tuple(OffsetCommitted(group.group_id, *place, None) for place in batch)
+        is_last = self.ends and len(batch) == len(places)
+        return Decision((*gone, *ended(group)) if is_last else gone)
+
+    def is_done(self, group: Group) -> bool:
+        return not group.exists if self.ends else not self.left(group)
+
+    def answer(self, reply: object) -> None:
+        """Tell everybody who wanted the group gone."""
+        answers, self.answers = self.answers, []
+        for each in answers:
+            each(reply)

@@ -1,0 +1,103 @@
+"""What the members of a group offer: their protocols, and how much of a generation's record they take.
+
+Soft: records keep what was chosen of it only. Kept as sums, so that letting one member in does not ask all the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from raftlog.coordinator.group import Member
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""What a member offers, best first: (name, subscription)."""
+
+MEMBER_BYTES: Final = 28
+"""What a member takes in a record beside its names and bytes."""
+
+Names = frozenset[str]
+
+
+class Offers:
+    """Those of all present members."""
+
+    __slots__ = ("_names", "_offers", "_recorded", "_sizes", "_total_size")
+
+    def __init__(self) -> None:
+        self._offers: dict[str, Protocols] = {}
+        self._recorded: set[str] = set()
+        """Members of whom only that is known which records kept."""
+        self._sizes: dict[str, int] = {}
+        self._total_size = 0
+        self._names: Counter[Names] = Counter()
+
+    def __len__(self) -> int:
+        """How many members there are."""
+        return len(self._offers)
+
+    def put(self, member: Member, protocols: Protocols) -> None:
+        """A member offers this, in place of what it offered before."""
+        member_id = member.member_id
+        self.drop(member_id)
+        self._offers[member_id] = protocols
+        self._sizes[member_id] = size = record_bytes(member, protocols)
+        self._total_size += size
+        self._names[_names_of(protocols)] += 1
+
+    def put_recorded(self, member: Member, protocol: str | None) -> None:
+        """A member is taken over: it offers what was chosen at least."""
+        self.put(member, ((protocol or "", member.subscription),))
+        self._recorded.add(member.member_id)
+
+    def drop(self, member_id: str) -> None:
+        """A member is gone; fine if it was never there."""
+        protocols = self._offers.pop(member_id, None)
+        if protocols is None:
+            return
+        self._recorded.discard(member_id)
+        self._total_size -= self._sizes.pop(member_id)
+        names = _names_of(protocols)
+        self._names[names] -= 1
+        if not self._names[names]:
+            del self._names[names]
+
+    def keep(self, member_ids: Container[str]) -> None:
+        """Drop all others."""
+        for member_id in tuple(self._offers):
+            if member_id not in member_ids:
+                self.drop(member_id)
+
+    def of(self, member_id: str) -> Protocols:
+        """What a present member offers, as far as it is known."""
+        return self._offers[member_id]
+
+    def all(self) -> Mapping[str, Protocols]:
+        """What each present member offers, as far as it is known."""
+        return MappingProxyType(self._offers)
+
+    def joined_with(self, member_id: str) -> Protocols | None:
+        """All that a member offers; None if it joined another coordinator."""
+        return None if member_id in self._recorded else self._offers.get(member_id)
+
+    def common(self) -> Names | None:
+        """The names of protocols that all have; None: there is nobody."""
+        distinct = list(self._names)
+        return distinct[0].intersection(*distinct[1:]) if distinct else None
+
+    def size_with(self, member: Member, protocols: Protocols) -> int:
+        """Return what the next generation's record takes at most if a member joins (again) with this."""
+        return self._total_size - self._sizes.get(member.member_id, 0) + record_bytes(member, protocols)
+
+
+def record_bytes(member: Member, protocols: Protocols) -> int:
+    """Return what a member may take in a generation's record: the largest of its subscriptions counts."""
+    names = (member.member_id, member.group_instance_id or "", member.client_id, member.client_host)
+    largest = max((len(subscription) for _, subscription in protocols), default=0)
+    return MEMBER_BYTES + largest + sum(len(each.encode()) for each in names)
+
+
+def _names_of(protocols: Protocols) -> Names:
+    return frozenset(name for name, _ in protocols)

@@ -1,0 +1,51 @@
+"""Taking turns: nothing of many parts keeps the loop from the others."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from raftlog.base.errors import GroupIdNotFound
+from raftlog.broker.turns import CALLS_AT_ONCE, PARTS_TOGETHER, Queue, together
+
+
+async def test_queued_calls_come_in_their_order_some_in_each_turn() -> None:
+    """Also those that a call puts behind itself; the queue is used again after it ran empty."""
+    queue = Queue()
+    for begin in (0, 10_000):
+        made: list[int] = []
+        count = 2 * CALLS_AT_ONCE + 1
+        for number in range(begin, begin + count):
+            queue.put(partial(made.append, number))
+        queue.put(lambda made=made: queue.put(lambda: made.append(-1)))  # type: ignore[misc]
+        seen = []
+        while -1 not in made:
+            await asyncio.sleep(0)
+            seen.append(len(made))
+        assert made == [*range(begin, begin + count), -1]
+        assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= CALLS_AT_ONCE
+
+
+async def test_parts_are_begun_together_and_no_more_than_may_wait() -> None:
+    """Their outcomes come in their order, errors as values."""
+    loop = asyncio.get_running_loop()
+    waiting: list[asyncio.Future[int]] = []
+    most = 0
+
+    def begin(part: int) -> asyncio.Future[int]:
+        nonlocal most
+        future: asyncio.Future[int] = loop.create_future()
+        waiting.append(future)
+        most = max(most, sum(not each.done() for each in waiting))
+        if part % 2:
+            loop.call_later(0, future.set_result, part)
+        else:
+            loop.call_later(0, future.set_exception, GroupIdNotFound())
+        return future
+
+    count = PARTS_TOGETHER + 3
+    outcomes = await together(range(count), begin)
+    assert [part for part, _ in outcomes] == list(range(count))
+    assert [outcome for part, outcome in outcomes if part % 2] == list(range(1, count, 2))
+    assert all(isinstance(outcome, GroupIdNotFound) for part, outcome in outcomes if not part % 2)
+    assert 1 < most <= PARTS_TOGETHER
