@@ -101,6 +101,7 @@ class Following(Role):
         partition = self.partition
         before = partition.log.log_end_offset
         partition.log.truncate_to(offset)
+        offset = min(offset, partition.log.log_end_offset)  # compaction may have left a hole before it
         partition.host.happened("log_truncated", partition, log_end_offset=offset, before=before)
         if partition.high_watermark > offset:
             # only an unclean election, or a disk that lost what it had synced, brings a follower here

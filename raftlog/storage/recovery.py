@@ -17,7 +17,7 @@ from raftlog.base.errors import CorruptMessage, InconsistentTopicId
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.records.header import BatchHeader
-from raftlog.storage import snapshots
+from raftlog.storage import snapshots, swap
 from raftlog.storage.damage import (
     Damage,
     Window,
@@ -33,6 +33,7 @@ from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
 from raftlog.storage.layout import (
     EPOCH_CHECKPOINT,
+    GAPS_MARK,
     LEFTOVER_SUFFIXES,
     PARTITION_METADATA,
     TRUNCATION_MARK,
@@ -82,13 +83,14 @@ def load(
     Raises InconsistentTopicId if the folder is another topic's.
     """
     disk.mkdir(directory)
+    swap.finish(disk, directory)
     names = _without_leftovers(disk, directory)
     topic_id = _identify(disk, directory, topic_id)
     bases = numbered(names, ".log")
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms) for base in bases or [0]
     ]
-    gaps = "compact" in config.cleanup_policy
+    gaps = _may_have_gaps(disk, directory, config)
     for segment in segments:
         segment.index_interval_bytes = config.index_interval_bytes
         segment.gaps = gaps
@@ -138,6 +140,16 @@ def _without_leftovers(disk: Disk, directory: str) -> list[str]:
         if name.endswith(LEFTOVER_SUFFIXES):
             disk.remove(f"{directory}/{name}")
     return [name for name in names if not name.endswith(LEFTOVER_SUFFIXES)]
+
+
+def _may_have_gaps(disk: Disk, directory: str, config: TopicConfig) -> bool:
+    """Whether compaction may have been here; written down, as the topic's policy may change."""
+    path = f"{directory}/{GAPS_MARK}"
+    marked = disk.exists(path)
+    if "compact" in config.cleanup_policy and not marked:
+        disk.write_file(path, b"0\n", sync=False)
+        return True
+    return marked
 
 
 def _identify(disk: Disk, directory: str, topic_id: UUID | None) -> UUID | None:

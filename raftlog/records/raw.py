@@ -1,0 +1,145 @@
+"""Records as bytes: what compaction needs to know of each, and batches made anew from some of their records.
+
+A batch made anew keeps its offsets, sequences, epoch and producer; only which records are in it changes. From the first
+time that it holds tombstones with nothing before them, it carries its delete horizon (KIP-534): bit 6 is set, the base
+timestamp is the horizon, and the records' timestamps are told relative to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from raftlog.base.errors import CorruptMessage, InvalidRecord
+from raftlog.base.types import NO_TIMESTAMP
+from raftlog.records.compression import NONE, decompress
+from raftlog.records.header import (
+    CODEC_MASK,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    Buffer,
+)
+from raftlog.records.varint import read_varint, write_varint
+
+DELETE_HORIZON_BIT: Final = 0x40
+MOST_CHECKED_BYTES: Final = 64 * 1024 * 1024
+"""The most that a batch whose keys are looked at may decompress to."""
+
+
+class RawRecord(NamedTuple):
+    """Where one record lies in its batch's plain bytes (its length field included), and what compaction asks of it."""
+
+    start: int
+    end: int
+    after_time: int
+    """Where the field that follows the timestamp begins."""
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+def iter_raw(plain: bytes, count: int) -> Iterator[RawRecord]:
+    """Yield the `count` records in a batch's plain bytes. CorruptMessage where they are malformed."""
+    position = 0
+    for _ in range(count):
+        start = position
+        length, position = read_varint(plain, position)
+        end = position + length
+        if length < 1 or end > len(plain):
+            raise CorruptMessage("a record is cut off")
+        timestamp_delta, after_time = read_varint(plain, position + 1)
+        offset_delta, position = read_varint(plain, after_time)
+        size, position = read_varint(plain, position)
+        key = None
+        if size >= 0:
+            key = plain[position : position + size]
+            position += size
+        size, position = read_varint(plain, position)
+        if position + max(size, 0) > end:
+            raise CorruptMessage("a record's field is cut off")
+        yield RawRecord(start, end, after_time, timestamp_delta, offset_delta, key, size >= 0)
+        position = end
+    if position != len(plain):
+        raise CorruptMessage(f"{len(plain) - position} bytes follow the last record of the batch")
+
+
+def require_keys(header: BatchHeader, batch: Buffer) -> None:
+    """Hold a produced batch to the laws of a compacted topic. InvalidRecord: a record without a key, a delete horizon.
+
+    CorruptMessage where the records are malformed.
+    """
+    if header.attributes & DELETE_HORIZON_BIT:
+        raise InvalidRecord("a producer may not set a delete horizon")
+    payload = memoryview(batch)[HEADER_BYTES : header.length]
+    plain = decompress(header.codec, payload, max_bytes=MOST_CHECKED_BYTES)
+    for number, record in enumerate(iter_raw(plain, header.record_count)):
+        if record.key is None:
+            raise InvalidRecord(f"record {number} has no key, which a compacted topic needs")
+
+
+def delete_horizon(header: BatchHeader) -> int | None:
+    """Return from when on (ms) the batch's tombstones or marker may go; None while that is not set (KIP-534)."""
+    return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
+
+
+def plain_with(
+    header: BatchHeader, plain: bytes, kept: Sequence[RawRecord], *, horizon_ms: int | None
+) -> bytes:
+    """Return the plain bytes of some of a batch's records; `horizon_ms` sets a delete horizon that was not set."""
+    if horizon_ms is None:
+        return b"".join([plain[each.start : each.end] for each in kept])
+    out = bytearray()
+    for each in kept:
+        body = bytearray(b"\0")
+        write_varint(body, header.base_timestamp + each.timestamp_delta - horizon_ms)
+        body += plain[each.after_time : each.end]
+        write_varint(out, len(body))
+        out += body
+    return bytes(out)
+
+
+def batch_with(
+    header: BatchHeader, payload: bytes, kept: Sequence[RawRecord], *, codec: int, horizon_ms: int | None
+) -> bytes:
+    """Return a batch with `payload`, the records `kept` of the one that `header` is of, compressed by `codec`."""
+    attributes = header.attributes & ~CODEC_MASK | codec
+    base_timestamp, newest = header.base_timestamp, header.max_timestamp
+    if not header.attributes & LOG_APPEND_TIME_BIT:
+        newest = max(base_timestamp + each.timestamp_delta for each in kept)
+    if horizon_ms is not None:
+        attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, horizon_ms
+    return _sealed(header, payload, (attributes, base_timestamp, newest, len(kept)))
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """Return the batch without its records: what is left tells its offsets, and its producer's last sequence."""
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT) | NONE
+    return _sealed(header, b"", (attributes, NO_TIMESTAMP, header.max_timestamp, 0))
+
+
+def _sealed(header: BatchHeader, payload: bytes, changed: tuple[int, int, int, int]) -> bytes:
+    attributes, base_timestamp, max_timestamp, count = changed
+    body = HEADER.pack(
+        header.base_offset,
+        HEADER_BYTES - LENGTH_OVERHEAD + len(payload),
+        header.leader_epoch,
+        header.magic,
+        0,
+        attributes,
+        header.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        count,
+    )
+    crc = crc32c(payload, crc32c(body[CRC_START:]))
+    return body[: CRC_START - 4] + crc.to_bytes(4, "big") + body[CRC_START:] + payload
