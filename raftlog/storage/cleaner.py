@@ -99,9 +99,11 @@ class Cleaning:
     def _gather_batch(self, batch: Batch) -> Steps[None]:
         base_offset, first_dirty = batch.header.base_offset, self._bounds.first_dirty
         records = yield from _records(batch.header, (yield from _plain(batch)))
-        for record in records or ():
+        for number, record in enumerate(records or (), 1):
             if record.key is not None and base_offset + record.offset_delta >= first_dirty:
                 self._map.put(record.key, base_offset + record.offset_delta)
+            if number % RECORDS_AT_ONCE == 0:
+                yield None
 
     # -- the segments --------------------------------------------------------------------------------------------
 
@@ -179,7 +181,12 @@ class Cleaning:
             self.records_after += header.record_count
             return batch.whole
         horizon_ms = delete_horizon(header)
-        kept = [each for each in records if self._is_wanted(each, header.base_offset, horizon_ms)]
+        kept: list[RawRecord] = []
+        for number, record in enumerate(records, 1):
+            if self._is_wanted(record, header.base_offset, horizon_ms):
+                kept.append(record)
+            if number % RECORDS_AT_ONCE == 0:
+                yield None
         self.records_after += len(kept)
         if not kept:
             return None
