@@ -112,7 +112,7 @@ def batch_with(
     attributes = header.attributes & ~CODEC_MASK | codec
     base_timestamp, newest = header.base_timestamp, header.max_timestamp
     if not header.attributes & LOG_APPEND_TIME_BIT:
-        newest = max(base_timestamp + each.timestamp_delta for each in kept)
+        newest = base_timestamp + max([each.timestamp_delta for each in kept])
     if horizon_ms is not None:
         attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, horizon_ms
     return _sealed(header, payload, (attributes, base_timestamp, newest, len(kept)))

@@ -190,7 +190,7 @@ class Cleaning:
         self.records_after += len(kept)
         if not kept:
             return None
-        sets_horizon = horizon_ms is None and any(not each.has_value for each in kept)
+        sets_horizon = horizon_ms is None and False in [each.has_value for each in kept]
         if len(kept) == header.record_count and not sets_horizon:
             return batch.whole
         codec = CODEC_NAMES.get(self._log.config.compression_type, header.codec)

@@ -137,10 +137,7 @@ def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:
 def records_of(log: Log) -> list[Record]:
     """Every record that a reader sees who doesn't know of transactions."""
     return [
-        record
-        for header, batch in batches_of(log)
-        if not header.is_control
-        for record in iter_records(batch)
+        record for header, batch in batches_of(log) if not header.is_control for record in iter_records(batch)
     ]
 
 

@@ -507,7 +507,7 @@ def test_a_reader_sees_the_newest_value_of_each_key_whatever_was_cleaned(script:
             if producer is not None:
                 sequences[producer] += len(pairs)
             written.update({offset: (key, value) for offset, key, value in new})
-            (opened[producer] if producer in opened else decided).extend(new)
+            (opened.get(producer, decided)).extend(new)
         elif name == "begin":
             opened.setdefault(details[0], [])
         elif name == "end" and opened.get(details[0]):
@@ -543,4 +543,9 @@ def test_a_reader_sees_the_newest_value_of_each_key_whatever_was_cleaned(script:
                 model[key] = value
     assert table_of(seen) == model
     for producer_id, sequence in sequences.items():
-        put(log, (b"a", b"next"), producer=(producer_id, 0, sequence), transactional=bool(opened.get(producer_id)))
+        put(
+            log,
+            (b"a", b"next"),
+            producer=(producer_id, 0, sequence),
+            transactional=bool(opened.get(producer_id)),
+        )
