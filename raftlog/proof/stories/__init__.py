@@ -13,6 +13,7 @@ from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.blackouts import blackouts
 from raftlog.proof.stories.clean_stop import clean_stop
 from raftlog.proof.stories.commits import commits
+from raftlog.proof.stories.compaction import compaction
 from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
 from raftlog.proof.stories.double_failover import double_failover
@@ -47,6 +48,7 @@ STORIES: Final[dict[str, Story]] = {
     "jepsen": jepsen,
     "clean-stop": clean_stop,
     "commits": commits,
+    "compaction": compaction,
     "corruption": corruption,
     "disk-errors": disk_errors,
     "double-failover": double_failover,
