@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from struct import Struct
 from typing import Any, Final, cast
 
@@ -71,10 +72,15 @@ class Asker:
         self._busy: set[_Wire] = set()
         self._turns: dict[int, asyncio.Semaphore] = {}
 
-    async def ask(self, api_key: int, message: Any, *, broker_id: int | None = None) -> Any:
-        """Return a broker's response; by default this node's, else any other's. Raises BrokerUnreachable."""
+    async def ask(
+        self, api_key: int, message: Any, *, broker_id: int | None = None, at_once: bool = False
+    ) -> Any:
+        """Return a broker's response; by default this node's, else any other's. Raises BrokerUnreachable.
+
+        `at_once`: whatever others ask, for who wants to know whether the broker answers.
+        """
         target = self._anyone() if broker_id is None else broker_id
-        turns = self._turns.setdefault(target, asyncio.Semaphore(MOST_AT_ONCE))
+        turns = nullcontext() if at_once else self._turns.setdefault(target, asyncio.Semaphore(MOST_AT_ONCE))
         try:
             async with asyncio.timeout(ANSWER_S), turns:
                 return await self._ask_alone(target, api_key, message)

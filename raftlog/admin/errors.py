@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -25,9 +26,12 @@ class Error(msgspec.Struct):
 class ApiError(Exception):
     """Raised by handlers; becomes an Error."""
 
-    def __init__(self, status: int, message: str, *, code: int | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, *, code: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.headers = headers or {}
         self.body = Error(code or status, message)
 
 

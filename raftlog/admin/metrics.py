@@ -15,9 +15,7 @@ from raftlog.admin.exposition import MEDIA_TYPE, Family, slices
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.route import Call, Route
 from raftlog.admin.scrape import Scrape, gather
-
-WRITE_S: Final = 10.0
-"""Longest time that a reader may take for one slice."""
+from raftlog.admin.sending import send
 
 
 class WhichMetrics(msgspec.Struct, forbid_unknown_fields=True):
@@ -32,18 +30,16 @@ async def get_metrics(call: Call) -> web.StreamResponse:
     if node.facts is None:
         raise ApiError(503, "this node has no numbers to tell yet")
     scrape = await gather(node, node.facts, node.lag or LoopLag())
-    headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", "X-Request-Id": call.raw["id"]}
+    headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", "X-Request-Id": call.request_id}
     response = web.StreamResponse(headers=headers)
     try:
         await response.prepare(call.raw)
         for piece in slices(families(scrape, call.query.family)):
-            async with asyncio.timeout(WRITE_S):
-                await response.write(piece.encode())
+            await send(response, piece.encode(), call.raw, within_s=call.limits.chunk_s)
             await asyncio.sleep(0)
         await response.write_eof()
-    except (ConnectionError, TimeoutError):
-        if call.raw.transport is not None:
-            call.raw.transport.abort()  # a text that just ended would pass for a whole one
+    except ConnectionError:
+        pass  # whoever asked is gone, or reads nothing and was cut off
     return response
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from raftlog.admin.exposition import Family, labelled, labels, single
+from raftlog.admin.exposition import SKIPPED, Family, labelled, labels, single
 from raftlog.admin.metrics_own import lags
 from raftlog.admin.scrape import Row, Scrape
 from raftlog.metadata.image import PartitionState
@@ -94,34 +94,28 @@ def _exporter_groups(scrape: Scrape) -> Iterator[Family]:
     )
     name = "kafka_consumergroup_current_offset"
     yield labelled(name, "gauge", "Committed position, told by the coordinator.", offsets)
-    sums: dict[tuple[str, str], int] = {}
-    for each in groups:
-        for (topic, _), offset in each.offsets.items():
-            sums[each.group_id, topic] = sums.get((each.group_id, topic), 0) + offset
+    positions = (
+        (each.group_id, topic, offset) for each in groups for (topic, _), offset in each.offsets.items()
+    )
     name = "kafka_consumergroup_current_offset_sum"
-    yield labelled(name, "gauge", "Committed positions of a topic, summed.", _by_group_topic(sums))
+    yield labelled(name, "gauge", "Committed positions of a topic, summed.", _sums(positions))
     name = "kafka_consumergroup_lag"
     text = "Committed records not read yet, of partitions with a replica at the coordinator."
     yield labelled(name, "gauge", text, lags(scrape, "consumergroup"))
     name = "kafka_consumergroup_lag_sum"
-    yield labelled(name, "gauge", "The same of a topic, summed.", _by_group_topic(_lag_sums(scrape)))
+    behind = ((group, topic, lag) for group, topic, _, lag in scrape.lags())
+    yield labelled(name, "gauge", "The same of a topic, summed.", _sums(behind))
 
 
-def _by_group_topic(sums: dict[tuple[str, str], int]) -> Iterator[tuple[str, int]]:
+def _sums(parts: Iterable[tuple[str, str, int | None]]) -> Iterator[tuple[str, int | None]]:
+    """Yield (labels, sum) for each group and topic, after a step without a sample for each part."""
+    sums: dict[tuple[str, str], int] = {}
+    for group, topic, value in parts:
+        if value is not None:
+            sums[group, topic] = sums.get((group, topic), 0) + value
+        yield SKIPPED, None  # so that a group of many partitions does not hold up the loop
     for (group, topic), value in sums.items():
         yield labels(consumergroup=group, topic=topic), value
-
-
-def _lag_sums(scrape: Scrape) -> dict[tuple[str, str], int]:
-    ends = {row.name: row.facts.high_watermark for row in scrape.rows}
-    sums: dict[tuple[str, str], int] = {}
-    for group in scrape.groups:
-        for where, offset in group.offsets.items():
-            end = ends.get(where)  # type: ignore[call-overload]  # equal to its NamedTuple
-            if end is not None:
-                key = group.group_id, where[0]
-                sums[key] = sums.get(key, 0) + max(0, end - offset)
-    return sums
 
 
 def _jmx_topics(scrape: Scrape) -> Iterator[Family]:

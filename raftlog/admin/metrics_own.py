@@ -23,6 +23,7 @@ def families(scrape: Scrape) -> Iterator[Family]:
     yield from _changes(scrape)
     yield from _traffic(scrape)
     yield from _requests(scrape)
+    yield from _answers(scrape)
     yield from _disks(scrape)
     yield from _raft(scrape)
     yield from _groups(scrape)
@@ -151,6 +152,12 @@ def _requests(scrape: Scrape) -> Iterator[Family]:
     yield single(name, "counter", "Bytes to clients and brokers.", counted.bytes_sent)
 
 
+def _answers(scrape: Scrape) -> Iterator[Family]:
+    answers = ((labels(status=status), count) for status, count in sorted(scrape.node.answers.items()))
+    text = "Answers of the admin API; of status 499 those that nobody waited for."
+    yield labelled("raftlog_admin_answers_total", "counter", text, answers)
+
+
 def _disks(scrape: Scrape) -> Iterator[Family]:
     directories = [(labels(path=each.path), each) for each in scrape.facts.directories()]
     online = ((own, int(each.online)) for own, each in directories)
@@ -189,16 +196,10 @@ def _groups(scrape: Scrape) -> Iterator[Family]:
     yield labelled(name, "gauge", text, lags(scrape, "group"))
 
 
-def lags(scrape: Scrape, group_label: str) -> Iterator[tuple[str, int]]:
-    """Yield (labels, lag) of each committed position whose partition has a replica here."""
-    ends = {row.name: row.facts.high_watermark for row in scrape.rows}
-    for group in scrape.groups:
-        for where, offset in group.offsets.items():
-            end = ends.get(where)  # type: ignore[call-overload]  # equal to its NamedTuple
-            if end is None:
-                continue
-            named = {group_label: group.group_id, "topic": where[0], "partition": where[1]}
-            yield labels(**named), max(0, end - offset)
+def lags(scrape: Scrape, group_label: str) -> Iterator[tuple[str, int | None]]:
+    """Yield (labels, lag) of each committed position; None where its partition has no replica here."""
+    for group, topic, partition, lag in scrape.lags():
+        yield labels(**{group_label: group, "topic": topic, "partition": partition}), lag
 
 
 def api_name(key: int) -> str:

@@ -19,7 +19,7 @@ EVERYWHERE: Final = {
     404: "there is no such thing",
     503: "nobody who could answer is reachable now; ask again",
 }
-WITH_TOKENS: Final = {401: "a token is needed"}
+WITH_TOKENS: Final = {401: "a token is needed", 429: "too many wrong tokens came from this address"}
 WITH_BODY: Final = {
     408: "the body came too slowly",
     413: "the body is too large",
@@ -32,7 +32,8 @@ INFO: Final = {
     "version": __version__,
     "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     "description": "Administers a raftlog cluster; any node answers for all of it. Below /v3 are the resources of the "
-    "REST API that Kafka users know, below /v1 raftlog's own.",
+    "REST API that Kafka users know, below /v1 raftlog's own. A whole number may be written with a fraction of zero. "
+    "Data of records is not read on its way, so that its numbers keep all their digits.",
 }
 
 
@@ -79,7 +80,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
-        "tags": [route.path.split("/")[1]],
+        "tags": [route.path.split("/")[1] or "index"],
         "parameters": [*_path_parameters(route), *_query_parameters(route)],
         "responses": _responses(route, schemas),
     }

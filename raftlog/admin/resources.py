@@ -6,11 +6,12 @@ from typing import Final
 
 from raftlog.admin import metrics
 from raftlog.admin.route import Route
-from raftlog.admin.v1 import elections, faults, health, moves, probes, quorum, why
+from raftlog.admin.v1 import elections, faults, health, index, moves, probes, quorum, why
 from raftlog.admin.v1 import records as reading
 from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, reassignments, records, topics
 
 ROUTES: Final[tuple[Route, ...]] = (
+    *index.ROUTES,
     *probes.ROUTES,
     *clusters.ROUTES,
     *brokers.ROUTES,

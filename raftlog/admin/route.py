@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from raftlog.admin.ask import Asker
+    from raftlog.admin.limits import Limits
     from raftlog.admin.view import NodeView
 
 Role = Literal["anyone", "reader", "operator"]
@@ -38,8 +39,12 @@ class Call:
     body: Any
     """The row's `body` struct."""
     raw: web.Request
+    request_id: str
+    limits: Limits
     audit: dict[str, Any] = field(default_factory=dict)
     """What the audit log is to say besides who, what and from where."""
+    outcome: str = "done"
+    """What it says of a change that raised nothing; see `audit.tell_parts`."""
 
     def link(self, *parts: object) -> str:
         """Return the URL of a resource below /v3."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -46,6 +47,15 @@ class Scrape:
     groups: list[GroupFacts]
     lag: LoopLag
     tells: bool
+    ends: dict[tuple[str, int], int]
+    """The high watermark of each partition with a replica here."""
+
+    def lags(self) -> Iterator[tuple[str, str, int, int | None]]:
+        """Yield (group, topic, partition, lag) of each committed position; None without a replica here."""
+        for group in self.groups:
+            for (topic, partition), offset in group.offsets.items():
+                end = self.ends.get((topic, partition))
+                yield group.group_id, topic, partition, None if end is None else max(0, end - offset)
 
 
 async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
@@ -54,11 +64,13 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     found = await survey(node.config, image)
     tells = image.controller_id == node.config.node_id
     rows: list[Row] = []
+    ends: dict[tuple[str, int], int] = {}
     min_isrs = MinIsr(node.config, image)
     for number, name in enumerate(facts.partition_names(), 1):
         row = _row(image, min_isrs, facts, name)
         if row is not None:
             rows.append(row)
+            ends[name] = row.facts.high_watermark
         if number % SLICE == 0:
             await asyncio.sleep(0)
     return Scrape(
@@ -70,6 +82,7 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
         await _groups(facts),
         lag,
         tells,
+        ends,
     )
 
 

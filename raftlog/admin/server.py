@@ -1,43 +1,43 @@
 """The admin API's server: from bytes to a `Call`, from what a handler returns or raises to an answer with JSON.
 
-Everything that concerns all routes is here: limits, request ids, who may call, the audit log. A handler sees none of
-it. Knows aiohttp; the resources do not, but for those that stream.
+Everything that concerns all routes is here: limits, request ids, who may call, what the audit log is told. A handler
+sees none of it. Knows aiohttp; the resources do not, but for those that stream.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import re
 import secrets
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
+from raftlog.admin import audit
 from raftlog.admin.ask import Asker, BrokerUnreachable
 from raftlog.admin.auth import Caller, authenticate, authorize, check_browser, parse_tokens
+from raftlog.admin.connections import Connections
 from raftlog.admin.errors import ApiError, Error, of_kafka
+from raftlog.admin.json_text import read_json
+from raftlog.admin.limits import Limits
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import document
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Call, NoQuery, Route
 from raftlog.admin.view import NodeView
+from raftlog.admin.wrong_tokens import WrongTokens
 from raftlog.base.errors import KafkaError
 from raftlog.base.log import get_logger
 
-MOST_BODY_BYTES: Final = 1 << 20
-BODY_S: Final = 15.0
-"""Longest time for a body to arrive."""
-IDLE_S: Final = 30.0
-"""A connection on which nothing is being handled is cut after this: idle ones, slow headers and slow readers alike."""
-SWEEP_S: Final = 5.0
-MOST_CONNECTIONS: Final = 256
-"""Beyond them the quietest is cut for a new one; they take from the files that the logs may have open."""
 BACKLOG: Final = 64
-HANDSHAKE_S: Final = 10.0
 SHUTDOWN_S: Final = 1.0
 PATIENCE_S: Final = 3.0
 """How long a question waits for a leader, a coordinator or a broker that is away."""
@@ -45,9 +45,25 @@ RETRY_S: Final = 0.1
 REQUEST_ID: Final = "X-Request-Id"
 GOOD_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 INT32: Final = 2**31
+CLIENT_LEFT: Final = 499
+"""The status of what nobody was there to be told, as nginx has it; it is only counted."""
+ID: Final = web.RequestKey("id", str)
 
 log = get_logger("admin")
-audit = get_logger("audit")
+aiohttps = logging.getLogger("raftlog.admin.aiohttp")
+"""What aiohttp itself has to say."""
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Keep what is no HTTP, such as TLS or a Kafka client at this port, from passing for an error of the node."""
+    error = record.exc_info[1] if record.exc_info else None
+    if not isinstance(error, HttpProcessingError):
+        return True
+    log.info("admin_request_unreadable", reason=error.message.partition("\n")[0][:200])
+    return False
+
+
+aiohttps.addFilter(_is_ours)
 
 
 class AdminUnavailable(Exception):
@@ -57,16 +73,19 @@ class AdminUnavailable(Exception):
 class AdminServer:
     """`start` once, `stop` once. `address` is where it listens, host and port."""
 
-    def __init__(self, node: NodeView) -> None:
+    def __init__(
+        self, node: NodeView, limits: Limits | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._node = node
+        self._limits = limits or Limits()
         self._lag = node.lag = LoopLag()
         self._asker = Asker(node.config, node.image)
         self._tokens: Mapping[bytes, Caller] | None = None
+        self._wrong = WrongTokens(clock)
         self._runner: web.AppRunner | None = None
+        self._connections: Connections | None = None
         self._listening: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
-        self._busy: set[Any] = set()
-        self._quiet_since: dict[Any, float] = {}
         self.address = ("", 0)
 
     async def start(self) -> None:
@@ -80,12 +99,16 @@ class AdminServer:
             except (OSError, UnicodeDecodeError) as error:
                 raise AdminUnavailable(f"raftlog.admin.tokens.file: {error}") from error
             self._tokens = parse_tokens(text, name=config.admin_tokens_file)
-        app = web.Application(client_max_size=MOST_BODY_BYTES, middlewares=[self._around])
+        app = web.Application(client_max_size=self._limits.body_bytes, middlewares=[self._around])
         for route in ROUTES:
             app.router.add_route(route.method, route.pattern, self._adapter(route))
         app.router.add_get("/openapi.json", self._openapi)
         self._runner = web.AppRunner(
-            app, access_log=None, keepalive_timeout=IDLE_S, shutdown_timeout=SHUTDOWN_S
+            app,
+            access_log=None,
+            logger=aiohttps,
+            keepalive_timeout=self._limits.idle_s,
+            shutdown_timeout=SHUTDOWN_S,
         )
         await self._runner.setup()
         try:
@@ -98,7 +121,8 @@ class AdminServer:
             ) from error
         self.address = self._listening.sockets[0].getsockname()[:2]
         self._lag.start()
-        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+        assert self._connections is not None
+        self._sweeping = asyncio.get_running_loop().create_task(self._connections.sweep())
         log.info(
             "admin_listener_started",
             host=self.address[0],
@@ -118,12 +142,15 @@ class AdminServer:
 
     async def _listen(self, host: str, port: int) -> asyncio.Server:
         context = self._ssl()
+        assert self._runner is not None
+        assert isinstance(self._runner.server, web.Server)
+        self._connections = Connections(self._runner.server, self._limits, secure=context is not None)
         return await asyncio.get_running_loop().create_server(
-            self._accept,
+            self._connections.accept,
             host,
             port,
             ssl=context,
-            ssl_handshake_timeout=None if context is None else HANDSHAKE_S,
+            ssl_handshake_timeout=None if context is None else self._limits.handshake_s,
             backlog=BACKLOG,
         )
 
@@ -147,13 +174,14 @@ class AdminServer:
         """Give every answer a request id, and every failure a body of ours."""
         given = request.headers.get(REQUEST_ID, "")
         request_id = given if GOOD_REQUEST_ID.match(given) else secrets.token_hex(8)
-        request["id"] = request_id
-        self._busy.add(request.protocol)
+        request[ID] = request_id
+        assert self._connections is not None
+        self._connections.begin(request.protocol)
         try:
             answer: web.StreamResponse = await self._answered(request, handler)
         finally:
-            self._busy.discard(request.protocol)
-            self._quiet_since[request.protocol] = asyncio.get_running_loop().time()
+            self._connections.end(request.protocol)
+        self._node.answers[answer.status] += 1
         if not answer.prepared and request.writer.output_size:
             request.protocol.force_close()  # half an answer is out: only its missing end can tell that it failed
         elif not answer.prepared:
@@ -169,7 +197,7 @@ class AdminServer:
             answer: web.StreamResponse = await handler(request)
             return answer
         except ApiError as error:
-            return _failure(error.status, error.body)
+            return _failure(error.status, error.body, error.headers)
         except KafkaError as error:
             failure = of_kafka(error)
             return _failure(failure.status, failure.body)
@@ -177,16 +205,23 @@ class AdminServer:
             return _failure(503, Error(503, str(error)))
         except web.HTTPException as error:
             allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-            return _failure(error.status, Error(error.status, _sentence(error, request)), allow)
-        except Exception:
+            return _failure(error.status, Error(error.status, self._sentence(error, request)), allow)
+        except web.RequestPayloadError as error:
+            return _failure(400, Error(400, f"the body is broken: {error}"))
+        except Exception as error:
+            if _has_left(request, error):
+                log.info(
+                    "admin_client_left", method=request.method, path=request.path, request_id=request[ID]
+                )
+                return _failure(CLIENT_LEFT, Error(CLIENT_LEFT, "the client left"))
             log.exception(
-                "admin_request_failed", method=request.method, path=request.path, request_id=request["id"]
+                "admin_request_failed", method=request.method, path=request.path, request_id=request[ID]
             )
-            return _failure(500, Error(500, f"the node failed; its log says more under {request['id']}"))
+            return _failure(500, Error(500, f"the node failed; its log says more under {request[ID]}"))
 
     def _adapter(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def adapt(request: web.Request) -> web.StreamResponse:
-            caller = authenticate(request.headers, self._tokens)
+            caller = self._caller(route, request)
             changes = route.method != "GET"
             call = None
             outcome = "failed"
@@ -195,16 +230,38 @@ class AdminServer:
                 authorize(caller, route.needs)
                 call = await self._call(route, request)
                 answer = await (route.handler(call) if changes else _patiently(route, call))
-                outcome = "done"
+                outcome = call.outcome
             except (ApiError, KafkaError, BrokerUnreachable) as error:
                 outcome = str(error)
                 raise
+            except OSError as error:
+                outcome = "the client left" if _has_left(request, error) else outcome
+                raise
             finally:
                 if changes:
-                    _audit(route, request, caller, outcome=outcome, more={} if call is None else call.audit)
+                    audit.write(route, request, caller, request_id=request[ID], outcome=outcome, call=call)
             return _success(route, answer)
 
         return adapt
+
+    def _caller(self, route: Route, request: web.Request) -> Caller | None:
+        """Return who calls. Raises ApiError 429 for an address that was wrong about its token too often."""
+        if self._tokens is None or "Authorization" not in request.headers or route.needs == "anyone":
+            return authenticate(request.headers, self._tokens)
+        address = request.remote or ""
+        wait_s = self._wrong.wait_s(address)
+        if wait_s:
+            raise ApiError(
+                429,
+                f"too many wrong tokens came from {address}; ask again in {wait_s:.0f} s",
+                headers={"Retry-After": str(math.ceil(wait_s))},
+            )
+        caller = authenticate(request.headers, self._tokens)
+        if caller is None:
+            self._wrong.add(address)
+            if self._wrong.wait_s(address):
+                log.warning("admin_address_shut_out", address=address)
+        return caller
 
     async def _call(self, route: Route, request: web.Request) -> Call:
         return Call(
@@ -213,50 +270,34 @@ class AdminServer:
             base_url=f"{request.scheme}://{request.host}",
             path=_path(route, request),
             query=_query(route, request),
-            body=None if route.body is None or route.streams else await _body(route, request),
+            body=None if route.body is None or route.streams else await self._body(route, request),
             raw=request,
+            request_id=request[ID],
+            limits=self._limits,
         )
+
+    async def _body(self, route: Route, request: web.Request) -> Any:
+        if request.content_type != "application/json":
+            raise ApiError(415, f"the body must be application/json, but is {request.content_type}")
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                text = await request.read()
+        except TimeoutError:
+            raise ApiError(408, f"the body did not arrive within {self._limits.body_s:g} s") from None
+        return read_json(text, route.body, what="body")
+
+    def _sentence(self, error: web.HTTPException, request: web.Request) -> str:
+        if error.status == web.HTTPNotFound.status_code:
+            return f"there is nothing at {request.path[:200]}"
+        if error.status == web.HTTPMethodNotAllowed.status_code:
+            return f"{request.method} is not possible here"
+        if error.status == web.HTTPRequestEntityTooLarge.status_code:
+            return f"the body may have {self._limits.body_bytes} bytes at most"
+        return error.reason
 
     async def _openapi(self, request: web.Request) -> web.Response:
         check_browser(request.method, request.headers, open_to_all=self._tokens is None)
         return web.Response(body=msgspec.json.encode(document(ROUTES)), content_type="application/json")
-
-    # --- slow clients, and many
-
-    def _accept(self) -> asyncio.BaseProtocol:
-        connections = self._connections()
-        if len(connections) >= MOST_CONNECTIONS:
-            quiet = [each for each in connections if each not in self._busy and each.transport is not None]
-            if not quiet:
-                return _Refused()
-            now = asyncio.get_running_loop().time()
-            min(quiet, key=lambda each: self._quiet_since.get(each, now)).force_close()
-        assert self._runner is not None
-        assert self._runner.server is not None
-        return self._runner.server()
-
-    def _connections(self) -> list[web.RequestHandler]:
-        server = None if self._runner is None else self._runner.server
-        return list(server.connections) if isinstance(server, web.Server) else []
-
-    async def _sweep(self) -> None:
-        """Cut what has been quiet for too long."""
-        clock = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(SWEEP_S)
-            now = clock()
-            connections = self._connections()
-            self._quiet_since = {each: self._quiet_since.get(each, now) for each in connections}
-            for connection in connections:
-                if connection not in self._busy and now - self._quiet_since[connection] > IDLE_S:
-                    connection.force_close()
-
-
-class _Refused(asyncio.Protocol):
-    """A connection for which there is no room."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).abort()
 
 
 async def _patiently(route: Route, call: Call) -> Any:
@@ -302,22 +343,6 @@ def _query(route: Route, request: web.Request) -> Any:
         raise ApiError(400, f"query: {error}") from None
 
 
-async def _body(route: Route, request: web.Request) -> Any:
-    if request.content_type != "application/json":
-        raise ApiError(415, f"the body must be application/json, but is {request.content_type}")
-    try:
-        async with asyncio.timeout(BODY_S):
-            text = await request.read()
-    except TimeoutError:
-        raise ApiError(408, f"the body did not arrive within {BODY_S:.0f} s") from None
-    try:
-        return msgspec.json.decode(text, type=route.body)
-    except msgspec.ValidationError as error:
-        raise ApiError(422, f"body: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, f"the body is not JSON: {error}") from None
-
-
 def _success(route: Route, answer: Any) -> web.StreamResponse:
     if isinstance(answer, web.StreamResponse):
         return answer
@@ -338,26 +363,6 @@ def _failure(status: int, body: Error, headers: Mapping[str, str] | None = None)
     )
 
 
-def _sentence(error: web.HTTPException, request: web.Request) -> str:
-    if error.status == web.HTTPNotFound.status_code:
-        return f"there is nothing at {request.path[:200]}"
-    if error.status == web.HTTPMethodNotAllowed.status_code:
-        return f"{request.method} is not possible here"
-    if error.status == web.HTTPRequestEntityTooLarge.status_code:
-        return f"the body may have {MOST_BODY_BYTES} bytes at most"
-    return error.reason
-
-
-def _audit(
-    route: Route, request: web.Request, caller: Caller | None, *, outcome: str, more: Mapping[str, Any]
-) -> None:
-    audit.info(
-        "admin_change",
-        operation=route.name,
-        path=request.path,
-        caller="anonymous" if caller is None else caller.name,
-        address=request.remote,
-        request_id=request["id"],
-        outcome=outcome,
-        **more,
-    )
+def _has_left(request: web.Request, error: Exception) -> bool:
+    """Return whether it is for want of a client that a request failed."""
+    return isinstance(error, OSError) and (request.transport is None or request.transport.is_closing())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from raftlog.admin.facts import Facts
@@ -45,5 +46,7 @@ class NodeView:
     """What happened, as far as this node remembers."""
     lag: LoopLag | None = None
     """Set by the server that serves this view."""
+    answers: Counter[int] = field(default_factory=Counter)
+    """How many answers the admin API gave, by status."""
     faults: FaultSwitch | None = None
     """What a node that runs with --enable-faults can do to itself; None without."""

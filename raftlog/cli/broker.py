@@ -51,7 +51,8 @@ def configs(
     print_rows(
         [row for row in rows if not (changed and row["source"] == "default")],
         form,
-        ("name", "value", "source"),
+        ("name", "source", "value"),
+        fold=True,
     )
 
 

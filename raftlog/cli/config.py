@@ -68,7 +68,7 @@ def get(
         for row in rows
         if (not settings or row["name"] in settings) and not (changed and row["source"] == "default")
     ]
-    print_rows(rows, form, ("name", "value", "source"))
+    print_rows(rows, form, ("name", "source", "value"), fold=True)
 
 
 @verb(config, "set")

@@ -34,12 +34,16 @@ class HttpApi:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Return what a request is answered with, None when that is nothing. Raises Failure."""
-        address = urlsplit(self.url)
+        try:
+            address = urlsplit(self.url)
+            port = address.port
+        except ValueError as error:  # its words name the port
+            raise Failure(f"--http {self.url}: {error}", exits.USAGE) from None
         if address.scheme not in ("http", "https") or not address.hostname:
             raise Failure(f"--http {self.url}: expected http://HOST:PORT", exits.USAGE)
         secure = address.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        connection = kind(address.hostname, address.port, timeout=self.timeout_s)
+        connection = kind(address.hostname, port, timeout=self.timeout_s)
         headers = {"Accept": "application/json"}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"

@@ -13,11 +13,13 @@ from raftlog.cli import exits
 from raftlog.cli.cluster import partitions_in
 from raftlog.cli.exits import Failure
 from raftlog.cli.librdkafka import confluent_kafka
+from raftlog.cli.move_throttle import let_go, read_rate
+from raftlog.cli.move_throttle import throttle as hold_back
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.settings_in_force import settings_of
 from raftlog.cli.target import Admin, Target, kafka_place
 from raftlog.cli.topic import partitions_of
-from raftlog.cli.verb import Topic, complete_topic, noun, verb
+from raftlog.cli.verb import Topic, Topics, complete_topic, noun, verb
 
 partition = noun("List and describe partitions; offsets, elections, moves.")
 
@@ -233,6 +235,12 @@ def read_place(admin: Admin, text: str) -> list[tuple[str, int]]:
     return [(name, number) for each in numbers.split(",") for number in partitions_of(admin, name, int(each))]
 
 
+def replicas_of(admin: Admin, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[int]]:
+    """Return the brokers of each partition that is there."""
+    there = {(each.topic, each.number): list(each.replicas) for each in partitions_in(admin.metadata())}
+    return {place: there[place] for place in places if place in there}
+
+
 @verb(partition, "reassign")
 def reassign(
     target: Target,
@@ -243,15 +251,27 @@ def reassign(
         typer.Option("--replicas", "-r", metavar="ID,ID,...", help="the first one is the preferred leader"),
     ] = "",
     cancel: Annotated[bool, typer.Option("--cancel", help="leave them where they were")] = False,
+    throttle: Annotated[
+        str,
+        typer.Option("--throttle", metavar="RATE", help="bytes a second and broker, such as 10MB"),
+    ] = "",
     wait: Annotated[bool, typer.Option("--wait", "-w", help="until they are there")] = False,
 ) -> int:
-    """Move partitions to other brokers, or cancel their moves. See partition reassignments for those under way."""
+    """Move partitions to other brokers, or cancel their moves. See partition reassignments for those under way.
+
+    A throttle holds until the end of --wait, else until partition unthrottle.
+    """
+    if throttle and cancel:
+        raise Failure("--throttle is for moves, not for taking them back", exits.USAGE)
     if bool(replicas) == cancel:
         raise Failure("say where to: --replicas ID,ID,... (or --cancel)", exits.USAGE)
     if replicas and not all(each.isdecimal() for each in replicas.split(",")):
         raise Failure(f"--replicas {replicas}: broker ids with commas between", exits.USAGE)
+    rate = read_rate(throttle) if throttle else 0
     chosen = [place for each in places for place in read_place(target.admin, each)]
     to = None if cancel else [int(each) for each in replicas.split(",")]
+    if rate and to:
+        hold_back(target.admin, replicas_of(target.admin, chosen), to, rate)
     found = target.ask_kafka_python(
         lambda client: client.alter_partition_reassignments({kafka_place(*place): to for place in chosen})
     )
@@ -262,9 +282,25 @@ def reassign(
         else:
             print(f"raftlog: {place.topic} {place.partition}: {error.description}", file=sys.stderr)
             code = exits.NOT_FOUND if error.message == "NO_REASSIGNMENT_IN_PROGRESS" else exits.FAILED
+    moving = {place for place, error in found.items() if error is None}
     if wait:
-        _wait(target, {place for place, error in found.items() if error is None})
+        _wait(target, moving)
+    if rate and (wait or not moving):
+        let_go(target, {topic for topic, _ in chosen})
+    elif rate:
+        print("throttled until: raftlog partition unthrottle", *sorted({topic for topic, _ in chosen}))
     return code
+
+
+@verb(partition, "unthrottle")
+def unthrottle(target: Target, topics: Topics) -> None:
+    """Let moves of these topics take what bandwidth there is, and forget the brokers' rates once nothing moves."""
+    for name in topics:
+        target.admin.topic(name)
+    whole = let_go(target, topics)
+    print(
+        "nothing is throttled" if whole else "no more throttled; the rates stay, since partitions are moving"
+    )
 
 
 def _wait(target: Target, moving: set[Any]) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from shutil import get_terminal_size
+from typing import Any, Final
 
 Row = Mapping[str, Any]
+GAP: Final = "  "
+INDENT: Final = "    "
 
 
 class Form(StrEnum):
@@ -18,8 +22,13 @@ class Form(StrEnum):
     JSONL = "jsonl"
 
 
-def print_rows(rows: Iterable[Row], form: Form, columns: Sequence[str] | None = None) -> None:
-    """Print rows to standard output; a table shows only `columns` (default: those of the first row), JSON all."""
+def print_rows(
+    rows: Iterable[Row], form: Form, columns: Sequence[str] | None = None, *, fold: bool = False
+) -> None:
+    """Print rows to standard output; a table shows only `columns` (default: those of the first row), JSON all.
+
+    `fold`: at a terminal, what is too long for a line in the last column stands below, a line or more of its own.
+    """
     rows = list(rows)
     if form is Form.JSON:
         print(json.dumps(rows))
@@ -27,21 +36,55 @@ def print_rows(rows: Iterable[Row], form: Form, columns: Sequence[str] | None = 
         for row in rows:
             print(json.dumps(row))
     elif rows or columns:
-        print_table(rows, columns or list(rows[0]))
+        width = get_terminal_size().columns if fold and sys.stdout.isatty() else None
+        print_table(rows, columns or list(rows[0]), width=width)
 
 
-def print_table(rows: Iterable[Row], columns: Sequence[str]) -> None:
-    """Print a heading and a line per row; numbers stand right-aligned."""
+def print_table(rows: Iterable[Row], columns: Sequence[str], *, width: int | None = None) -> None:
+    """Print a heading and a line per row; numbers stand right-aligned. See `print_rows` for `width`."""
     rows = list(rows)
     lines = [[_cell(row.get(column)) for column in columns] for row in rows]
+    below: list[list[str]] = [[] for _ in lines]
+    if width is not None:
+        below = _put_below(lines, width)
     widths = [max(len(cell) for cell in cells) for cells in zip(columns, *lines, strict=True)]
     right = [bool(rows) and all(_is_number(row.get(column)) for row in rows) for column in columns]
-    for line in ([column.replace("_", " ") for column in columns], *lines):
+    headings = [column.replace("_", " ") for column in columns]
+    for line, more in zip((headings, *lines), ([], *below), strict=True):
         cells = (
-            cell.rjust(width) if is_number else cell.ljust(width)
-            for cell, width, is_number in zip(line, widths, right, strict=True)
+            cell.rjust(size) if is_number else cell.ljust(size)
+            for cell, size, is_number in zip(line, widths, right, strict=True)
         )
-        print("  ".join(cells).rstrip())
+        print(GAP.join(cells).rstrip())
+        for each in more:
+            print(INDENT + each)
+
+
+def _put_below(lines: list[list[str]], width: int) -> list[list[str]]:
+    """Empty the last cells that have no room; returns their pieces, which break behind commas where they can."""
+    others = (
+        [max((len(line[at]) for line in lines), default=0) for at in range(len(lines[0]) - 1)]
+        if lines
+        else []
+    )
+    room = width - sum(others) - len(GAP) * len(others)
+    below: list[list[str]] = []
+    for line in lines:
+        pieces: list[str] = []
+        if len(line[-1]) > room:
+            pieces = _broken(line[-1], max(1, width - len(INDENT)))
+            line[-1] = ""
+        below.append(pieces)
+    return below
+
+
+def _broken(text: str, width: int) -> list[str]:
+    pieces = []
+    while len(text) > width:
+        end = text.rfind(",", 0, width) + 1 or width
+        pieces.append(text[:end])
+        text = text[end:]
+    return [*pieces, text]
 
 
 def print_object(found: Row, form: Form) -> None:

@@ -37,21 +37,25 @@ def settings_of(admin: Admin, kind: Kind, name: str) -> list[dict[str, Any]]:
 
 def change_settings(admin: Admin, kind: Kind, name: str, changes: Mapping[str, str | None]) -> None:
     """Set each setting, or unset it (None), and say so; all of them or none. Raises Failure."""
+    alter_settings(admin, kind, name, changes)
+    for setting, value in changes.items():
+        print(f"{setting} unset" if value is None else f"{setting}={value}")
+
+
+def alter_settings(
+    admin: Admin, kind: Kind, name: str, changes: Mapping[str, str | None], *, append: bool = False
+) -> None:
+    """Set each setting, or unset it (None), all of them or none; `append` to what lists have. Raises Failure."""
     library = confluent_kafka().admin
     operation = library.AlterConfigOpType
+    put = operation.APPEND if append else operation.SET
     entries = [
-        library.ConfigEntry(
-            setting,
-            value,
-            incremental_operation=operation.DELETE if value is None else operation.SET,
-        )
+        library.ConfigEntry(setting, value, incremental_operation=operation.DELETE if value is None else put)
         for setting, value in changes.items()
     ]
     resource = _resource(kind, name, incremental_configs=entries)
     (future,) = admin.ask(admin.client.incremental_alter_configs, [resource]).values()
     admin.wait(future, f"{kind} {name}: ")
-    for setting, value in changes.items():
-        print(f"{setting} unset" if value is None else f"{setting}={value}")
 
 
 def _resource(kind: Kind, name: str, **entries: Any) -> Any:

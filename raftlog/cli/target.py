@@ -18,6 +18,7 @@ from raftlog.cli.librdkafka import Troubles, confluent_kafka, exit_of, open_clie
 
 LOCAL: Final = "localhost:9092"
 TIMEOUT_S: Final = 10.0
+LARGEST_PORT: Final = 65_535
 AGAIN_AFTER_S: Final = 0.2
 
 
@@ -40,8 +41,10 @@ class Target:
 
     @cached_property
     def servers(self) -> str:
-        """The bootstrap servers."""
-        return self.bootstrap or self._from_file.get("bootstrap.servers", LOCAL)
+        """The bootstrap servers. Raises Failure for one whose port is no number."""
+        if self.bootstrap:
+            return _checked(self.bootstrap, "-b")
+        return _checked(self._from_file.get("bootstrap.servers", LOCAL), str(self.file))
 
     @cached_property
     def _from_file(self) -> dict[str, str]:
@@ -91,6 +94,16 @@ class Target:
             return Failure("the cluster does not serve this request")
         said = str(error).removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
         return Failure(f"{said or name}", CODES.get(name, exits.FAILED))
+
+
+def _checked(servers: str, where: str) -> str:
+    """Client libraries say of a port that is none that nobody answers there, or fail in their own ways."""
+    for each in servers.split(","):
+        _, colon, port = each.strip().rpartition("]")[2].rpartition(":")
+        if colon and not (port.isdecimal() and 0 < int(port) <= LARGEST_PORT):
+            fault = f"the port must be a number from 1 to {LARGEST_PORT}, but is {port!r}"
+            raise Failure(f"{where} {each.strip()}: {fault}", exits.USAGE)
+    return servers
 
 
 _UNREACHABLE: Final = frozenset(

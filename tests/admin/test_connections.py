@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import ssl
-import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,21 +13,15 @@ import pytest
 
 from raftlog.cli import exits, ready
 from raftlog.testing.cluster import AdminCluster
+from tests.admin.certificate import make_certificate, needs_openssl
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
+@needs_openssl
 def test_api_speaks_https_with_its_certificate_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who trusts the certificate is answered; who speaks HTTP is not. A container's health check knows of it."""
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    subprocess.run(
-        [*make, "-days", "2", *names, "-keyout", str(key), "-out", str(certificate)],
-        check=True,
-        capture_output=True,
-    )
+    certificate, key = make_certificate(tmp_path)
     settings = {"raftlog.admin.ssl.certificate": str(certificate), "raftlog.admin.ssl.key": str(key)}
     with AdminCluster(1, settings=settings) as cluster:
         address = cluster.admin_url().removeprefix("http://")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
@@ -135,3 +137,34 @@ async def test_lag_is_told_where_the_end_is_known() -> None:
     assert lags == {"0": 4, "1": 0}
     assert [each.value for each in told["kafka_consumergroup_lag_sum"].samples] == [4]
     assert "raftlog_group_lag" not in told
+
+
+class Positions(dict[tuple[str, int], int]):
+    """Committed positions that note how many of them are looked at."""
+
+    looked_at = 0
+
+    def items(self) -> Any:
+        for each in super().items():
+            self.looked_at += 1
+            yield each
+
+
+async def test_group_of_thousands_of_partitions_is_summed_in_slices() -> None:
+    """A sum needs all of them, but not at once."""
+    positions = Positions({("t", index): 3 for index in range(PARTITIONS)})
+
+    class Busy(Node):
+        async def groups(self) -> list[GroupFacts]:
+            return [GroupFacts("g", "Stable", 1, positions)]
+
+    node = Busy()
+    found = await scraping.gather(view(node), node, LoopLag())
+    seen, text = [positions.looked_at], ""
+    for piece in slices(families(found, "kafka")):
+        seen.append(positions.looked_at)
+        text += piece
+    assert max(after - before for before, after in pairwise(seen)) <= SLICE_STEPS
+    told = {each.name: each for each in parse(text)}
+    assert [each.value for each in told["kafka_consumergroup_lag_sum"].samples] == [4 * PARTITIONS]
+    assert [each.value for each in told["kafka_consumergroup_current_offset_sum"].samples] == [3 * PARTITIONS]

@@ -1,30 +1,49 @@
-"""Claims about what a client can take from a node: connections, and answers that break off."""
+"""Claims about what a client can take from a node: connections, time, and answers that break off. Limits are tiny."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from raftlog.admin import server
+from raftlog.admin.json_stream import rounds
+from raftlog.admin.limits import Limits
 from raftlog.admin.route import Call, Route
+from raftlog.admin.sending import send
 from raftlog.admin.server import AdminServer
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
 from raftlog.metadata.image import EMPTY_IMAGE
+from tests.admin.certificate import Certificate, make_certificate, needs_openssl
 
 MOST = 8
+NEVER_S = 3600.0
+SOON_S = 0.05
+POST = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
-def served(story: Callable[[AdminServer], Awaitable[Any]]) -> Any:
-    """Tell a story of a server without a node behind it."""
+def served(
+    story: Callable[[AdminServer], Awaitable[Any]],
+    limits: Limits | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    seen: list[NodeView] | None = None,
+) -> Any:
+    """Tell a story of a server without a node behind it, whose view is added to `seen`."""
 
     async def told() -> Any:
-        config = load_config(flags={"raftlog.admin.listener": "127.0.0.1:0"})
-        api = AdminServer(NodeView(config, lambda: EMPTY_IMAGE, list, lambda: 0.0))
+        config = load_config(flags={"raftlog.admin.listener": "127.0.0.1:0", **(settings or {})})
+        view = NodeView(config, lambda: EMPTY_IMAGE, list, lambda: 0.0)
+        if seen is not None:
+            seen.append(view)
+        api = AdminServer(view, limits, clock=lambda: 0.0)
         await api.start()
         try:
             async with asyncio.timeout(10):
@@ -37,18 +56,47 @@ def served(story: Callable[[AdminServer], Awaitable[Any]]) -> Any:
 
 async def answered(api: AdminServer, path: bytes) -> bytes:
     """Return everything that comes back until the connection ends."""
+    return await sent(api, b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path)
+
+
+async def sent(api: AdminServer, text: bytes) -> bytes:
+    """Return what comes back of a request until the server ends the connection; b"" where it says nothing."""
     reader, writer = await asyncio.open_connection(*api.address)
-    writer.write(b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path)
     try:
+        writer.write(text)
         return await reader.read()
+    except ConnectionError:
+        return b""
     finally:
         writer.close()
 
 
-def test_crowd_of_idle_connections_is_bounded_and_shuts_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def take(call: Call) -> str:
+    """A route that wants a body."""
+    return str(call.body)
+
+
+async def take_stream(call: Call) -> web.StreamResponse:
+    """A route that wants a stream; it answers in a line for each round."""
+    answer = web.StreamResponse()
+    await answer.prepare(call.raw)
+    async for found in rounds(call.raw.content, dict, call.limits):
+        await answer.write(f"{[str(each) for each in found]}\n".encode())
+    return answer
+
+
+@pytest.fixture
+def routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two more routes: /v1/take and /v1/stream."""
+    more = (
+        Route("POST", "/v1/take", take, "Take", str, body=dict),
+        Route("POST", "/v1/stream", take_stream, "Take many", str, body=dict, streams=True),
+    )
+    monkeypatch.setattr(server, "ROUTES", (*server.ROUTES, *more))
+
+
+def test_crowd_of_idle_connections_is_bounded_and_shuts_nobody_out() -> None:
     """Each takes a file that a log may need; the sweep comes too late for a flood."""
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", MOST)
-    monkeypatch.setattr(server, "SWEEP_S", 3600.0)
 
     async def story(api: AdminServer) -> None:
         crowd = [await asyncio.open_connection(*api.address) for _ in range(5 * MOST)]
@@ -61,7 +109,128 @@ def test_crowd_of_idle_connections_is_bounded_and_shuts_nobody_out(monkeypatch: 
         for _, writer in crowd:
             writer.close()
 
-    served(story)
+    served(story, Limits(connections=MOST, sweep_s=NEVER_S))
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"GET /v1/live HTTP/1.1\r\nHost: loc", b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+    ids=("nothing", "half a head", "kept after its answer"),
+)
+def test_connection_on_which_nothing_is_handled_is_cut(begun: bytes) -> None:
+    """Slow heads and idle connections alike; what was asked is answered first."""
+    text = served(lambda api: sent(api, begun), Limits(idle_s=SOON_S, sweep_s=SOON_S))
+    assert (b'"alive"' in text) == begun.endswith(b"\r\n\r\n")
+
+
+def test_connection_that_is_busy_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that takes longer than an idle connection may stay comes all the same."""
+    swept = asyncio.Event()
+
+    async def wait_long(call: Call) -> str:
+        await swept.wait()
+        return "at last"
+
+    async def story(api: AdminServer) -> bytes:
+        slow = asyncio.ensure_future(answered(api, b"/v1/long"))
+        for _ in range(2):  # the second idle one comes, and goes, while the slow one is answered
+            assert await sent(api, b"") == b""
+        swept.set()
+        return await slow
+
+    monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/long", wait_long, "Wait", str),))
+    assert served(story, Limits(idle_s=SOON_S, sweep_s=SOON_S / 5)).endswith(b'"at last"')
+
+
+@pytest.mark.usefixtures("routes")
+def test_body_that_does_not_arrive_is_408() -> None:
+    """And says how long it was waited for."""
+    text = served(
+        lambda api: sent(api, POST % (b"/v1/take", 99) + b'{"half'),
+        Limits(body_s=SOON_S, idle_s=SOON_S, sweep_s=SOON_S),
+    )
+    assert text.startswith(b"HTTP/1.1 408")
+    assert b"the body did not arrive within 0.05 s" in text
+
+
+@pytest.mark.usefixtures("routes")
+def test_stream_that_stops_is_told_why_and_cut() -> None:
+    """What came before is answered; then one line says that nothing came."""
+    limits = Limits(chunk_s=SOON_S, idle_s=SOON_S, sweep_s=SOON_S)
+    text = served(lambda api: sent(api, POST % (b"/v1/stream", 99) + b'{"a": 1} {"b"'), limits)
+    assert b"{'a': 1}" in text
+    assert b"no record arrived for 0.05 s" in text
+
+
+def test_client_that_does_not_read_is_cut_and_no_failure_of_the_node(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is sent to it takes memory until it is gone."""
+    seen: list[NodeView] = []
+
+    async def pour(call: Call) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(call.raw)
+        while True:
+            await send(answer, b"x" * (1 << 20), call.raw, within_s=call.limits.chunk_s)
+
+    async def story(api: AdminServer) -> None:
+        _, writer = await asyncio.open_connection(*api.address)
+        writer.write(b"GET /v1/pour HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while not seen[0].answers:
+            await answered(api, b"/v1/none")
+            del seen[0].answers[404]
+        writer.close()
+
+    monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/pour", pour, "Pour", str),))
+    served(story, Limits(chunk_s=SOON_S), seen=seen)
+    assert set(seen[0].answers) == {server.CLIENT_LEFT}
+    assert "admin_request_failed" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.usefixtures("routes")
+@pytest.mark.parametrize("path", [b"/v1/take", b"/v1/stream"])
+def test_client_that_hangs_up_in_its_body_is_no_failure_of_the_node(
+    path: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No error in the log, no 500 in the numbers; the audit log says how it ended."""
+    seen: list[NodeView] = []
+
+    async def story(api: AdminServer) -> None:
+        _, writer = await asyncio.open_connection(*api.address)
+        writer.write(POST % (path, 99) + b'{"half')
+        await writer.drain()
+        assert b'"alive"' in await answered(api, b"/v1/live")
+        writer.transport.abort()
+        while not seen[0].answers[server.CLIENT_LEFT]:
+            assert b'"alive"' in await answered(api, b"/v1/live")
+
+    served(story, seen=seen)
+    assert set(seen[0].answers) == {200, server.CLIENT_LEFT}
+    written = "".join(capsys.readouterr())
+    assert "admin_request_failed" not in written
+
+
+@pytest.mark.usefixtures("routes")
+def test_body_that_cannot_be_unpacked_is_the_clients_fault() -> None:
+    """It says gzip and is none: no failure of the node's."""
+    head = (POST % (b"/v1/take", 9)).replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\n\r\n")
+    seen: list[NodeView] = []
+    text = served(
+        lambda api: sent(api, head + b"no gzip!!"), Limits(idle_s=SOON_S, sweep_s=SOON_S), seen=seen
+    )
+    assert text.startswith(b"HTTP/1.1 400"), text
+    assert set(seen[0].answers) == {400}
+
+
+@pytest.mark.parametrize(
+    "text", [b"\x16\x03\x01 \r\n\r\n", b"\0\0\0\x14\0\x12\0\4\r\n\r\n", b"GET / HTTP/9\r\n\r\n"]
+)
+def test_what_is_no_http_is_no_error_of_the_node(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever comes to the wrong port gets a 400, and an operator no traceback."""
+    limits = Limits(idle_s=SOON_S, sweep_s=SOON_S)
+    assert b" 400 Bad Request" in served(lambda api: sent(api, text), limits)
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 def test_answer_that_breaks_off_has_no_end_and_no_second_head(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,3 +246,68 @@ def test_answer_that_breaks_off_has_no_end_and_no_second_head(monkeypatch: pytes
     text = served(lambda api: answered(api, b"/v1/half"))
     assert text.count(b"HTTP/1.1") == 1
     assert text.endswith(b"half\r\n")
+
+
+def test_address_with_wrong_tokens_is_not_listened_to(tmp_path: Path) -> None:
+    """Twenty at once, then 429: for the right token too, or else guessing goes on. Probes are answered."""
+    (tmp_path / "tokens").write_text("reader grafana right-token-0123456789\n")
+
+    async def status(api: AdminServer, token: str, path: bytes = b"/v3/clusters") -> tuple[int, bytes]:
+        head = b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer %s\r\n\r\n"
+        text = await sent(api, head % (path, token.encode()))
+        return int(text.split(b" ", 2)[1]), text
+
+    async def story(api: AdminServer) -> None:
+        assert (await answered(api, b"/v3/clusters")).startswith(b"HTTP/1.1 401")
+        assert (await status(api, "right-token-0123456789"))[0] == 200
+        assert [(await status(api, "wrong"))[0] for _ in range(20)] == [401] * 20
+        for token in ("wrong", "right-token-0123456789"):
+            code, text = await status(api, token)
+            assert code == 429
+            assert b"Retry-After: 1\r\n" in text
+            assert json.loads(text.rpartition(b"\r\n\r\n")[2])["error_code"] == 429
+        assert (await status(api, "wrong", b"/v1/live"))[0] == 200
+        assert (await answered(api, b"/v3/clusters")).startswith(b"HTTP/1.1 401")
+
+    served(story, settings={"raftlog.admin.tokens.file": str(tmp_path / "tokens")})
+
+
+@needs_openssl
+def test_handshakes_under_way_are_bounded_in_number_and_time(tmp_path: Path) -> None:
+    """Who says nothing keeps a place for a moment only; beyond so many of them the next is refused."""
+    certificate = make_certificate(tmp_path)
+
+    async def story(api: AdminServer) -> None:
+        silent = [await asyncio.open_connection(*api.address) for _ in range(3)]
+        assert await _all_of(silent[2][0]) == b""
+        assert b'"alive"' in await _secure(api, certificate)
+        assert [await _all_of(reader) for reader, _ in silent[:2]] == [b"", b""]
+        for _, writer in silent:
+            writer.close()
+
+    settings = {
+        "raftlog.admin.ssl.certificate": str(certificate.path),
+        "raftlog.admin.ssl.key": str(certificate.key),
+    }
+    served(story, Limits(handshakes=2, handshake_s=4 * SOON_S), settings=settings)
+
+
+async def _all_of(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+async def _secure(api: AdminServer, certificate: Certificate) -> bytes:
+    """Ask over TLS, again while there is no room."""
+    context = ssl.create_default_context(cafile=str(certificate.path))
+    text = b""
+    while not text:
+        try:
+            reader, writer = await asyncio.open_connection(*api.address, ssl=context)
+            writer.write(b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            text = await reader.read()
+        except OSError:
+            await asyncio.sleep(SOON_S / 5)
+    return text

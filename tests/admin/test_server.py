@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from openapi_spec_validator import validate
 
+from raftlog.admin.limits import Limits
 from raftlog.admin.resources import ROUTES
-from raftlog.admin.server import MOST_BODY_BYTES
 from tests.admin.conftest import Api
 
 
@@ -14,6 +14,16 @@ def test_node_says_that_it_lives_and_takes_part(node: Api) -> None:
     """Probes need no token and no cluster id."""
     assert node.ask("GET", "/v1/live")[2]["status"] == "alive"
     assert node.ask("GET", "/v1/ready")[::2] == (200, {"ready": True, "reasons": []})
+
+
+def test_address_without_a_path_says_where_to_go_on(node: Api) -> None:
+    """Each of its links leads somewhere."""
+    index = node.get("/").body
+    assert (index["name"], index["node_id"]) == ("raftlog", 2)
+    for name in ("openapi", "health", "clusters"):
+        host, _, path = index[name].removeprefix("http://").partition("/")
+        assert (host, node.get(f"/{path}").status) == (f"{node.host}:{node.port}", 200)
+    assert index["metrics"].endswith("/metrics")
 
 
 def test_failures_are_json_with_a_code_and_a_sentence(node: Api) -> None:
@@ -73,7 +83,7 @@ def test_page_from_elsewhere_can_change_nothing(node: Api) -> None:
         (b"{}", {"Content-Type": "text/plain"}, 415),
         (b'{"topic_name": 5}', {}, 422),
         (b'{"topic_name": "a", "partitions": 5}', {}, 422),
-        (b"x" * (MOST_BODY_BYTES + 1), {}, 413),
+        (b"x" * (Limits().body_bytes + 1), {}, 413),
     ],
     ids=("cut off", "no UTF-8", "deep", "no JSON", "wrong type", "misspelt", "huge"),
 )

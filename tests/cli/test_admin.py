@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from raftlog.cli.rows import print_table
 from tests.cli.live import CommandLine
 
 pytestmark = pytest.mark.slow
@@ -78,6 +79,57 @@ def test_a_partition_is_moved_waited_for_and_its_move_is_over(raftlog: CommandLi
     refused = raftlog("partition", "reassign", f"{ten}:1", "--replicas", "2,9")
     assert refused.returncode == 1
     assert refused.stderr == f"raftlog: {ten} 1: Replication assignment is invalid.\n"
+
+
+def test_a_throttled_move_is_held_back_while_it_lasts_and_no_longer(raftlog: CommandLine, ten: str) -> None:
+    """kafka-reassign-partitions --throttle: the topic names the replicas, the brokers the rate."""
+
+    def throttled() -> dict[str, object]:
+        changed = [
+            *raftlog.rows("config", "get", "topic", ten),
+            *raftlog.rows("config", "get", "broker", "3"),
+        ]
+        return {
+            row["name"]: row["value"]
+            for row in changed
+            if ".replication.throttled." in row["name"] and row["source"] != "default"
+        }
+
+    (before,) = [row["replicas"] for row in raftlog.rows("partition", "list", ten) if row["partition"] == 1]
+    to = [each for each in before if each != before[-1]]
+    ran = raftlog("partition", "reassign", f"{ten}:1", "-r", ",".join(map(str, to)), "--throttle", "10MB")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.endswith(f"throttled until: raftlog partition unthrottle {ten}\n")
+    assert throttled() == {
+        "leader.replication.throttled.replicas": ",".join(f"1:{each}" for each in before),
+        "leader.replication.throttled.rate": "10000000",
+        "follower.replication.throttled.rate": "10000000",
+    }
+    back = (
+        "partition",
+        "reassign",
+        f"{ten}:1",
+        "-r",
+        ",".join(map(str, before)),
+        "--throttle",
+        "1MB",
+        "--wait",
+    )
+    ran = raftlog(*back)
+    assert (ran.returncode, ran.stdout) == (0, f"{ten} 1 moves to {','.join(map(str, before))}\n"), ran.stderr
+    assert throttled() == {}
+    assert raftlog("partition", "unthrottle", ten).stdout == "nothing is throttled\n"
+    assert raftlog("partition", "unthrottle", "nowhere").returncode == 3
+
+
+def test_the_settings_of_a_broker_fit_80_columns(
+    raftlog: CommandLine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As long as a terminal shows them."""
+    print_table(raftlog.rows("broker", "configs", "2"), ("name", "source", "value"), width=80)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("node.id  ") and line.endswith("  2") for line in lines)
 
 
 def test_brokers_are_listed_and_described(raftlog: CommandLine, ten: str) -> None:
@@ -155,6 +207,8 @@ def test_groups_are_listed_and_described(raftlog: CommandLine, ten: str) -> None
         ["group", "delete-offsets", "g"],
         ["partition", "reassign", "t:0"],
         ["partition", "reassign", "t:0", "-r", "one"],
+        ["partition", "reassign", "t:0", "-r", "1", "--throttle", "fast"],
+        ["partition", "reassign", "t:0", "--cancel", "--throttle", "1MB"],
         ["quorum", "status", "-X", "client.id=x"],
         ["consume"],
         ["consume", "-t", "t", "-o", "soon"],

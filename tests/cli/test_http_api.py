@@ -34,9 +34,33 @@ def test_a_kafka_port_is_not_taken_for_the_api(three: Cluster) -> None:
     assert caught.value.code == exits.UNREACHABLE
 
 
+def test_a_broker_is_drained_and_leads_again_when_that_is_undone(three: Cluster) -> None:
+    """Asked of another node; the cluster is left as it was."""
+    url, there = three.admin_url(1), HttpApi(three.admin_url(2))
+    try:
+        assert invoke("broker", "drain", "3", "--http", url) == (
+            0,
+            "broker 3 leads nothing that others can lead\n",
+            "",
+        )
+        assert there.ask("GET", "/v1/brokers/3/drain") == {"broker_id": 3, "draining": True, "leaderships": 0}
+    finally:
+        undone = invoke("broker", "drain", "3", "--undo", "--http", url)
+    assert undone == (0, "broker 3 may lead again\n", "")
+    assert not there.ask("GET", "/v1/brokers/3/drain")["draining"]
+    there.ask("POST", "/v1/elections", {})
+    refused = invoke("broker", "drain", "77", "--http", url)
+    assert refused == (exits.NOT_FOUND, "", "raftlog: broker 77 does not exist\n")
+
+
 @pytest.mark.parametrize(
     ("url", "code"),
-    [("http://127.0.0.1:1", exits.UNREACHABLE), ("localhost:9644", exits.USAGE), ("ftp://x", exits.USAGE)],
+    [
+        ("http://127.0.0.1:1", exits.UNREACHABLE),
+        ("localhost:9644", exits.USAGE),
+        ("ftp://x", exits.USAGE),
+        ("http://localhost:abc", exits.USAGE),
+    ],
 )
 def test_draining_where_nobody_answers_is_one_line(url: str, code: int) -> None:
     """And a URL that is none is told before."""

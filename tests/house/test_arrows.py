@@ -49,6 +49,7 @@ HOMES: dict[str, frozenset[str]] = {
     "structlog": frozenset({"base"}),
     "aiohttp": frozenset({"admin"}),
     "uvloop": frozenset({"cli"}),
+    "py4j": frozenset({"pipeline"}),
     "pyspark": frozenset({"pipeline"}),
     "pyarrow": frozenset({"pipeline"}),
 }

@@ -1,89 +1,276 @@
-"""`python -m tests.pipeline.bench [rows]`: rows/s, beside Spark's own generators in the same run."""
+"""`python -m tests.pipeline.bench [rows] [--repeat N]`: rows/s of read, write, stream and archive, all in one run.
+
+Each way is set against Spark's own generators, and against Spark's own Kafka connector on the same cluster where its
+jars are on this machine (`raftlog pipeline jars`). All ways take turns, round by round; what is told is the median.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
+import shutil
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from raftlog.pipeline.jobs.archive import ArchiveOptions, archive
+from raftlog.pipeline.jobs.jars import JarsMissingError, find_jars
+from raftlog.pipeline.jobs.settings import build
 from raftlog.testing.cluster import Cluster
 from tests.pipeline.topics import Topics
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 PARTITIONS = 2
 ROWS = 5_000_000
+WARM_ROWS = 50_000
+"""What each way is tried with before anything is measured."""
 ROWS_PER_TRIGGER = 500_000
-ROW = (
-    "cast(cast(id as string) as binary) as key",
-    "cast(lpad(cast(id as string), 100, 'x') as binary) as value",
-)
-"""A value of 100 bytes, a short key."""
+KAFKA = "kafka"
+"""The name that Spark knows its own connector by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one way has for one turn: a filled topic to read, an empty one to write, a folder that is not there yet."""
+
+    rows: int
+    filled: str
+    empty: str
+    folder: Path
+
+    @property
+    def rows_per_trigger(self) -> int:
+        return min(self.rows, ROWS_PER_TRIGGER)
+
+    @property
+    def checkpoint(self) -> str:
+        return f"{self.folder}-checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way that rows go, and the ways whose rates it is told beside."""
+
+    name: str
+    go: Callable[[Turn], object]
+    beside: tuple[str, ...] = ()
+
+
+class Generated:
+    """Spark's own generators: what this machine does without a log."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def ways(self) -> Iterator[Way]:
+        yield Way("range → noop", self._range_to_noop)
+        yield Way("range → Parquet", self._range_to_parquet)
+        yield Way("rate → noop", self._rate_to_noop)
+        yield Way("rate → Parquet", self._rate_to_parquet)
+
+    def _range_to_noop(self, turn: Turn) -> None:
+        to_noop(numbered(self._spark.range(turn.rows), "id"))
+
+    def _range_to_parquet(self, turn: Turn) -> None:
+        rows = numbered(self._spark.range(turn.rows), "id")
+        rows.write.option("compression", "zstd").parquet(str(turn.folder))
+
+    def _rate_to_noop(self, turn: Turn) -> None:
+        _run_to(turn, self._rate(turn).writeStream.format("noop"))
+
+    def _rate_to_parquet(self, turn: Turn) -> None:
+        rows = numbered(self._rate(turn), "value", "timestamp")
+        _run_to(turn, rows.writeStream.format("parquet").options(compression="zstd", path=str(turn.folder)))
+
+    def _rate(self, turn: Turn) -> DataFrame:
+        options = {"rowsPerBatch": str(turn.rows_per_trigger), "numPartitions": str(PARTITIONS)}
+        return self._spark.readStream.format("rate-micro-batch").options(**options).load()
+
+
+class Logged:
+    """One connector: what it writes to the cluster and reads from it."""
+
+    def __init__(self, spark: SparkSession, servers: str, connector: str) -> None:
+        self._spark = spark
+        self._servers = servers
+        self._there = {"kafka.bootstrap.servers": servers}
+        self.connector = connector
+
+    def ways(self, other: str) -> Iterator[Way]:
+        """Yield what it does, each beside a generator and beside the same by another connector ("": there is none)."""
+        for name, go, generated in (
+            ("range → {}", self.write, ["range → noop"]),
+            ("{} → noop", self._read, ["range → noop"]),
+            ("{} → count", self._count, ["range → noop"]),
+            ("{} stream → noop", self._stream, ["rate → noop"]),
+            ("{} archive", self._archive, ["range → Parquet", "rate → Parquet"]),
+        ):
+            beside = (*generated, name.format(other)) if other else tuple(generated)
+            yield Way(name.format(self.connector), go, beside)
+
+    def write(self, turn: Turn) -> None:
+        rows = numbered(self._spark.range(turn.rows), "id")
+        rows.write.format(self.connector).mode("append").options(topic=turn.empty, **self._there).save()
+
+    def _read(self, turn: Turn) -> None:
+        to_noop(self._table(turn))
+
+    def _count(self, turn: Turn) -> None:
+        self._table(turn).groupBy("partition").count().collect()
+
+    def _table(self, turn: Turn) -> DataFrame:
+        return self._spark.read.format(self.connector).options(subscribe=turn.filled, **self._there).load()
+
+    def _stream(self, turn: Turn) -> None:
+        limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(turn.rows_per_trigger)}
+        reader = self._spark.readStream.format(self.connector).options(**limits, **self._there)
+        writer = reader.option("subscribe", turn.filled).load().writeStream.format("noop")
+        writer.option("checkpointLocation", turn.checkpoint).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    def _archive(self, turn: Turn) -> None:
+        options = {
+            "topics": [turn.filled],
+            "bootstrap": self._servers,
+            "connector": self.connector,
+            "checkpoint": turn.checkpoint,
+            "path": str(turn.folder),
+            "max_records": turn.rows_per_trigger,
+        }
+        done = archive(self._spark, build(ArchiveOptions, options))
+        assert done.rows == turn.rows, done.as_text()
+
+
+def numbered(frame: DataFrame, number: str, *more: str) -> DataFrame:
+    """Return rows with a short key and a value of 100 bytes."""
+    return frame.selectExpr(
+        f"cast(cast({number} as string) as binary) as key",
+        f"cast(lpad(cast({number} as string), 100, 'x') as binary) as value",
+        *more,
+    )
+
+
+def to_noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("append").save()
+
+
+def _run_to(turn: Turn, writer: Any) -> None:
+    """Run a query whose source has no end until it has made a turn's rows."""
+    query = writer.option("checkpointLocation", turn.checkpoint).start()
+    while sum(each.numInputRows for each in query.recentProgress) < turn.rows:
+        query.awaitTermination(0.05)
+    query.stop()
+
+
+class Rounds:
+    """Has the ways take turns, and keeps how long each turn took."""
+
+    def __init__(self, topics: Topics, folder: Path, filler: Logged) -> None:
+        self._topics = topics
+        self._folder = folder
+        self._filler = filler
+        self._turns = 0
+
+    def filled(self, rows: int) -> str:
+        """Return the name of a new topic with so many rows."""
+        turn = self._turn(rows, "")
+        self._filler.write(turn)
+        return turn.empty
+
+    def time(self, way: Way, rows: int, filled: str) -> float:
+        """Return how many rows a way moved in a second."""
+        turn = self._turn(rows, filled)
+        began = time.perf_counter()
+        way.go(turn)
+        rate = rows / (time.perf_counter() - began)
+        print(f"  {way.name:22} {rows:,} rows, {rate:,.0f} rows/s", file=sys.stderr, flush=True)
+        shutil.rmtree(turn.folder, ignore_errors=True)
+        self._topics.delete(turn.empty)
+        return rate
+
+    def _turn(self, rows: int, filled: str) -> Turn:
+        self._turns += 1
+        empty = f"bench-{self._turns}"
+        self._topics.make(empty, PARTITIONS)
+        return Turn(rows, filled, empty, self._folder / empty)
 
 
 def main() -> None:
-    """Measure and print one line per way."""
-    from pyspark.sql import SparkSession
-
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
+    """Let all ways take turns, and print a line for each."""
+    arguments = parsed()
+    jars = kafka_jars()
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-    )
-    spark = builder.config("spark.driver.memory", "2g").getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
     with Cluster(3) as cluster, tempfile.TemporaryDirectory() as folder:
-        topics = Topics(cluster.bootstrap_servers)
-        topics.make("bench", PARTITIONS)
-        servers = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
-        generated = spark.range(rows).selectExpr(*ROW)
-
-        def stream() -> None:
-            limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(ROWS_PER_TRIGGER)}
-            reader = spark.readStream.format("raftlog").options(subscribe="bench", **limits, **servers).load()
-            reader.writeStream.format("noop").option("checkpointLocation", f"{folder}/a").trigger(
-                availableNow=True
-            ).start().awaitTermination()
-
-        def rate() -> None:
-            options = {"rowsPerBatch": str(ROWS_PER_TRIGGER), "numPartitions": "2"}
-            query = (
-                spark.readStream.format("rate-micro-batch")
-                .options(**options)
-                .load()
-                .writeStream.format("noop")
-            )
-            running = query.option("checkpointLocation", f"{folder}/b").start()
-            while sum(each.numInputRows for each in running.recentProgress) < rows:
-                running.awaitTermination(0.05)
-            running.stop()
-
-        read = spark.read.format("raftlog").options(subscribe="bench", **servers).load
-        warm = spark.range(100_000).selectExpr(*ROW)
-        warm.write.format("noop").mode("append").save()
-        topics.make("warm")
-        warm.write.format("raftlog").options(topic="warm", **servers).mode("append").save()
-        base = timed("range → noop", rows, lambda: generated.write.format("noop").mode("append").save())
-        write = generated.write.format("raftlog").options(topic="bench", **servers).mode("append")
-        timed("range → raftlog", rows, write.save, base)
-        timed("raftlog → noop", rows, lambda: read().write.format("noop").mode("append").save(), base)
-        timed("raftlog → count", rows, lambda: read().groupBy("partition").count().collect(), base)
-        slow = timed("rate-micro-batch → noop", rows, rate)
-        timed("raftlog stream → noop", rows, stream, slow)
-    spark.stop()
+        spark = session(jars)
+        raftlog = Logged(spark, cluster.bootstrap_servers, "raftlog")
+        ways = [*Generated(spark).ways(), *raftlog.ways(KAFKA if jars else "")]
+        if jars:
+            ways += Logged(spark, cluster.bootstrap_servers, KAFKA).ways("")
+        rounds = Rounds(Topics(cluster.bootstrap_servers), Path(folder), raftlog)
+        warm = rounds.filled(WARM_ROWS)
+        for way in ways:
+            rounds.time(way, WARM_ROWS, warm)
+        filled = rounds.filled(arguments.rows)
+        rates: dict[str, list[float]] = {way.name: [] for way in ways}
+        for _ in range(arguments.repeat):
+            for way in ways:
+                rates[way.name].append(rounds.time(way, arguments.rows, filled))
+        spark.stop()
+    tell(ways, {name: statistics.median(each) for name, each in rates.items()})
 
 
-def timed(name: str, rows: int, act: Callable[[], object], base: float | None = None) -> float:
-    """Print and return rows/s, and what share of `base` that is."""
-    began = time.perf_counter()
-    act()
-    rate = rows / (time.perf_counter() - began)
-    print(f"{name:28} {rate:12,.0f} rows/s" + (f"   {rate / base:.2f} of it" if base else ""), flush=True)
-    return rate
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.pipeline.bench", description=__doc__)
+    parser.add_argument("rows", type=int, nargs="?", default=ROWS)
+    parser.add_argument("--repeat", type=int, default=1, help="rounds; the median counts")
+    arguments = parser.parse_args()
+    if arguments.rows < 1 or arguments.rows % min(arguments.rows, ROWS_PER_TRIGGER):
+        parser.error(f"rows: up to {ROWS_PER_TRIGGER:,}, or a multiple of it, as Spark makes them in batches")
+    if arguments.repeat < 1:
+        parser.error("--repeat: at least 1")
+    return arguments
+
+
+def kafka_jars() -> list[Path]:
+    """Return the jars of Spark's own Kafka connector; none, and a line that says so, where they are not."""
+    try:
+        return find_jars()
+    except JarsMissingError as error:
+        print(f"without Spark's Kafka connector: {error}", file=sys.stderr)
+        return []
+
+
+def session(jars: list[Path]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.jars": ",".join(map(str, jars)),
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def tell(ways: list[Way], rates: dict[str, float]) -> None:
+    """Print how many rows a second each way moves, and how much of the ways beside it that is."""
+    for way in ways:
+        shares = "".join(f"   {rates[way.name] / rates[name]:.2f} of {name}" for name in way.beside)
+        print(f"{way.name:22} {rates[way.name]:12,.0f} rows/s{shares}")
 
 
 if __name__ == "__main__":

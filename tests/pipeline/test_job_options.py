@@ -80,6 +80,15 @@ def test_a_mirror_into_its_own_cluster_needs_other_names():
     assert build(MirrorOptions, given, {"prefix": "copy."}).prefix == "copy."
 
 
+@pytest.mark.parametrize("value", ["true", " True"])
+def test_a_mirror_refuses_a_spark_that_speculates(value: str):
+    """Two attempts of a task side by side would both send its records."""
+    given = {"topics": ["t"], "checkpoint": "/tmp/c", "to": "h:1"}
+    (fault,) = faults(MirrorOptions, given | {"conf": [f"spark.speculation={value}"]})
+    assert fault.startswith("conf: spark.speculation=true")
+    assert build(MirrorOptions, given | {"conf": ["spark.speculation=false"]})
+
+
 def test_readers_are_told_in_the_words_of_sparks_kafka_source():
     """The same for both connectors."""
     more = {"client": ["security.protocol=SSL"], "start": '{"t":{"0":5}}', "fail_on_data_loss": False}

@@ -5,10 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +17,13 @@ from raftlog.pipeline.jobs.audit import AuditOptions, audit
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError
 from raftlog.pipeline.jobs.mirror import MirrorOptions, Run, mirror, translate
 from raftlog.pipeline.jobs.settings import build
-from tests.pipeline.conftest import ROOT
+from tests.pipeline.damage import check_audit_of_damage
+from tests.pipeline.processes import PATIENCE_S, finished, given, started, wait_for
 from tests.pipeline.test_standalone import master  # noqa: F401 - a fixture
 from tests.pipeline.topics import Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-PATIENCE_S = 120.0
 RECORDS = 4_000
 
 
@@ -49,33 +45,6 @@ def fill(
     for partition in range(partitions):
         topics.fill(topic, [f"{partition}-{n}".encode() for n in range(each)], partition=partition)
     return [(p, n, f"{p}-{n}") for p in range(partitions) for n in range(each)]
-
-
-def given(topics: Topics, topic: str, folder: Path, **more: Any) -> dict[str, Any]:
-    return {"topics": [topic], "bootstrap": topics.servers, "checkpoint": str(folder / "checkpoint"), **more}
-
-
-def started(job: str, options: dict[str, Any]) -> subprocess.Popen[str]:
-    """Start a job as a process of its own."""
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if name != "topics"]
-    flags += [f"--topics={topic}" for topic in options["topics"]]
-    command = [sys.executable, "-m", "raftlog", "pipeline", job, *flags]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def finished(process: subprocess.Popen[str]) -> str:
-    output, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, errors[-3_000:]
-    return output
-
-
-def wait_for(holds: Callable[[], Any], process: subprocess.Popen[str]) -> None:
-    """Wait until `holds()` while a process runs."""
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert process.poll() is None, process.communicate()[1][-3_000:]
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def forget_last_batch(checkpoint: Path) -> None:
@@ -258,6 +227,23 @@ def test_without_a_dead_letter_topic_a_malformed_record_ends_the_job(
     assert topics.read(f"{topic}-windows") == []
 
 
+def test_a_restart_in_a_process_of_its_own_knows_what_was_in_open_windows(
+    java: None, topics: Topics, topic: str, tmp_path: Path
+):
+    """A Spark that has run no query yet must read the state that another left."""
+    topics.make(topic)
+    options = given(topics, topic, tmp_path, to_path=str(tmp_path / "table"), master="local[2]", **SHAPE)
+    topics.fill(topic, [trip("00:10:00"), trip("00:20:00")])
+    first = json.loads(finished(started("aggregate", options, "--json")))
+    topics.fill(topic, [trip("09:00:00")])
+    second = json.loads(finished(started("aggregate", options, "--json")))
+    assert [(each["records"], each["counted"], each["open"]) for each in (first, second)] == [
+        (2, 0, 2),
+        (1, 2, 1),
+    ]
+    assert (first["late"], second["late"]) == (0, 0)
+
+
 # --- mirror and audit
 
 
@@ -327,11 +313,34 @@ def test_an_audit_is_sound_until_something_is_wrong(spark: Any, topics: Topics, 
         "disordered": 1,
         "unnumbered": 0,
         "doubled": 1,
+        "nameless": 0,
         "straying": 1,
+        "corrupt": 0,
     }
     assert f"{topic}-0: offset 50: 8 after 96 of key b'0'" in wrong.examples
     topics.forget(topic, 0, 20)
     assert audit(spark, options).partitions[0].missing == 0
+
+
+def test_an_audit_finds_a_damaged_batch_and_judges_the_other_partitions(spark: Any):
+    """A bit flipped in the only replica's segment: by the checksum alone, for the value is a value as before."""
+    check_audit_of_damage(spark, connector="raftlog")
+
+
+def test_an_audit_is_not_sound_when_records_have_no_identity(spark: Any, topics: Topics, topic: str):
+    """A header's name misspelt would else find nothing double; a record without a value has none by it, and may."""
+    topics.make(topic)
+    topics.fill(topic, [b"a", None, None], headers=[("n", b"1")])
+    asked = {"topics": [topic], "bootstrap": topics.servers}
+    misspelt = audit(spark, build(AuditOptions, asked, {"identity": "header:m"}))
+    assert (misspelt.counts["nameless"], misspelt.counts["doubled"], misspelt.sound) == (3, 0, False)
+    assert audit(spark, build(AuditOptions, asked, {"identity": "value"})).sound
+
+
+def test_an_audit_of_no_topic_at_all_is_refused(spark: Any, topics: Topics):
+    """It would have found nothing wrong."""
+    with pytest.raises(JobError, match="topic_pattern: no topic matches none-"):
+        audit(spark, build(AuditOptions, {"topic_pattern": "none-.*", "bootstrap": topics.servers}))
 
 
 def test_the_verdict_of_an_audit_is_its_exit_code(java: None, topics: Topics, topic: str, tmp_path: Path):

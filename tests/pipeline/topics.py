@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 PATIENCE_S = 30.0
 
@@ -29,8 +29,9 @@ class Topics:
         self.servers = servers
         self._admin = AdminClient({"bootstrap.servers": servers})
 
-    def make(self, topic: str, partitions: int = 1, **config: str) -> None:
-        new = NewTopic(topic, partitions, 3, config={name.replace("_", "."): v for name, v in config.items()})
+    def make(self, topic: str, partitions: int = 1, *, replicas: int = 3, **config: str) -> None:
+        named = {name.replace("_", "."): value for name, value in config.items()}
+        new = NewTopic(topic, partitions, replicas, config=named)
         self._done(self._admin.create_topics([new]))
 
     def delete(self, topic: str) -> None:
@@ -66,6 +67,12 @@ class Topics:
             )
         assert producer.flush(PATIENCE_S) == 0
         assert not refused, refused
+
+    def held(self, topic: str, partitions: int = 1) -> int:
+        """Return how many offsets all partitions have together."""
+        places = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+        futures = self._admin.list_offsets(places)
+        return sum(each.result(PATIENCE_S).offset for each in futures.values())
 
     def read(self, topic: str, partitions: int = 1) -> list[Row]:
         """Return all records of a topic, by partition and offset."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
 
 from raftlog.admin.ask import shapes
+from raftlog.admin.audit import tell_parts
 from raftlog.admin.errors import INVALID, ApiError, check
 from raftlog.admin.route import Call, Route
 from raftlog.admin.wire import REQUEST_TIMEOUT_MS
+from raftlog.base.errors import ElectionNotNeeded
 from raftlog.protocol.apis import ApiKey
 
 KINDS: Final = {"PREFERRED": 0, "UNCLEAN": 1}
@@ -51,6 +54,8 @@ async def elect_leaders(call: Call) -> ElectionResults:
     """207, whatever became of them."""
     wanted: Election = call.body
     call.audit["election_type"] = wanted.election_type
+    if wanted.partitions is not None:
+        call.audit["partitions"] = [f"{each.topic_name}-{each.partition_id}" for each in wanted.partitions]
     if wanted.election_type == "UNCLEAN" and not (wanted.accept_data_loss and wanted.partitions):
         raise ApiError(
             400, "an UNCLEAN election needs partitions by name and accept_data_loss: true", code=INVALID
@@ -70,13 +75,21 @@ async def elect_leaders(call: Call) -> ElectionResults:
     )
     response = await call.asker.ask(ApiKey.ELECT_LEADERS, request)
     check(response.error_code)
-    return ElectionResults(
-        [
-            Elected(topic.topic, each.partition_id, each.error_code, each.error_message or "")
-            for topic in response.replica_election_results
-            for each in topic.partition_result
-        ]
-    )
+    results = [
+        Elected(topic.topic, each.partition_id, each.error_code, each.error_message or "")
+        for topic in response.replica_election_results
+        for each in topic.partition_result
+    ]
+    _audit(call, results)
+    return ElectionResults(results)
+
+
+def _audit(call: Call, results: Sequence[Elected]) -> None:
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for each in results:
+        well = each.error_code in (0, ElectionNotNeeded.code)
+        names[well].append(f"{each.topic_name}-{each.partition_id}")
+    tell_parts(call, names[True], names[False])
 
 
 ROUTES: Final = (

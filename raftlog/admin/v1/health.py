@@ -75,17 +75,11 @@ class Health(msgspec.Struct):
 async def get_health(call: Call) -> Health:
     """Ask the quorum and all brokers at once; a dead one costs ANSWER_S at most."""
     node, image = call.node, call.node.image()
-    asker = Asker(
-        node.config, node.image
-    )  # its own connections: others' long requests would pass for silence
-    try:
-        quorum, brokers, found = await asyncio.gather(
-            quorum_of(node),
-            asyncio.gather(*(_broker(asker, each) for _, each in sorted(image.brokers.items()))),
-            survey(node.config, image),
-        )
-    finally:
-        asker.close()
+    quorum, brokers, found = await asyncio.gather(
+        quorum_of(node),
+        asyncio.gather(*(_broker(call.asker, each) for _, each in sorted(image.brokers.items()))),
+        survey(node.config, image),
+    )
     reasons = [*_of_quorum(node, quorum), *_of_brokers(brokers), *_of_partitions(found), *_of_faults(node)]
     reasons.sort(key=lambda each: -_WORSE.index(each.severity))
     return Health(
@@ -117,7 +111,9 @@ async def _broker(asker: Asker, broker: BrokerState) -> BrokerHealth:
     try:
         async with asyncio.timeout(ANSWER_S):
             request = make.DescribeLogDirsRequest(topics=())  # of no partition, so only the folders
-            answer = await asker.ask(ApiKey.DESCRIBE_LOG_DIRS, request, broker_id=broker.broker_id)
+            answer = await asker.ask(
+                ApiKey.DESCRIBE_LOG_DIRS, request, broker_id=broker.broker_id, at_once=True
+            )
         offline = [each.log_dir for each in answer.results if each.error_code]
     except (BrokerUnreachable, KafkaError, TimeoutError):
         answers = False

@@ -99,10 +99,11 @@ def _of_service(broker_id: int, old: BrokerState | None, new: BrokerState) -> It
 def because(moment: Moment, concerned: Collection[int], what: Collection[str]) -> str:
     """Return why, in words: the causes that are about whom it concerns, else all; "" where nobody said."""
     causes = moment.causes
-    if "isr_shrunk" in what and any(each.kind == "proposed" for each in causes):
-        return f"it lagged behind its leader, broker {causes[0].broker_id}, beyond replica.lag.time.max.ms"
-    if "isr_expanded" in what and any(each.kind == "proposed" for each in causes):
-        return f"it caught up with its leader, broker {causes[0].broker_id}"
+    proposed = next((each for each in causes if each.kind == "proposed"), None)
+    if proposed is not None and "isr_shrunk" in what:
+        return f"it lagged behind its leader, broker {proposed.broker_id}, beyond replica.lag.time.max.ms"
+    if proposed is not None and "isr_expanded" in what:
+        return f"it caught up with its leader, broker {proposed.broker_id}"
     telling = [each for each in causes if each.broker_id in concerned] or causes
     return "; ".join(words(each) for each in telling)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -12,6 +14,7 @@ from raftlog.admin.errors import INVALID, ApiError, check, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.brokers import broker_of
 from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of, topic_of
+from raftlog.base.errors import UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 
@@ -27,6 +30,8 @@ SOURCES: Final = {
 DEFAULT_CONFIG: Final = 5
 OPERATIONS: Final = {"SET": 0, "DELETE": 1, "APPEND": 2, "SUBTRACT": 3}
 MOST_CHANGES: Final = 1000
+TOPICS_AT_ONCE: Final = 100
+"""Topics in one request: a broker answers it in one go, while others wait."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 
@@ -95,34 +100,31 @@ class _Resource:
 
     async def describe(self, names: Sequence[str] | None = None) -> list[Config]:
         """Return its settings by name. Raises ApiError."""
-        make = shapes(ApiKey.DESCRIBE_CONFIGS)
-        resource = make.DescribeConfigsResource(
-            resource_type=self.kind,
-            resource_name=self.name,
-            configuration_keys=None if names is None else tuple(names),
-        )
-        request = make.DescribeConfigsRequest(
-            resources=(resource,), include_synonyms=True, include_documentation=False
-        )
-        broker_id = int(self.name) if self.kind == BROKER and self.name else None
-        response = await self.call.asker.ask(ApiKey.DESCRIBE_CONFIGS, request, broker_id=broker_id)
-        (result,) = response.results
+        (result,) = await _describe(self.call, {self.name: names}, self.kind, broker_id=self._broker_id)
         check(result.error_code, result.error_message)
+        return self.told(result)
+
+    def told(self, result: Any) -> list[Config]:
+        """Return what a broker answered of this resource, by name."""
         return [self._config(each) for each in sorted(result.configs, key=lambda each: each.name)]
 
+    @property
+    def _broker_id(self) -> int | None:
+        return int(self.name) if self.kind == BROKER and self.name else None
+
+    @property
+    def _kind(self) -> str:
+        if self.kind == TOPIC:
+            return "KafkaTopicConfig"
+        return "KafkaBrokerConfig" if self.name else "KafkaClusterConfig"
+
     def _config(self, found: Any) -> Config:
-        topic = self.name if self.kind == TOPIC else None
-        broker_id = int(self.name) if self.kind == BROKER and self.name else None
         return Config(
-            kind="KafkaTopicConfig"
-            if self.kind == TOPIC
-            else "KafkaBrokerConfig"
-            if self.name
-            else "KafkaClusterConfig",
+            kind=self._kind,
             metadata=item(self.call, self.image, *self.path, found.name, config=found.name),
             cluster_id=self.image.cluster_id,
-            topic_name=topic,
-            broker_id=broker_id,
+            topic_name=self.name if self.kind == TOPIC else None,
+            broker_id=self._broker_id,
             name=found.name,
             value=found.value,
             is_read_only=found.read_only,
@@ -138,8 +140,7 @@ class _Resource:
         configs = await self.describe()
         parts = ("clusters", self.image.cluster_id, *self.path)
         shown, metadata = page_of(self.call, configs, *parts)
-        kind = "KafkaTopicConfigList" if self.kind == TOPIC else "KafkaBrokerConfigList"
-        return ConfigList(kind=kind, metadata=metadata, data=list(shown))
+        return ConfigList(kind=f"{self._kind}List", metadata=metadata, data=list(shown))
 
     async def one(self) -> Config:
         name = self.call.path["name"]
@@ -150,7 +151,8 @@ class _Resource:
 
     async def alter(self, changes: Sequence[Change], *, validate_only: bool = False) -> None:
         """Make changes, all or none. Raises ApiError."""
-        self.call.audit["changes"] = [f"{each.operation} {each.name}" for each in changes]
+        changed = [f"{each.operation} {each.name}" for each in changes]
+        self.call.audit.update(changes=changed, validate_only=validate_only)
         for each in changes:
             if each.value is None and each.operation != "DELETE":
                 raise ApiError(400, f"config {each.name}: {each.operation} needs a value", code=INVALID)
@@ -169,6 +171,27 @@ class _Resource:
         response = await self.call.asker.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
         (result,) = response.responses
         check(result.error_code, result.error_message)
+
+
+async def _describe(
+    call: Call, wanted: Mapping[str, Sequence[str] | None], kind: int, *, broker_id: int | None = None
+) -> Sequence[Any]:
+    """Return a broker's result for each resource; `wanted`: which of its settings, None for all."""
+    make = shapes(ApiKey.DESCRIBE_CONFIGS)
+    resources = tuple(
+        make.DescribeConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configuration_keys=None if names is None else tuple(names),
+        )
+        for name, names in wanted.items()
+    )
+    request = make.DescribeConfigsRequest(
+        resources=resources, include_synonyms=True, include_documentation=False
+    )
+    response = await call.asker.ask(ApiKey.DESCRIBE_CONFIGS, request, broker_id=broker_id)
+    results: Sequence[Any] = response.results
+    return results
 
 
 def _of_topic(call: Call) -> _Resource:
@@ -206,14 +229,28 @@ async def alter_topic_configs(call: Call) -> None:
 
 
 async def list_all_topic_configs(call: Call) -> ConfigList:
-    """The configs of all topics that differ from the defaults of their brokers."""
+    """The configs of all topics that differ from the defaults of their brokers; only those shown are asked for."""
     image = image_of(call)
-    found: list[Config] = []
-    for topic in sorted(name for kind, name in image.configs if kind == "topic" and name in image.topics):
-        names = sorted(image.config("topic", topic))
-        found += await _Resource(call, TOPIC, topic, "topics", topic).describe(names)
+    topics = sorted(name for kind, name in image.configs if kind == "topic" and name in image.topics)
+    found = [(topic, name) for topic in topics for name in sorted(image.config("topic", topic))]
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, "topics", "-", "configs")
-    return ConfigList(kind="KafkaTopicConfigList", metadata=metadata, data=list(shown))
+    wanted: defaultdict[str, list[str]] = defaultdict(list)
+    for topic, name in shown:
+        wanted[topic].append(name)
+    data: list[Config] = []
+    for some in _pieces(wanted):
+        for result in await _describe(call, some, TOPIC):
+            if result.error_code != UnknownTopicOrPartition.code:  # deleted since it was listed
+                check(result.error_code, result.error_message)
+                topic = result.resource_name
+                data += _Resource(call, TOPIC, topic, "topics", topic).told(result)
+    return ConfigList(kind="KafkaTopicConfigList", metadata=metadata, data=data)
+
+
+def _pieces(wanted: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Sequence[str]]]:
+    rest = iter(wanted.items())
+    while some := dict(islice(rest, TOPICS_AT_ONCE)):
+        yield some
 
 
 async def list_broker_configs(call: Call) -> ConfigList:

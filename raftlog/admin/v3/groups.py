@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from raftlog.admin.ask import shapes
-from raftlog.admin.errors import check, not_found
+from raftlog.admin.errors import ApiError, check, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, Related, image_of, item, page_of
 from raftlog.admin.wire import Where, coordinator_of, list_offsets, of_all_brokers
+from raftlog.base.errors import UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 
 LATEST: Final = -1
 DEAD: Final = "Dead"
+CONSUMERS: Final = "consumer"
+"""The protocol type whose members' assignments can be read; Kafka Connect and others have formats of their own."""
 STATES: Final = {
     "PreparingRebalance": "PREPARING_REBALANCE",
     "CompletingRebalance": "COMPLETING_REBALANCE",
@@ -113,7 +117,10 @@ class LagList(msgspec.Struct, kw_only=True):
 
 
 class LagSummary(msgspec.Struct, kw_only=True):
-    """The largest lag of a group and where it is, and the sum of all."""
+    """The largest lag of a group and where it is, and the sum of all whose leaders answer.
+
+    `unknown_partitions`: those that the group has an offset of but whose leader does not.
+    """
 
     kind: str = "KafkaConsumerGroupLagSummary"
     metadata: ItemMetadata
@@ -126,6 +133,7 @@ class LagSummary(msgspec.Struct, kw_only=True):
     max_lag_partition_id: int
     max_lag: int
     total_lag: int
+    unknown_partitions: int
     max_lag_partition: Related | None
 
 
@@ -135,15 +143,20 @@ async def list_groups(call: Call) -> GroupList:
     request = shapes(ApiKey.LIST_GROUPS).ListGroupsRequest(states_filter=())
     found: dict[str, int] = {}
     for broker_id, response in await of_all_brokers(call, ApiKey.LIST_GROUPS, request):
-        found.update(dict.fromkeys((each.group_id for each in response.groups), broker_id))
+        check(response.error_code, about=f"the groups of broker {broker_id}")
+        for each in response.groups:
+            found[each.group_id] = broker_id
     shown, metadata = page_of(call, sorted(found), "clusters", image.cluster_id, "consumer-groups")
     by_coordinator: defaultdict[int, list[str]] = defaultdict(list)
     for group_id in shown:
         by_coordinator[found[group_id]].append(group_id)
+    answers = await asyncio.gather(*(_describe(call, *each) for each in by_coordinator.items()))
     data = []
-    for broker_id, group_ids in by_coordinator.items():
-        for described in await _describe(call, broker_id, group_ids):
-            data.append(_group(call, image, described, broker_id))
+    for broker_id, groups in zip(by_coordinator, answers, strict=True):
+        for each in groups:
+            check(each.error_code, about=f"group {each.group_id}")
+            if each.group_state != DEAD:  # it was deleted since it was listed
+                data.append(_group(call, image, each, broker_id))
     return GroupList(metadata=metadata, data=sorted(data, key=lambda each: each.consumer_group_id))
 
 
@@ -232,7 +245,7 @@ async def list_assignments(call: Call) -> AssignmentList:
     group, _ = await _described(call)
     member = _member(call, group)
     own = ("consumer-groups", group.group_id, "consumers", member.member_id, "assignments")
-    shown, metadata = page_of(call, sorted(_assigned(member)), "clusters", image.cluster_id, *own)
+    shown, metadata = page_of(call, sorted(_assigned(group, member)), "clusters", image.cluster_id, *own)
     return AssignmentList(
         metadata=metadata,
         data=[
@@ -252,8 +265,10 @@ async def list_assignments(call: Call) -> AssignmentList:
     )
 
 
-def _assigned(member: Any) -> list[Where]:
+def _assigned(group: Any, member: Any) -> list[Where]:
     """Return what a member's assignment says; nothing for one of another protocol, or of nobody's format."""
+    if group.protocol_type != CONSUMERS:
+        return []
     try:
         return read_assignment(bytes(member.member_assignment))
     except (ValueError, struct_error):
@@ -289,30 +304,38 @@ def _bounded(count: int, content: bytes, position: int) -> int:
 
 
 async def list_lags(call: Call) -> LagList:
-    """One for each partition that the group has committed an offset of."""
+    """One for each partition that the group has committed an offset of, and whose leader answers."""
     image = image_of(call)
     group_id = call.path["consumer_group_id"]
-    lags = await _lags(call, image)
-    shown, metadata = page_of(call, lags, "clusters", image.cluster_id, "consumer-groups", group_id, "lags")
-    return LagList(metadata=metadata, data=list(shown))
+    found = await _behind(call)
+    known = sorted(found.ends)
+    shown, metadata = page_of(call, known, "clusters", image.cluster_id, "consumer-groups", group_id, "lags")
+    return LagList(metadata=metadata, data=[_lag(call, image, found, each) for each in shown])
 
 
 async def get_lag(call: Call) -> Lag:
-    """One partition's lag."""
+    """One partition's lag; 503 while its leader does not answer."""
+    image = image_of(call)
     wanted = (call.path["topic_name"], call.path["partition_id"])
-    for each in await _lags(call, image_of(call)):
-        if (each.topic_name, each.partition_id) == wanted:
-            return each
-    raise not_found(f"an offset of this group for {wanted[0][:249]}-{wanted[1]}")
+    name = f"{wanted[0][:249]}-{wanted[1]}"
+    found = await _behind(call, only=wanted)
+    if wanted in found.unknown:
+        raise ApiError(503, f"the leader of {name} does not answer")
+    if wanted not in found.ends:
+        raise not_found(f"an offset of this group for {name}")
+    return _lag(call, image, found, wanted)
 
 
 async def get_lag_summary(call: Call) -> LagSummary:
     """The worst partition, and the sum."""
     image = image_of(call)
     group_id = call.path["consumer_group_id"]
-    lags = await _lags(call, image)
-    if not lags:
+    found = await _behind(call)
+    if not found.ends and found.unknown:
+        raise ApiError(503, f"no leader answers of a partition that group {group_id[:249]} reads")
+    if not found.ends:
         raise not_found(f"an offset of group {group_id[:249]}")
+    lags = [_lag(call, image, found, each) for each in sorted(found.ends)]
     worst = max(lags, key=lambda each: each.lag)
     where = ("clusters", image.cluster_id, "topics", worst.topic_name, "partitions", worst.partition_id)
     return LagSummary(
@@ -326,39 +349,56 @@ async def get_lag_summary(call: Call) -> LagSummary:
         max_lag_partition_id=worst.partition_id,
         max_lag=worst.lag,
         total_lag=sum(each.lag for each in lags),
+        unknown_partitions=len(found.unknown),
         max_lag_partition=Related(call.link(*where)),
     )
 
 
-async def _lags(call: Call, image: MetadataImage) -> list[Lag]:
-    """Return the lag of every partition that the group has an offset of and whose leader answers, sorted."""
+class _Behind(NamedTuple):
+    """How far a group is, and how far the logs are: `ends` of those partitions whose leaders answer."""
+
+    group_id: str
+    committed: dict[Where, int]
+    ends: dict[Where, int]
+    unknown: list[Where]
+    readers: dict[Where, Any]
+    """The member that reads a partition."""
+
+
+async def _behind(call: Call, only: Where | None = None) -> _Behind:
+    """Ask the group's coordinator, then the leaders of what it has committed; a deleted topic is passed over."""
     group, broker_id = await _described(call)
     committed = await _committed(call, group.group_id, broker_id)
-    ends = await list_offsets(call, dict.fromkeys(committed, LATEST))
-    readers = {where: member for member in group.members for where in _assigned(member)}
-    found = []
-    for (topic, index), offset in sorted(committed.items()):
-        error_code, end = ends[topic, index]
-        if error_code:
-            continue
-        reader = readers.get((topic, index))
-        own = ("consumer-groups", group.group_id, "lags", topic, "partitions", index)
-        found.append(
-            Lag(
-                metadata=item(call, image, *own, consumer_group=group.group_id, topic=topic, partition=index),
-                cluster_id=image.cluster_id,
-                consumer_group_id=group.group_id,
-                topic_name=topic,
-                partition_id=index,
-                current_offset=offset,
-                log_end_offset=end,
-                lag=max(0, end - offset),
-                consumer_id="" if reader is None else reader.member_id,
-                instance_id=None if reader is None else reader.group_instance_id,
-                client_id="" if reader is None else reader.client_id,
-            )
-        )
-    return found
+    if only is not None:
+        committed = {where: offset for where, offset in committed.items() if where == only}
+    answers = await list_offsets(call, dict.fromkeys(committed, LATEST))
+    gone = UnknownTopicOrPartition.code
+    return _Behind(
+        group_id=group.group_id,
+        committed=committed,
+        ends={where: end for where, (error_code, end) in answers.items() if not error_code},
+        unknown=[where for where, (error_code, _) in answers.items() if error_code not in (0, gone)],
+        readers={where: member for member in group.members for where in _assigned(group, member)},
+    )
+
+
+def _lag(call: Call, image: MetadataImage, found: _Behind, where: Where) -> Lag:
+    topic, index = where
+    offset, end, reader = found.committed[where], found.ends[where], found.readers.get(where)
+    own = ("consumer-groups", found.group_id, "lags", topic, "partitions", index)
+    return Lag(
+        metadata=item(call, image, *own, consumer_group=found.group_id, topic=topic, partition=index),
+        cluster_id=image.cluster_id,
+        consumer_group_id=found.group_id,
+        topic_name=topic,
+        partition_id=index,
+        current_offset=offset,
+        log_end_offset=end,
+        lag=max(0, end - offset),
+        consumer_id="" if reader is None else reader.member_id,
+        instance_id=None if reader is None else reader.group_instance_id,
+        client_id="" if reader is None else reader.client_id,
+    )
 
 
 async def _committed(call: Call, group_id: str, broker_id: int) -> dict[Where, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, Literal
 
 import msgspec
@@ -180,20 +181,20 @@ async def get_offsets(call: Call) -> Offsets:
     partition_of(call, image)
     where = (call.path["topic_name"], call.path["partition_id"])
     committed = call.query.isolation == "read_committed"
-    found = []
-    for timestamp in (EARLIEST, LATEST):
-        answers = await list_offsets(call, {where: timestamp}, read_committed=committed)
-        error_code, offset = answers[where]
-        check(error_code, about=f"{where[0]}-{where[1]}")
-        found.append(offset)
+    answers = await asyncio.gather(
+        *(list_offsets(call, {where: each}, read_committed=committed) for each in (EARLIEST, LATEST))
+    )
+    for each in answers:
+        check(each[where][0], about=f"{where[0]}-{where[1]}")
+    beginning, following = (each[where][1] for each in answers)
     own = ("topics", where[0], "partitions", where[1], "offset")
     return Offsets(
         metadata=item(call, image, *own, topic=where[0], partition=where[1]),
         cluster_id=image.cluster_id,
         topic_name=where[0],
         partition_id=where[1],
-        beginning_offset=found[0],
-        next_offset=found[1],
+        beginning_offset=beginning,
+        next_offset=following,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 from raftlog.admin.ask import shapes
+from raftlog.admin.audit import tell_parts
 from raftlog.admin.errors import check, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.partitions import partition_of
@@ -134,8 +135,15 @@ async def cancel_reassignment(call: Call) -> None:
 async def alter_reassignments(call: Call) -> MoveResults:
     """207, whatever became of them."""
     image_of(call)
-    call.audit["partitions"] = [f"{each.topic_name}-{each.partition_id}" for each in call.body.data]
-    return MoveResults(await _alter(call, call.body.data))
+    tell_parts(call, (), [_named(each) for each in call.body.data])  # until they answer
+    results = await _alter(call, call.body.data)
+    done = [_named(each) for each in results if not each.error_code]
+    tell_parts(call, done, [_named(each) for each in results if each.error_code])
+    return MoveResults(results)
+
+
+def _named(each: Move | MoveResult) -> str:
+    return f"{each.topic_name}-{each.partition_id}"
 
 
 async def _alter(call: Call, moves: Sequence[Move]) -> list[MoveResult]:

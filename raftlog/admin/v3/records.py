@@ -1,7 +1,8 @@
 """Producing records over HTTP: a stream of JSON in, a delivery report for each out, in the same order.
 
 A record is reported as delivered once it is on disk on every in-sync replica (acks=all). What failed while it was under
-way is not sent again, since it may have been written.
+way is not sent again, since it may have been written. JSON is stored as it was written, without the spaces between: no
+number is read on the way, so that none loses a digit, and what a consumer's own reader makes of 1e400 is its affair.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ import asyncio
 import base64
 import binascii
 import itertools
-import json
-import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
 
 import msgspec
 from aiohttp import web
 
 from raftlog.admin.ask import BrokerUnreachable, shapes
 from raftlog.admin.errors import INVALID, UNKNOWN_PARTITION, ApiError, of_kafka
+from raftlog.admin.json_stream import rounds
 from raftlog.admin.partitioner import partition_of_key
 from raftlog.admin.route import Call, Route
+from raftlog.admin.sending import send
 from raftlog.admin.v3.shared import image_of, topic_of
 from raftlog.admin.wire import REQUEST_TIMEOUT_MS
 from raftlog.base.errors import (
@@ -39,13 +40,9 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.records.batch import Record, build_batch, new_record
 
 ALL: Final = -1
-MOST_RECORD_BYTES: Final = 2 << 20
-"""JSON of one record; base64 makes a megabyte into 1.4 of them."""
-CHUNK_S: Final = 15.0
-AT_ONCE: Final = 256
-"""Records that are sent in one round, if so many have arrived."""
+WRITTEN: Final = 200
+"""The `error_code` of a record that is on disk."""
 MOST_ENTRIES: Final = 1000
-SPACE: Final = re.compile(r"[ \t\r\n]*")
 UNWRITTEN: Final = (LeaderNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition)
 """A leader that moved, or does not know yet that it leads."""
 TOO_LARGE: Final = (MessageTooLarge, RecordListTooLarge)
@@ -58,9 +55,9 @@ Int32 = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class Datum(msgspec.Struct, forbid_unknown_fields=True):
-    """A key or a value: BINARY is base64, STRING is UTF-8 text, JSON is anything, stored as compact text."""
+    """A key or a value: BINARY is base64, STRING is UTF-8 text, JSON is anything, stored as written but for spaces."""
 
-    data: Any
+    data: msgspec.Raw
     type: Literal["BINARY", "JSON", "STRING"] = "JSON"
 
 
@@ -143,7 +140,7 @@ async def produce_batch(call: Call) -> BatchReport:
         raise ApiError(400, "two entries have the same id", code=INVALID)
     report = BatchReport([], [])
     for entry, each in zip(entries, await _write(call, topic, entries), strict=True):
-        if each.error_code == web.HTTPOk.status_code:
+        if each.error_code == WRITTEN:
             report.successes.append(
                 Success(
                     id=entry.id,
@@ -155,6 +152,7 @@ async def produce_batch(call: Call) -> BatchReport:
             )
         else:
             report.failures.append(Failure(entry.id, each.error_code, each.message))
+    _count(call, written=len(report.successes), of=len(entries))
     return report
 
 
@@ -163,21 +161,29 @@ async def produce_records(call: Call) -> web.StreamResponse:
     topic = topic_of(call, image_of(call))
     if call.raw.content_type != "application/json":
         raise ApiError(415, f"the body must be application/json, but is {call.raw.content_type}")
-    answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.raw["id"]})
-    call.audit["records"] = 0
-    async for round_ in _rounds(call.raw.content):
-        if not answer.prepared and isinstance(round_[0], ApiError):
-            raise round_[0]  # nothing is written yet, so that the status can tell
-        reports = await _reports(call, topic, round_)
-        call.audit["records"] += sum(each.error_code == web.HTTPOk.status_code for each in reports)
+    answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.request_id})
+    call.audit.update(records=0, records_failed=0)
+    async for given in rounds(call.raw.content, NewRecord, call.limits):
+        if not answer.prepared and isinstance(given[0], ApiError):
+            raise given[0]  # nothing is written yet, so that the status can tell
+        reports = await _reports(call, topic, given)
+        _count(call, written=sum(each.error_code == WRITTEN for each in reports), of=len(reports))
         if not answer.prepared:
             await answer.prepare(call.raw)
-        async with asyncio.timeout(CHUNK_S):  # for who does not read; the connection is cut then
-            await answer.write(b"".join(msgspec.json.encode(each) + b"\n" for each in reports))
+        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in reports)
+        await send(answer, lines, call.raw, within_s=call.limits.chunk_s)
     if not answer.prepared:
         raise ApiError(400, "the body has no record")
     await answer.write_eof()
     return answer
+
+
+def _count(call: Call, *, written: int, of: int) -> None:
+    """Have the audit log say how many records were written so far, and how many not."""
+    audit = call.audit
+    audit["records"] = audit.get("records", 0) + written
+    audit["records_failed"] = audit.get("records_failed", 0) + of - written
+    call.outcome = "done" if not audit["records_failed"] else "partly" if audit["records"] else "failed"
 
 
 async def _reports(call: Call, topic: TopicState, given: Sequence[NewRecord | ApiError]) -> list[Report]:
@@ -190,79 +196,6 @@ async def _reports(call: Call, topic: TopicState, given: Sequence[NewRecord | Ap
         else Report(error_code=each.body.error_code, message=str(each))
         for each in given
     ]
-
-
-# --- reading
-
-
-async def _rounds(content: Any) -> AsyncIterator[list[NewRecord | ApiError]]:
-    """Yield what has arrived: records, and an ApiError in place of each that is no record. What is no JSON ends it."""
-    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + CHUNK_S
-    pending = ""
-    undecoded = b""
-    ended = False
-    while not ended:
-        try:
-            async with asyncio.timeout_at(deadline):
-                chunk = await content.readany()
-        except TimeoutError:
-            yield [ApiError(408, f"no record arrived for {CHUNK_S:.0f} s")]
-            return
-        ended = not chunk
-        undecoded += chunk
-        try:
-            pending += undecoded.decode()
-            undecoded = b""
-        except UnicodeDecodeError as error:
-            if ended or error.end - error.start > 3 or len(undecoded) - error.start > 3:
-                yield [ApiError(400, "the body is not UTF-8")]
-                return
-            pending += undecoded[: error.start].decode()
-            undecoded = undecoded[error.start :]
-        found, pending, broken = _cut(decoder, pending, ended=ended)
-        for start in range(0, len(found), AT_ONCE):
-            yield found[start : start + AT_ONCE]
-            deadline = clock() + CHUNK_S
-        if broken is not None:
-            yield [broken]
-            return
-
-
-def _cut(
-    decoder: json.JSONDecoder, text: str, *, ended: bool
-) -> tuple[list[NewRecord | ApiError], str, ApiError | None]:
-    """Return the records at the beginning of a text, what is left of it, and why nothing can follow."""
-    found: list[NewRecord | ApiError] = []
-    position = _skip_space(text, 0)
-    while position < len(text):
-        if text[position] != "{":
-            fault = f"a record must be a JSON object, but begins with {text[position]!r}"
-            return found, "", ApiError(400, fault)
-        try:
-            value, end = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
-            if len(text) - position > MOST_RECORD_BYTES:
-                fault = f"a record may have {MOST_RECORD_BYTES} bytes of JSON at most"
-                return found, "", ApiError(413, fault)
-            broken = ApiError(400, f"a record is not JSON: {error}") if ended else None
-            return found, text[position:], broken
-        try:
-            found.append(msgspec.convert(value, NewRecord))
-        except msgspec.ValidationError as error:
-            found.append(ApiError(422, f"record: {error}"))
-        position = _skip_space(text, end)
-    return found, "", None
-
-
-def _skip_space(text: str, position: int) -> int:
-    found = SPACE.match(text, position)
-    return position if found is None else found.end()
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 # --- writing
@@ -294,7 +227,7 @@ async def _write(call: Call, topic: TopicState, records: Sequence[NewRecord]) ->
             return
         for place, (number, record) in enumerate(batch):
             reports[number] = Report(
-                error_code=web.HTTPOk.status_code,
+                error_code=WRITTEN,
                 cluster_id=call.node.image().cluster_id,
                 topic_name=topic.name,
                 partition_id=partition,
@@ -317,19 +250,15 @@ def _record(given: NewRecord) -> Record:
 
 
 def _bytes(datum: Datum | None, name: str) -> bytes | None:
-    if datum is None or datum.data is None:
+    if datum is None or bytes(datum.data) == b"null":
         return None
     if datum.type == "JSON":
-        try:
-            text = json.dumps(datum.data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        except ValueError:
-            raise ApiError(422, f"{name}: a number is too large for JSON's readers") from None
-        return text.encode(errors="surrogatepass")
-    if not isinstance(datum.data, str):
-        raise ApiError(422, f"{name}: the data of {datum.type} must be a string")
-    if datum.type == "STRING":
-        return datum.data.encode(errors="surrogatepass")
-    return _unbase64(datum.data, name)
+        return msgspec.json.format(bytes(datum.data), indent=-1)
+    try:
+        text = msgspec.json.decode(datum.data, type=str)
+    except msgspec.ValidationError:
+        raise ApiError(422, f"{name}: the data of {datum.type} must be a string") from None
+    return text.encode() if datum.type == "STRING" else _unbase64(text, name)
 
 
 def _unbase64(text: str | None, name: str) -> bytes | None:

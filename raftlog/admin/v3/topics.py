@@ -131,7 +131,12 @@ async def create_topic(call: Call) -> tuple[int, Topic]:
     """201, or 200 if it was only validated."""
     image = image_of(call)
     wanted: NewTopic = call.body
-    call.audit["topic"] = wanted.topic_name
+    call.audit.update(
+        topic=wanted.topic_name,
+        partitions=wanted.partitions_count,
+        replication_factor=wanted.replication_factor,
+        validate_only=wanted.validate_only,
+    )
     make = shapes(ApiKey.CREATE_TOPICS)
     request = make.CreateTopicsRequest(
         topics=(_creatable(make, wanted),), timeout=REQUEST_TIMEOUT_MS, validate_only=wanted.validate_only
@@ -139,6 +144,7 @@ async def create_topic(call: Call) -> tuple[int, Topic]:
     response = await call.asker.ask(ApiKey.CREATE_TOPICS, request)
     (result,) = response.topics
     check(result.error_code, result.error_message)
+    call.audit.update(partitions=result.num_partitions, replication_factor=result.replication_factor)
     found = _described(
         call,
         image,
@@ -173,6 +179,7 @@ async def grow_topic(call: Call) -> Topic:
     image = image_of(call)
     topic = topic_of(call, image)
     count = call.body.partitions_count
+    call.audit.update(topic=topic.name, partitions=count, partitions_before=len(topic.partitions))
     if count < len(topic.partitions):
         raise ApiError(
             400, f"topic {topic.name} has {len(topic.partitions)} partitions; it can't shrink to {count}"

@@ -11,15 +11,15 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from raftlog.pipeline.jobs.common import StreamOptions, local_path, path_faults
 from raftlog.pipeline.jobs.control import Control
 from raftlog.pipeline.jobs.identity import claim_checkpoint, claim_results, has_batches
 from raftlog.pipeline.jobs.settings import setting
+from raftlog.pipeline.jobs.summary import StreamSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,20 +69,20 @@ class AggregateOptions(StreamOptions):
             "slide": self.slide,
             "by": ",".join(self.by),
             "measures": ",".join(self.measures),
-            "to": self.to_topic or str(Path(local_path(self.to_path)).absolute()),
+            "to": self.to_topic or str(local_path(self.to_path)),
             "dead_letter": self.dead_letter,
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a run did, in records but for `windows`. `open` are in windows that are not final; `stopped`: told to.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(StreamSummary):
+    """What a run did, in records but for `windows`. `open` are in windows that are not final.
 
     records read = counted in windows told + open now - open when it began + late + malformed. `watermark`: windows that
     ended by then are final.
     """
 
-    batches: int
+    job: str = "aggregate"
     records: int
     windows: int
     counted: int
@@ -90,23 +90,12 @@ class Summary:
     late: int
     malformed: int
     watermark: str
-    seconds: float
-    stopped: bool
-    job: str = "aggregate"
 
-    @property
-    def sound(self) -> bool:
-        return True
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def as_text(self) -> str:
-        end = "stopped after its batch" if self.stopped else "at the end of the log"
+    def told(self) -> str:
         return (
-            f"aggregate: {self.records:,} records, {self.windows:,} windows of {self.counted:,} records, "
+            f"{self.records:,} records, {self.windows:,} windows of {self.counted:,} records, "
             f"{self.open:,} in windows still open at {self.watermark or 'no watermark yet'}, {self.late:,} too late, "
-            f"{self.malformed:,} malformed; {self.batches} batches, {self.seconds:.1f} s; {end}"
+            f"{self.malformed:,} malformed"
         )
 
 
@@ -122,10 +111,10 @@ def aggregate(spark: SparkSession, options: AggregateOptions, control: Control |
 
     control = control or Control()
     began = time.monotonic()
-    checkpoint = Path(local_path(options.checkpoint)).absolute()
+    checkpoint = local_path(options.checkpoint)
     identity = claim_checkpoint(checkpoint, "aggregate", options.fixed)
     if options.to_path:
-        root = Path(local_path(options.to_path)).absolute()
+        root = local_path(options.to_path)
         claim_results(root, identity, begun=has_batches(checkpoint / "query"))
         shutil.rmtree(root / STAGING, ignore_errors=True)
     parsed = parse(spark, options)
@@ -182,7 +171,7 @@ class _Windows:
         from raftlog.pipeline.jobs.parquet import Target
         from raftlog.pipeline.jobs.table import COUNTED_DDL, write_rows
 
-        target = Target(str(Path(local_path(self.options.to_path)).absolute()), self.identity, batch)
+        target = Target(str(local_path(self.options.to_path)), self.identity, batch)
         done = frame.mapInArrow(partial(write_rows, target), COUNTED_DDL).collect()
         return sum(row.rows for row in done), sum(row.records for row in done)
 

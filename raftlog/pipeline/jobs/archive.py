@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from raftlog.pipeline.jobs.common import StreamOptions, local_path, path_faults
 from raftlog.pipeline.jobs.control import Control, JobError
 from raftlog.pipeline.jobs.identity import claim_checkpoint, claim_results, has_batches
 from raftlog.pipeline.jobs.settings import setting
+from raftlog.pipeline.jobs.summary import StreamSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,33 +34,18 @@ class ArchiveOptions(StreamOptions):
         return super().faults() + path_faults("path", self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a run of a job did. `bytes` are of the files; `stopped`: told to, before the end of the log."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(StreamSummary):
+    """What a run did. `bytes` are of the files."""
 
-    job: str
-    batches: int
+    job: str = "archive"
     rows: int
     files: int
     bytes: int
-    seconds: float
-    stopped: bool
 
-    @property
-    def sound(self) -> bool:
-        """A run that ended without an error did what it promises."""
-        return True
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def as_text(self) -> str:
+    def told(self) -> str:
         rate = self.rows / self.seconds if self.seconds else 0.0
-        end = "stopped after its batch" if self.stopped else "at the end of the log"
-        return (
-            f"{self.job}: {self.rows:,} records in {self.files:,} files ({self.bytes / 1e6:.1f} MB), "
-            f"{self.batches} batches, {self.seconds:.1f} s, {rate:,.0f} records/s; {end}"
-        )
+        return f"{self.rows:,} records in {self.files:,} files ({self.bytes / 1e6:.1f} MB), {rate:,.0f} records/s"
 
 
 @dataclass(slots=True)
@@ -98,8 +84,8 @@ def archive(spark: SparkSession, options: ArchiveOptions, control: Control | Non
     control = control or Control()
     began = time.monotonic()
     root, checkpoint = (
-        Path(local_path(options.path)).absolute(),
-        Path(local_path(options.checkpoint)).absolute(),
+        local_path(options.path),
+        local_path(options.checkpoint),
     )
     fixed = {"path": str(root), **options.subscription}
     identity = claim_checkpoint(checkpoint, "archive", fixed)
@@ -111,7 +97,6 @@ def archive(spark: SparkSession, options: ArchiveOptions, control: Control | Non
     with started(frame, gate, options, checkpoint / "query") as query:
         wait([(query, gate)], Tally())
     return Summary(
-        job="archive",
         batches=gate.batches,
         rows=gate.rows,
         files=writing.files,

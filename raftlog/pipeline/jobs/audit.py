@@ -1,28 +1,36 @@
 """`audit`: reads whole topics, all partitions side by side, and judges them: the offline twin of `raftlog check`.
 
 Looked for in each partition: records missing between its first and its end, offsets that come twice or go backwards,
-a key's records out of order, batches that fail their checksum. Looked for in each topic: a record that is there twice,
-by what it is told by. What is judged are the records below the ends as they were when the audit began.
+a key's records out of order, a batch that fails its checksum. Looked for in each topic: a record that is there twice,
+by what it is told by, and keys in several partitions. What is judged are the records below the ends as they were when
+the audit began. A partition with a damaged batch cannot be read behind it: it is named, and of it nothing else is said.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.pipeline.jobs.common import SourceOptions
+from raftlog.pipeline.jobs.audit_verdict import PartitionVerdict, Summary, Twice
+from raftlog.pipeline.jobs.common import SourceOptions, pairs
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError
+from raftlog.pipeline.jobs.failures import spark_errors, told
 from raftlog.pipeline.jobs.settings import setting
+from raftlog.pipeline.offsets import TopicPartition, to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 EXAMPLES: Final = 5
 TELLS: Final = ("header:", "json:")
-CORRUPT: Final = ("corruptrecord", "record is corrupt", "crc", "bad_msg", "bad message")
+DAMAGE: Final = ("code=_BAD_MSG", "code=INVALID_MSG", "CorruptRecordException", "Record is corrupt")
+"""What the clients of the two connectors say of a batch whose checksum fails."""
+
+Spans = dict[TopicPartition, tuple[int, int]]
+"""The first and the end offset (exclusive) of each partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +38,8 @@ class AuditOptions(SourceOptions):
     """Reads whole topics in parallel and judges them."""
 
     identity: str = setting(
-        "what tells records apart: value, header:NAME or json:FIELD (default: not judged)", ""
+        "what tells records apart, in every record: value, header:NAME or json:FIELD (default: not judged)",
+        "",
     )
     order: str = setting(
         "a whole number that must not fall from one record of a key to the next: header:NAME (digits) or json:FIELD",
@@ -44,11 +53,9 @@ class AuditOptions(SourceOptions):
             found.append(f"identity: {self.identity!r} is none of value, header:NAME, json:FIELD")
         if self.order and not _tells(self.order):
             found.append(f"order: {self.order!r} is neither header:NAME nor json:FIELD")
-        found += [
-            "client: check.crcs=false would blind the audit"
-            for each in self.client
-            if each.replace(" ", "").lower() == "check.crcs=false"
-        ]
+        client = pairs(self.client)
+        if client.get("check.crcs", "true").lower() != "true":
+            found.append("client: check.crcs=false would blind the audit")
         return found
 
 
@@ -56,191 +63,143 @@ def _tells(text: str) -> bool:
     return any(text.startswith(kind) and len(text) > len(kind) for kind in TELLS)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionVerdict:
-    """One partition from `first` to `end` (exclusive), and what is wrong with it, in records."""
-
-    topic: str
-    partition: int
-    first: int
-    end: int
-    records: int
-    missing: int
-    repeated: int
-    disordered: int
-    unnumbered: int
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The verdict. `doubled`: records that are there again; `straying`: keys in several partitions of a topic."""
-
-    partitions: tuple[PartitionVerdict, ...]
-    doubled: int
-    straying: int
-    corrupt: str
-    examples: tuple[str, ...]
-    gaps_allowed: bool
-    seconds: float
-    job: str = "audit"
-
-    @property
-    def records(self) -> int:
-        return sum(each.records for each in self.partitions)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Return what was found, by name; what is allowed is not found."""
-        return {
-            "missing": 0 if self.gaps_allowed else self._sum("missing"),
-            "repeated": self._sum("repeated"),
-            "disordered": self._sum("disordered"),
-            "unnumbered": self._sum("unnumbered"),
-            "doubled": self.doubled,
-            "straying": self.straying,
-        }
-
-    def _sum(self, name: str) -> int:
-        return sum(getattr(each, name) for each in self.partitions)
-
-    @property
-    def sound(self) -> bool:
-        return not any(self.counts.values()) and not self.corrupt
-
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "records": self.records, "found": self.counts, "sound": self.sound}
-
-    def as_text(self) -> str:
-        lines = [
-            f"{each.topic}-{each.partition}  {each.records:,} records in [{each.first}, {each.end}), "
-            f"{each.missing} missing, {each.repeated} repeated, {each.disordered} out of order"
-            for each in self.partitions
-        ]
-        lines += [f"  {each}" for each in self.examples]
-        if self.corrupt:
-            lines.append(f"corrupt: {self.corrupt}")
-        found = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
-        verdict = "sound" if self.sound else f"WRONG: {found or 'corrupt'}"
-        lines.append(f"audit: {self.records:,} records in {self.seconds:.1f} s: {verdict}")
-        return "\n".join(lines)
-
-
 def audit(spark: SparkSession, options: AuditOptions, control: Control | None = None) -> Summary:
     """Read whole topics and judge them. Raises JobError when they can't be read for another reason than damage."""
-    from pyspark.errors import PySparkException
-
     control = control or Control()
     began = time.monotonic()
-    bounds = _bounds(options)
-    frame = _read(spark, options, bounds)
+    spans = _spans(options)
     try:
-        verdicts, examples = _judge(frame, bounds, options.order)
+        verdicts, examples = _judge_all(spark, options, spans)
         control.hear(BatchDone(0, sum(each.records for each in verdicts), time.monotonic() - began))
-        doubled, twice = _doubled(frame, options.identity) if options.identity else (0, [])
-        straying = _straying(frame) if options.order else 0
-    except PySparkException as error:
-        corrupt = _corruption(str(error))
-        if not corrupt:
-            raise JobError(" | ".join(str(error).strip().splitlines()[:3])) from error
-        return Summary((), 0, 0, corrupt, (), options.allow_gaps, time.monotonic() - began)
+        corrupt = {TopicPartition(each.topic, each.partition) for each in verdicts if each.corrupt}
+        frame = _read(spark, options, {at: span for at, span in spans.items() if at not in corrupt})
+        twice = _twice(frame, options.identity) if options.identity and frame is not None else Twice()
+        straying = _straying(frame) if options.order and frame is not None else 0
+    except spark_errors() as error:
+        raise told(error) from error
     return Summary(
         partitions=tuple(verdicts),
-        doubled=doubled,
+        doubled=twice.doubled,
+        nameless=twice.nameless,
         straying=straying,
-        corrupt="",
-        examples=(*examples, *twice),
+        examples=(*examples, *twice.examples),
         gaps_allowed=options.allow_gaps,
         seconds=time.monotonic() - began,
     )
 
 
-Bounds = dict[str, dict[str, tuple[int, int]]]
-
-
-def _bounds(options: AuditOptions) -> Bounds:
-    """Return first and end offset by topic and partition, as the cluster says now. Raises JobError."""
+def _spans(options: AuditOptions) -> Spans:
+    """Return what there is to judge, as the cluster says now. Raises JobError."""
     from raftlog.pipeline.lookup import Lookup, UnknownTopic
     from raftlog.pipeline.options import OptionFaults, read_options
 
     try:
         lookup = Lookup(read_options(options.reader_options(), "batch"))
-        places = lookup.partitions()
+        places = sorted(lookup.partitions())
         firsts, ends = lookup.earliest(places), lookup.latest(places)
     except (OptionFaults, UnknownTopic, RuntimeError) as error:
         raise JobError(str(error)) from error
-    found: Bounds = {}
-    for place in places:
-        found.setdefault(place.topic, {})[str(place.partition)] = (firsts[place], ends[place])
-    return found
-
-
-def _read(spark: SparkSession, options: AuditOptions, bounds: Bounds) -> DataFrame:
-    def side(index: int) -> str:
-        return json.dumps(
-            {topic: {n: each[index] for n, each in those.items()} for topic, those in bounds.items()}
+    if not places:
+        raise JobError(
+            f"topic_pattern: no topic matches {options.topic_pattern}, so there is nothing to judge"
         )
+    return {at: (firsts[at], ends[at]) for at in places}
 
+
+def _read(spark: SparkSession, options: AuditOptions, spans: Spans) -> DataFrame | None:
+    """Return the records of these spans; None if there is no span."""
+    if not spans:
+        return None
+    assigned: dict[str, list[int]] = {}
+    for at in spans:
+        assigned.setdefault(at.topic, []).append(at.partition)
     asked = {
-        **options.reader_options(),
-        "startingOffsets": side(0),
-        "endingOffsets": side(1),
+        name: value for name, value in options.reader_options().items() if name not in options.subscription
+    }
+    asked |= {
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(to_json({at: first for at, (first, _end) in spans.items()})),
+        "endingOffsets": json.dumps(to_json({at: end for at, (_first, end) in spans.items()})),
         "kafka.check.crcs": "true",
         "failOnDataLoss": "true",
     }
     return spark.read.format(options.connector).options(**asked).load()
 
 
-def _judge(frame: DataFrame, bounds: Bounds, order: str) -> tuple[list[PartitionVerdict], list[str]]:
-    """Return each partition's verdict, and examples of what is wrong."""
+Judged = tuple[list[PartitionVerdict], list[str]]
+"""Verdicts, and examples of what is wrong."""
+
+
+def _judge_all(spark: SparkSession, options: AuditOptions, spans: Spans) -> Judged:
+    """Judge all partitions side by side; once one turns out to be damaged, each by itself."""
+    try:
+        return _judge(_read(spark, options, spans), spans, options.order)
+    except spark_errors() as error:
+        if not _damage(error):
+            raise
+    verdicts, examples = list[PartitionVerdict](), list[str]()
+    for at, span in spans.items():
+        try:
+            found, more = _judge(_read(spark, options, {at: span}), {at: span}, options.order)
+        except spark_errors() as error:
+            if not (damage := _damage(error)):
+                raise
+            found, more = [PartitionVerdict(*at, *span, corrupt=damage)], []
+        verdicts += found
+        examples += more
+    return verdicts, examples
+
+
+def _judge(frame: DataFrame | None, spans: Spans, order: str) -> Judged:
     from raftlog.pipeline.jobs.audit_task import FOUND_DDL, judge
 
+    if frame is None:
+        return [], []
     numbered = frame.select("topic", "partition", "offset", "key", _number(order).alias("number"))
     rows = numbered.mapInArrow(partial(judge, ordered=bool(order)), FOUND_DDL).collect()
-    found = {(row.topic, row.partition): row for row in rows}
+    found = {TopicPartition(row.topic, row.partition): row for row in rows}
     if len(found) != len(rows):
         raise JobError("a partition was read by two tasks: it must not be split (minPartitions)")
-    verdicts = [
-        _verdict(topic, int(number), span, found.get((topic, int(number))))
-        for topic, those in sorted(bounds.items())
-        for number, span in sorted(those.items(), key=lambda each: int(each[0]))
-    ]
+    verdicts = [_verdict(at, span, found.get(at)) for at, span in spans.items()]
     return verdicts, [example for row in rows for example in json.loads(row.examples)]
 
 
-def _verdict(topic: str, partition: int, span: tuple[int, int], row: Any) -> PartitionVerdict:
+def _verdict(at: TopicPartition, span: tuple[int, int], row: Any) -> PartitionVerdict:
     first, end = span
+    if row is None:
+        return PartitionVerdict(*at, first, end, missing=end - first)
     return PartitionVerdict(
-        topic=topic,
-        partition=partition,
-        first=first,
-        end=end,
-        records=row.records if row else 0,
-        missing=end - first - (row.records - row.repeated if row else 0),
-        repeated=row.repeated if row else 0,
-        disordered=row.disordered if row else 0,
-        unnumbered=row.unnumbered if row else 0,
+        *at,
+        first,
+        end,
+        records=row.records,
+        missing=end - first - (row.records - row.repeated),
+        repeated=row.repeated,
+        disordered=row.disordered,
+        unnumbered=row.unnumbered,
     )
 
 
-def _doubled(frame: DataFrame, identity: str) -> tuple[int, list[str]]:
-    """Return how many records are there again by what tells them apart, and examples."""
+def _twice(frame: DataFrame, identity: str) -> Twice:
+    """Count the records that are there again, and those that nothing tells apart; but none without a value by it."""
     from pyspark.sql import functions as f
 
     where = f.concat_ws("/", "topic", "partition", "offset")
     grouped = (
         frame.select("topic", _told_by(identity).alias("identity"), where.alias("place"))
-        .where("identity IS NOT NULL")
         .groupBy("topic", "identity")
         .agg(f.count("*").alias("times"), f.min("place").alias("one"), f.max("place").alias("other"))
-        .where("times > 1")
     )
-    total = grouped.agg(f.sum(f.col("times") - 1)).first()
-    doubled = int(total[0] or 0) if total is not None else 0
-    if not doubled:
-        return 0, []
-    return doubled, [
-        f"the same record: {row.one} and {row.other}" for row in grouped.limit(EXAMPLES).collect()
+    again = f.when(f.col("identity").isNotNull(), f.col("times") - 1)
+    without = f.when(f.col("identity").isNull(), f.col("times"))
+    total = grouped.agg(f.sum(again).alias("doubled"), f.sum(without).alias("nameless")).first()
+    doubled, nameless = (total.doubled or 0, total.nameless or 0) if total else (0, 0)
+    several = grouped.where("identity IS NOT NULL AND times > 1").limit(EXAMPLES)
+    examples = [
+        f"the same record: {row.one} and {row.other}" for row in (several.collect() if doubled else ())
     ]
+    # a record without a value is no copy of another such one, and a value is all that there is to tell by
+    return Twice(doubled, 0 if identity == "value" else nameless, tuple(examples))
 
 
 def _straying(frame: DataFrame) -> int:
@@ -268,7 +227,7 @@ def _number(order: str) -> Column:
     return _told_by(order).cast("string").try_cast("long") if order else f.lit(None).cast("long")
 
 
-def _corruption(message: str) -> str:
-    """Return the line of an error that tells of damage, or nothing."""
-    lines = (line.strip() for line in message.splitlines())
-    return next((line for line in lines if any(mark in line.lower() for mark in CORRUPT)), "")
+def _damage(error: Exception) -> str:
+    """Return the line of an error that tells of a damaged batch, or nothing."""
+    lines = (line.strip().removeprefix("Caused by: ") for line in str(error).splitlines())
+    return next((line for line in lines if any(mark in line for mark in DAMAGE)), "")

@@ -6,7 +6,9 @@ The names of reader options are those of Spark's Kafka source for both connector
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlparse
 
@@ -48,7 +50,7 @@ class SourceOptions:
 
     def reader_options(self) -> dict[str, str]:
         """Return what `spark.read` and `spark.readStream` are told by either connector."""
-        client = dict(filter(None, map(named, self.client)))
+        client = pairs(self.client)
         return {
             **{f"kafka.{name}": value for name, value in client.items()},
             "kafka.bootstrap.servers": self.bootstrap,
@@ -95,6 +97,11 @@ def named(text: str) -> tuple[str, str] | None:
     return (name.strip(), value.strip()) if equals and name.strip() else None
 
 
+def pairs(texts: Iterable[str]) -> dict[str, str]:
+    """Return those of several texts that are NAME=VALUE, the later ones winning."""
+    return dict(filter(None, map(named, texts)))
+
+
 def _is_offsets(text: str) -> bool:
     try:
         offsets = json.loads(text)
@@ -111,6 +118,6 @@ def path_faults(name: str, path: str) -> list[str]:
     return []
 
 
-def local_path(path: str) -> str:
-    """Return a path or file: URL as a path."""
-    return urlparse(path).path if path.startswith("file:") else path
+def local_path(path: str) -> Path:
+    """Return a path or file: URL as an absolute path."""
+    return Path(urlparse(path).path if path.startswith("file:") else path).absolute()

@@ -4,6 +4,7 @@ Every copy carries the header `raftlog.mirror.source`: topic/partition/offset of
 copies, it reads at the target's end what is there already, and leaves that out: so a driver that is killed, and a batch
 that is replayed, double nothing. What may still double: records that a killed task had sent and that the target appends
 after the next task has looked. No transactions here; such doubles can be told by the header, and `audit` counts them.
+Two attempts of a task side by side would both send: a Spark that speculates is refused.
 
 The topic of the map has one record for each run of records whose offsets go side by side, at least once; its newest
 record with a source offset not above the wanted one tells the target's. It can be made anew from the headers.
@@ -16,18 +17,22 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.pipeline.jobs.common import StreamOptions, local_path, named
+from raftlog.pipeline.jobs.common import StreamOptions, local_path, named, pairs
 from raftlog.pipeline.jobs.control import Control, JobError
 from raftlog.pipeline.jobs.identity import claim_checkpoint
 from raftlog.pipeline.jobs.settings import setting
+from raftlog.pipeline.jobs.summary import StreamSummary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE_S: Final = 60.0
+SPECULATION: Final = (
+    "spark.speculation=true has two attempts of a task run side by side, both of which would send its records; "
+    "a mirror needs it false"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +47,20 @@ class MirrorOptions(StreamOptions):
     def faults(self) -> list[str]:
         found = super().faults()
         found += [f"to_client: {each!r} is not NAME=VALUE" for each in self.to_client if not named(each)]
+        if _is_true(pairs(self.conf).get("spark.speculation")):
+            found.append(f"conf: {SPECULATION}")
         if self.to and self.to == self.bootstrap and not self.prefix:
             found.append("to: is the very cluster that is read; give a prefix")
         return found
 
     @property
     def target_settings(self) -> dict[str, str]:
-        return {**dict(filter(None, map(named, self.to_client))), "bootstrap.servers": self.to}
+        return {**pairs(self.to_client), "bootstrap.servers": self.to}
+
+
+def _is_true(setting: str | None) -> bool:
+    """Read a setting as Spark does."""
+    return (setting or "").strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,30 +98,16 @@ def translate(known: Iterable[Run], topic: str, partition: int, *, offset: int) 
     return None if best is None else best.target + min(offset - best.source, best.count)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary(StreamSummary):
     """What a run did. `skipped` records were at the target already."""
 
-    batches: int
+    job: str = "mirror"
     records: int
     skipped: int
-    seconds: float
-    stopped: bool
-    job: str = "mirror"
 
-    @property
-    def sound(self) -> bool:
-        return True
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def as_text(self) -> str:
-        end = "stopped after its batch" if self.stopped else "at the end of the log"
-        return (
-            f"mirror: {self.records:,} records copied, {self.skipped:,} were there already, {self.batches} batches, "
-            f"{self.seconds:.1f} s; {end}"
-        )
+    def told(self) -> str:
+        return f"{self.records:,} records copied, {self.skipped:,} were there already"
 
 
 def mirror(spark: SparkSession, options: MirrorOptions, control: Control | None = None) -> Summary:
@@ -120,9 +118,11 @@ def mirror(spark: SparkSession, options: MirrorOptions, control: Control | None 
     from raftlog.pipeline.jobs.run import Gate, read_stream, started, wait
     from raftlog.pipeline.jobs.tally import Tally
 
+    if _is_true(spark.conf.get("spark.speculation", "false")):
+        raise JobError(SPECULATION)
     control = control or Control()
     began = time.monotonic()
-    checkpoint = Path(local_path(options.checkpoint)).absolute()
+    checkpoint = local_path(options.checkpoint)
     claim_checkpoint(
         checkpoint, "mirror", {**options.subscription, "to": options.to, "prefix": options.prefix}
     )
@@ -131,7 +131,13 @@ def mirror(spark: SparkSession, options: MirrorOptions, control: Control | None 
     gate = Gate(copying.write, control)
     with started(read_stream(spark, options), gate, options, checkpoint / "query") as query:
         wait([(query, gate)], Tally())
-    return Summary(gate.batches, copying.copied, copying.skipped, time.monotonic() - began, gate.closed)
+    return Summary(
+        batches=gate.batches,
+        records=copying.copied,
+        skipped=copying.skipped,
+        seconds=time.monotonic() - began,
+        stopped=gate.closed,
+    )
 
 
 @dataclass(slots=True)

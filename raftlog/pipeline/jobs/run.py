@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from raftlog.pipeline.jobs.common import StreamOptions
-from raftlog.pipeline.jobs.control import BatchDone, Control, JobError
+from raftlog.pipeline.jobs.control import BatchDone, Control
+from raftlog.pipeline.jobs.failures import spark_errors, told
 from raftlog.pipeline.jobs.tally import Tally
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 POLL_S: Final = 0.2
-TOLD_LINES: Final = 3
 
 WriteBatch = Callable[["DataFrame", int], int]
 """Brings a batch where it belongs, replacing what an earlier attempt left, and returns how many records it held."""
@@ -90,8 +90,6 @@ def started(
     frame: DataFrame, gate: Gate, options: StreamOptions, checkpoint: Path
 ) -> Iterator[StreamingQuery]:
     """Start a query whose batches go through a gate; it does not outlive the block. Raises JobError."""
-    from pyspark.errors import PySparkException
-
     writer: DataStreamWriter = frame.writeStream.foreachBatch(gate).option(
         "checkpointLocation", str(checkpoint)
     )
@@ -101,8 +99,8 @@ def started(
         writer = writer.trigger(availableNow=True)
     try:
         query = writer.start()
-    except PySparkException as error:
-        raise _told(error) from error
+    except spark_errors() as error:
+        raise told(error) from error
     try:
         yield query
     finally:
@@ -130,20 +128,11 @@ def _ended(query: StreamingQuery, gate: Gate) -> bool:
             return True
     except StreamingQueryException as error:
         if gate.failure is not None:
-            raise _told(gate.failure) from error
+            raise told(gate.failure) from error
         if gate.closed:
             return True
-        raise _told(error) from error
+        raise told(error) from error
     # within a trigger Spark may be about to note the last batch as done; the next one ends at the gate
     if gate.control.stopping.is_set() and gate.close() and not query.status["isTriggerActive"]:
         query.stop()
     return False
-
-
-def _told(error: BaseException) -> JobError:
-    """Return an error with what a person needs of Spark's long messages."""
-    if isinstance(error, JobError):
-        return error
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if "Caused by" in line or line.startswith("raftlog")]
-    return JobError(" | ".join([*lines[:TOLD_LINES], *causes[-1:]]) or type(error).__name__)

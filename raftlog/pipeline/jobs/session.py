@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from raftlog.pipeline.jobs.common import SourceOptions, named
+from raftlog.pipeline.jobs.common import SourceOptions, pairs
 from raftlog.pipeline.jobs.control import JobError, MissingError
 from raftlog.pipeline.jobs.jars import find_jars
 
@@ -44,7 +44,7 @@ def make_session(options: SourceOptions, job: str) -> SparkSession:
     builder = SparkSession.builder.appName(f"raftlog-{job}")
     if options.master:
         builder = builder.master(options.master)
-    conf = {**QUIET, **_jars(options), **dict(filter(None, map(named, options.conf)))}
+    conf = {**QUIET, **_jars(options), **pairs(options.conf)}
     for name, value in conf.items():
         builder = builder.config(name, value)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raftlog.pipeline.jobs.failures import spark_errors, told
 from raftlog.pipeline.jobs.identity import has_batches
 
 if TYPE_CHECKING:
@@ -12,12 +13,23 @@ if TYPE_CHECKING:
 
 
 def open_records(spark: SparkSession, query: Path) -> int:
-    """Return the sum of the first measure, the count of records, over all open windows; 0 for a new checkpoint."""
+    """Return the sum of the first measure, the count of records, over all open windows; 0 for a new checkpoint.
+
+    Raises JobError when the state cannot be read.
+    """
+    if not has_batches(query):
+        return 0
+    _ = spark.streams  # makes the coordinator that the state's readers ask for, before the first query does
+    try:
+        return _sum(spark, query)
+    except spark_errors() as error:
+        raise told(error) from error
+
+
+def _sum(spark: SparkSession, query: Path) -> int:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructField, StructType
 
-    if not has_batches(query):
-        return 0
     state = spark.read.format("statestore").load(str(query))
     value = state.schema["value"].dataType
     assert isinstance(value, StructType)

@@ -47,3 +47,5 @@ class Ground(NamedTuple):
     """(topic, partitions) -> closed loops on it."""
     wall_s: Callable[[], float]
     """The clock of the nodes' logs, seconds since the epoch."""
+    left_behind: Sequence[str] = ()
+    """Clients that did not come back from a call, as they are found."""

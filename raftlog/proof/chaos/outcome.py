@@ -17,6 +17,10 @@ from raftlog.proof.chaos.record import Injection, Record, covered
 Status = Literal["passed", "failed", "not run"]
 EDGE_S: Final = 0.05
 WORTH_TELLING: Final = 5
+HASTE_S: Final = 0.05
+"""A kill is noted when the process is gone: others may have fenced the node a moment before that."""
+MOST_LEFT_BEHIND: Final = 1
+"""Clients that never came back from a call, in a case that passes: more than librdkafka's own share is a finding."""
 """So many lines of one kind of trouble; the rest is counted."""
 
 
@@ -147,6 +151,7 @@ def conclude(
         for name in record.case.faults.names
         if name not in record.not_run and name not in outcome.injected
     ]
+    outcome.notes += record.left_behind[:MOST_LEFT_BEHIND]
     if outcome.reasons:
         outcome.status = "failed"
     elif not record.injections and record.not_run:
@@ -159,6 +164,8 @@ def _broken(record: Record, outcome: Outcome) -> list[str]:
     expect = record.case.expect
     found = [f"{count} {name}" for name, count in outcome.anomalies.items()]
     found += _some(record.troubles, "more troubles")
+    if len(record.left_behind) > MOST_LEFT_BEHIND:
+        found += _some(record.left_behind, "more clients left behind")
     if not expect.nodes_may_stop:
         found += record.fallen
     if not record.read_all:
@@ -206,9 +213,9 @@ def _stall(record: Record, injection: Injection, events: Iterable[Event]) -> Sta
         (_first_after(each.acked_at, injection.until_s, until_s) for each in record.beats), default=0.0
     )
     found = {} if gap is None else {"acknowledged": gap.ended_at - injection.at_s}
-    found |= first_moments(
-        events, record.began_wall_s + injection.at_s, record.began_wall_s + max(injection.until_s, again_s)
-    )
+    wall_s = record.began_wall_s
+    marks = first_moments(events, wall_s + injection.at_s - HASTE_S, wall_s + max(injection.until_s, again_s))
+    found |= {name: max(0.0, at_s - HASTE_S) for name, at_s in marks.items()}
     return Stall(
         fault=injection.fault,
         target=injection.target,

@@ -50,6 +50,8 @@ class Record:
     """Nodes that ended by themselves."""
     troubles: list[str] = field(default_factory=list)
     """What the run itself stumbled over."""
+    left_behind: list[str] = field(default_factory=list)
+    """Clients that did not come back from a call, and from which."""
     tally: Tally = field(default_factory=Tally)
     beats: Sequence[Beats] = ()
     """On the run's clock."""

@@ -212,6 +212,7 @@ class Runner:
         async with self._phase("end", END_S):
             await self._workload.close()
         self.record.troubles += self._workload.faults
+        self.record.left_behind = list(self._ground.left_behind)
 
 
 def _shifted(beats: Beats, by_s: float) -> Beats:

@@ -48,4 +48,5 @@ def stock_ground(place: OpenPlace) -> Ground:
     def open_meter(topic: str, partitions: int) -> StockMeter:
         return StockMeter(place.bootstrap, topic, partitions)
 
-    return Ground(place, StockPorts(place.bootstrap), open_meter, time.time)
+    ports = StockPorts(place.bootstrap)
+    return Ground(place, ports, open_meter, time.time, ports.left_behind)

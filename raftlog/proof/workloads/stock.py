@@ -1,15 +1,19 @@
 """The port of a stock client: confluent-kafka (librdkafka) against a real cluster, or any that speaks Kafka's protocol.
 
 librdkafka's calls block, so they run in threads: one for the producer and one for the consumer of each port, which
-also keeps a client from being closed while another call is in it.
+also keeps a client from being closed while another call is in it. Now and then one never comes back: librdkafka
+(2.16.1) starts over from its bootstrap servers when it knows no live broker, and at times its main thread stands still
+for ever while it lets the old ones go. Such a client is left behind, and that is told.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -77,8 +81,8 @@ answers. tests/proof/workloads/test_late_answers.py shows it with librdkafka's o
 MOST_RECORDS: Final = 500
 """That one poll takes."""
 PUMP_S: Final = 0.05
-CLOSE_S: Final = 30.0
-"""A client that takes longer to close is a finding."""
+CALL_S: Final = 40.0
+"""A client that stays in a call for longer is left behind; all calls have limits of their own, far below it."""
 FLUSH_S: Final = 1.0
 TOPIC_ALREADY_EXISTS: Final = 36
 POSITION_LOST: Final = -140
@@ -90,9 +94,11 @@ class StockPorts:
 
     def __init__(self, bootstrap: str, settings: Mapping[str, Any] | None = None) -> None:
         self.settings = {"bootstrap.servers": bootstrap, **COMMON, **(settings or {})}
+        self.left_behind: list[str] = []
+        """Clients that did not come back from a call, and from which."""
 
     def __call__(self, process: int, kind: Kind) -> StockPort:
-        return StockPort(self.settings, process, kind)
+        return StockPort(self.settings, process, kind, self.left_behind)
 
 
 class StockPort:
@@ -100,10 +106,11 @@ class StockPort:
 
     transactional = False
 
-    def __init__(self, settings: Mapping[str, Any], process: int, kind: Kind) -> None:
+    def __init__(self, settings: Mapping[str, Any], process: int, kind: Kind, left_behind: list[str]) -> None:
         self._settings = {**settings, "client.id": f"client-{process}"}
         self._retries = kind != "careless"
         self._process = process
+        self._left_behind = left_behind
         self._sender = _Thread(f"sender-{process}")
         self._reader = _Thread(f"reader-{process}")
         self._producer: Any = None
@@ -125,7 +132,7 @@ class StockPort:
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=dict(configs))
-        await self._sender.run(partial(_create_topic, self._settings, wanted))
+        await self._call(self._sender, partial(_create_topic, self._settings, wanted), "create topic")
 
     def send(self, key: str, value: int) -> asyncio.Future[int]:
         loop = asyncio.get_running_loop()
@@ -238,7 +245,7 @@ class StockPort:
         from confluent_kafka import KafkaException
 
         try:
-            return await self._reader.run(call)
+            return await self._call(self._reader, call, "reading")
         except KafkaException as error:
             self.spent = True
             raise Indefinite(str(error)) from None
@@ -256,8 +263,8 @@ class StockPort:
 
         places = [_place(key, offset) for key, offset in offsets.items()]
         try:
-            committed = await self._reader.run(
-                partial(self._consumer.commit, offsets=places, asynchronous=False)
+            committed = await self._call(
+                self._reader, partial(self._consumer.commit, offsets=places, asynchronous=False), "commit"
             )
         except KafkaException as error:
             raise _failure(error.args[0], "commit", retried=False) from None
@@ -271,7 +278,7 @@ class StockPort:
         for key, offset in offsets.items():
             self._positions[key] = offset
             try:
-                await self._reader.run(partial(self._consumer.seek, _place(key, offset)))
+                await self._call(self._reader, partial(self._consumer.seek, _place(key, offset)), "seek")
             except KafkaException:
                 pass  # it is no longer ours: whoever gets it begins at what is committed
 
@@ -289,13 +296,26 @@ class StockPort:
         consumer, self._consumer = self._consumer, None
         if self._pump is not None:
             self._pump.cancel()
-        jobs = [
-            self._sender.end(partial(_end_producer, [producer])),
-            self._reader.end(partial(_end_consumer, [consumer])),
-        ]
+        sender, reader = partial(_end_producer, [producer]), partial(_end_consumer, [consumer])
         del producer, consumer  # the last reference goes in the thread: destroying a client blocks
-        async with asyncio.timeout(CLOSE_S):
-            await asyncio.gather(*jobs)
+        await asyncio.gather(self._end(self._sender, sender), self._end(self._reader, reader))
+
+    async def _end(self, thread: _Thread, last: Callable[[], None]) -> None:
+        if not thread.stuck:
+            with contextlib.suppress(Indefinite):
+                await self._call(thread, last, "close")
+        thread.end()
+
+    async def _call(self, thread: _Thread, call: Callable[[], T], what: str) -> T:
+        """Raises what the call raises, and Indefinite if it does not return: nothing can end it, nor use the client."""
+        try:
+            async with asyncio.timeout(CALL_S):
+                return await thread.run(call)
+        except TimeoutError:
+            thread.stuck = self.spent = True
+            said = f"client {self._process}: {what} did not return within {CALL_S:g} s"
+            self._left_behind.append(said)
+            raise Indefinite(said) from None
 
     async def abandon(self) -> None:
         """A stock client cannot be killed without its process: what it has queued is dropped, and its group is left."""
@@ -303,19 +323,54 @@ class StockPort:
 
 
 class _Thread:
-    """One thread, started when first needed."""
+    """One thread, started when first needed. It keeps no process from ending: it may never come back from a call."""
 
     def __init__(self, name: str) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._name = name
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._started = False
+        self.stuck = False
+        """Somebody has given up waiting for a call."""
 
     async def run(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        """Return what the call returns, behind all that were asked for before. Raises what it raises."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        self._calls.put(partial(_answer, loop, done, call))
+        return await done
 
-    async def end(self, last: Callable[[], None]) -> None:
-        """Run the last call behind all others, and let the thread end."""
-        ended = asyncio.get_running_loop().run_in_executor(self._pool, last)
-        self._pool.shutdown(wait=False)
-        await ended
+    def end(self) -> None:
+        """Let the thread end behind all that it was asked for."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            del call  # it holds the client
+
+
+def _answer(loop: asyncio.AbstractEventLoop, done: asyncio.Future[T], call: Callable[[], T]) -> None:
+    """Call, in the thread, and give the loop what comes of it."""
+    try:
+        settle = partial(_set_result, done, call())
+    except BaseException as error:
+        settle = partial(_set_exception, done, error)
+    del call
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(settle)
+
+
+def _set_result(done: asyncio.Future[T], result: T) -> None:
+    if not done.done():
+        done.set_result(result)
+
+
+def _set_exception(done: asyncio.Future[T], error: BaseException) -> None:
+    if not done.done():
+        done.set_exception(error)
 
 
 def _place(key: str, offset: int) -> Any:

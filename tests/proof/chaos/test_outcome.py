@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from raftlog.proof.chaos.landmarks import scandals
+from raftlog.proof.chaos.landmarks import read_events, scandals
 from raftlog.proof.chaos.outcome import Judgement, conclude, unrun
 from raftlog.proof.chaos.record import Injection, covered, injections
 from tests.proof.chaos.runs import CLEAN, case, events, line, record
@@ -26,6 +26,13 @@ def test_a_gap_is_the_worst_partitions_and_says_where_its_time_went():
     assert kill.moments == pytest.approx({"fenced": 0.2, "led": 0.25, "acknowledged": 0.7})
     assert pause.gap_s == pytest.approx(0.05)
     assert "fenced" not in pause.moments, "what happens after the healing belongs to no injection"
+
+
+def test_what_follows_a_fault_may_be_logged_before_the_fault_is_noted():
+    """A killed node's peers know it before the harness has seen its process gone; that took no time at all."""
+    hasty = read_events(1, [line("controller_fenced_broker", 2.999, broker_id=2)])
+    kill, _ = conclude(record(), CLEAN, events=[*hasty, *events()]).stalls
+    assert kill.moments["fenced"] == 0.0
 
 
 def test_unavailability_is_told_by_fault():
@@ -67,6 +74,17 @@ def test_a_node_that_ended_by_itself_fails_a_case_that_does_not_expect_it():
         made = record(nodes_may_stop=may_stop)
         made.fallen = ["node 3: ended by itself"]
         assert conclude(made, CLEAN).status == status
+
+
+def test_one_client_that_never_came_back_is_told_and_more_fail_a_case():
+    """librdkafka has calls that hang; a cluster that lets clients hang does so to more than one."""
+    run = record()
+    run.left_behind = ["client 3: close did not return within 40 s"]
+    outcome = conclude(run, CLEAN)
+    assert outcome.status == "passed" and run.left_behind[0] in outcome.notes
+    run.left_behind.append("client 4: commit did not return within 40 s")
+    outcome = conclude(run, CLEAN)
+    assert outcome.status == "failed" and run.left_behind[1] in outcome.reasons
 
 
 def test_what_a_place_cannot_inject_is_not_run_and_never_passed():

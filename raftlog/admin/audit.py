@@ -1,0 +1,52 @@
+"""The audit log: who changed what, from where, and what became of it. One line for each request that changes things."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from aiohttp import web
+
+from raftlog.admin.auth import Caller
+from raftlog.admin.route import Call, Route
+from raftlog.base.log import get_logger
+
+MOST_NAMED: Final = 100
+"""Names of one kind in a line; of more only the number is told."""
+
+log = get_logger("audit")
+
+
+def tell_parts(call: Call, done: Collection[str], failed: Collection[str]) -> None:
+    """Have the audit log say what became of each part of a change: the outcome is done, failed, or partly."""
+    call.outcome = "done" if not failed else "partly" if done else "failed"
+    call.audit["done"] = _named(sorted(done))
+    if failed:
+        call.audit["failed"] = _named(sorted(failed))
+
+
+def _named(names: Sequence[str]) -> list[str]:
+    more = len(names) - MOST_NAMED
+    return [*names[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+
+
+def write(
+    route: Route,
+    request: web.Request,
+    caller: Caller | None,
+    *,
+    request_id: str,
+    call: Call | None,
+    **ended: Any,
+) -> None:
+    """Write one line; `ended`: the outcome."""
+    log.info(
+        "admin_change",
+        operation=route.name,
+        path=request.path,
+        caller="anonymous" if caller is None else caller.name,
+        address=request.remote,
+        request_id=request_id,
+        **ended,
+        **({} if call is None else call.audit),
+    )

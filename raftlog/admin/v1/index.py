@@ -1,0 +1,38 @@
+"""What is here: for whoever opens the address without a path."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from raftlog import __version__
+from raftlog.admin.route import Call, Route
+
+
+class Index(msgspec.Struct):
+    """Where to go on: the document that tells of everything, and what is asked for most."""
+
+    name: str
+    version: str
+    node_id: int
+    openapi: str
+    metrics: str
+    health: str
+    clusters: str
+
+
+async def get_index(call: Call) -> Index:
+    """The same for everybody: it tells nothing of the cluster."""
+    return Index(
+        name="raftlog",
+        version=__version__,
+        node_id=call.node.config.node_id,
+        openapi=f"{call.base_url}/openapi.json",
+        metrics=f"{call.base_url}/metrics",
+        health=f"{call.base_url}/v1/health",
+        clusters=f"{call.base_url}/v3/clusters",
+    )
+
+
+ROUTES: Final = (Route("GET", "/", get_index, "What is here", Index, role="anyone"),)

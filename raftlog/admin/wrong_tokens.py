@@ -1,0 +1,64 @@
+"""How often one address may be wrong about its token: a bucket for each that has been, and no more of them than `most`.
+
+An address whose bucket is empty is not listened to, right or wrong, or else guessing would cost nothing. It knows no
+HTTP and no token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+BURST: Final = 20
+"""Wrong tokens at once."""
+EVERY_S: Final = 1.0
+"""One more is forgiven."""
+MOST_ADDRESSES: Final = 1024
+IPV6_HOST_BITS: Final = 64
+"""A machine has all of them, so that it counts as one address."""
+
+
+class WrongTokens:
+    """Counts wrong tokens by address; `clock` in seconds."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        burst: int = BURST,
+        every_s: float = EVERY_S,
+        most: int = MOST_ADDRESSES,
+    ) -> None:
+        self._clock = clock
+        self._most_s = (burst - 1) * every_s
+        self._every_s = every_s
+        self._most = most
+        self._forgiven_at: dict[str, float] = {}
+
+    def wait_s(self, address: str) -> float:
+        """Return how long an address has to wait until a token of it is looked at; 0: not at all."""
+        debt = self._forgiven_at.get(_machine(address), 0.0) - self._clock()
+        return max(0.0, debt - self._most_s)
+
+    def add(self, address: str) -> None:
+        """One more was wrong."""
+        machine, now = _machine(address), self._clock()
+        if machine not in self._forgiven_at and len(self._forgiven_at) >= self._most:
+            self._make_room(now)
+        self._forgiven_at[machine] = max(now, self._forgiven_at.get(machine, now)) + self._every_s
+
+    def _make_room(self, now: float) -> None:
+        self._forgiven_at = {each: at for each, at in self._forgiven_at.items() if at > now}
+        if len(self._forgiven_at) >= self._most:
+            del self._forgiven_at[min(self._forgiven_at, key=self._forgiven_at.__getitem__)]
+
+
+def _machine(address: str) -> str:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is None:
+        return str(IPv6Address(int(found) >> IPV6_HOST_BITS << IPV6_HOST_BITS))
+    return address

@@ -1,0 +1,65 @@
+"""Moving partitions slowly (KIP-73): which replicas are throttled, at which rate, and letting that go again.
+
+The lists stand with the topics, the rates with the brokers. Only replicas that catch up are held back, never those in
+sync; a rate without a list does nothing, and so does a list without a rate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from raftlog.cli import exits
+from raftlog.cli.exits import Failure
+from raftlog.cli.settings_in_force import alter_settings
+from raftlog.cli.target import Admin, Target
+
+RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+SENDERS: Final = "leader.replication.throttled.replicas"
+RECEIVERS: Final = "follower.replication.throttled.replicas"
+UNITS: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+MOST: Final = 2**63 - 1
+
+Place = tuple[str, int]
+
+
+def read_rate(text: str) -> int:
+    """Return bytes a second: a whole number, with kB, MB or GB behind it where one likes. Raises Failure."""
+    found = re.fullmatch(r"([0-9]{1,19}) ?([A-Za-z]*?)(?:/s)?", text.strip())
+    unit = UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None or not 0 < int(found[1]) * unit <= MOST:
+        raise Failure(f"--throttle {text}: bytes a second, such as 500000, 500kB or 10MB", exits.USAGE)
+    return int(found[1]) * unit
+
+
+def throttle(admin: Admin, origins: Mapping[Place, Collection[int]], to: Collection[int], rate: int) -> None:
+    """Hold back the moves of partitions from their brokers to others, before they begin. Raises Failure."""
+    senders: defaultdict[str, list[str]] = defaultdict(list)
+    receivers: defaultdict[str, list[str]] = defaultdict(list)
+    for (topic, number), brokers in origins.items():
+        senders[topic] += [f"{number}:{each}" for each in brokers]
+        receivers[topic] += [f"{number}:{each}" for each in to if each not in brokers]
+    there = set(admin.metadata().brokers)
+    for broker in sorted({*to, *(each for brokers in origins.values() for each in brokers)} & there):
+        alter_settings(admin, "broker", str(broker), dict.fromkeys(RATES, str(rate)))
+    for topic in senders:
+        lists = {SENDERS: ",".join(senders[topic]), RECEIVERS: ",".join(receivers[topic])}
+        alter_settings(
+            admin, "topic", topic, {name: each for name, each in lists.items() if each}, append=True
+        )
+
+
+def let_go(target: Target, topics: Iterable[str]) -> bool:
+    """Throttle nothing of these topics any more; returns whether the brokers' rates went too. Raises Failure.
+
+    They stay while anything is moved: it may be held back by them.
+    """
+    for topic in topics:
+        alter_settings(target.admin, "topic", topic, {SENDERS: None, RECEIVERS: None})
+    if target.ask_kafka_python(lambda client: client.list_partition_reassignments()):
+        return False
+    for broker in sorted(target.admin.metadata().brokers):
+        alter_settings(target.admin, "broker", str(broker), dict.fromkeys(RATES))
+    return True

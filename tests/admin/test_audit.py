@@ -1,0 +1,82 @@
+"""Claims about what the audit log says of changes that have several parts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from raftlog.admin.audit import MOST_NAMED, tell_parts
+from raftlog.admin.limits import Limits
+from raftlog.admin.route import Call
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Api
+
+
+def audited(cluster: AdminCluster, api: Api, *request: Any) -> dict[str, Any]:
+    """Ask node 2 for a change, and return its line of the audit log."""
+    method, path, body = request
+    answer = api.ask(method, path, body)
+    request_id = answer.headers["X-Request-Id"]
+    lines = cluster.nodes[2].log_path.read_text().splitlines()
+    (line,) = [each for each in lines if request_id in each and "admin_change" in each]
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def test_new_topic_is_audited_with_its_partitions_and_replication(cluster: AdminCluster, api: Api) -> None:
+    """As made, where the brokers chose; as wanted, where they refused."""
+    line = audited(cluster, api, "POST", "/topics", {"topic_name": "made", "partitions_count": 2})
+    assert (line["topic"], line["partitions"], line["replication_factor"]) == ("made", 2, 3)
+    assert (line["outcome"], line["validate_only"]) == ("done", False)
+    line = audited(cluster, api, "POST", "/topics", {"topic_name": "wide", "replication_factor": 7})
+    assert (line["partitions"], line["replication_factor"]) == (None, 7)
+    assert line["outcome"] not in ("done", "failed")
+    line = audited(cluster, api, "PATCH", "/topics/made", {"partitions_count": 4})
+    assert (line["partitions"], line["partitions_before"], line["outcome"]) == (4, 2, "done")
+
+
+def test_moves_are_audited_by_what_became_of_each(cluster: AdminCluster, api: Api) -> None:
+    """The answer is 207 whatever happened; the log must not call that done."""
+    audited(cluster, api, "POST", "/topics", {"topic_name": "here", "partitions_count": 1})
+    path = "/topics/-/partitions/-/reassignment:alter"
+
+    def move(*numbers: int) -> dict[str, Any]:
+        body = [{"topic_name": "here", "partition_id": each, "replica_ids": [1, 2, 3]} for each in numbers]
+        return audited(cluster, api, "POST", path, {"data": body})
+
+    assert (move(0)["outcome"], move(0)["done"]) == ("done", ["here-0"])
+    partly = move(0, 7)
+    assert (partly["outcome"], partly["done"], partly["failed"]) == ("partly", ["here-0"], ["here-7"])
+    assert (move(7, 8)["outcome"], move(7, 8)["failed"]) == ("failed", ["here-7", "here-8"])
+
+
+def test_elections_are_audited_by_what_became_of_each(cluster: AdminCluster, api: Api) -> None:
+    """One that was not needed is no failure."""
+    audited(cluster, api, "POST", "/topics", {"topic_name": "led", "partitions_count": 1})
+    node = Api(cluster.admin_url(2))
+    places = [{"topic_name": "led", "partition_id": each} for each in (0, 8)]
+    line = audited(cluster, node, "POST", "/v1/elections", {"partitions": places})
+    assert (line["outcome"], line["done"], line["failed"]) == ("partly", ["led-0"], ["led-8"])
+    line = audited(cluster, node, "POST", "/v1/elections", {"partitions": places[:1]})
+    assert (line["outcome"], line["done"]) == ("done", ["led-0"])
+
+
+def test_records_are_audited_by_their_number(cluster: AdminCluster, api: Api) -> None:
+    """Never by what is in them."""
+    audited(cluster, api, "POST", "/topics", {"topic_name": "written", "partitions_count": 1})
+    entries = [{"id": "a", "value": {"data": "secret"}}, {"id": "b", "partition_id": 5}]
+    line = audited(cluster, api, "POST", "/topics/written/records:batch", {"entries": entries})
+    assert (line["outcome"], line["records"], line["records_failed"]) == ("partly", 1, 1)
+    assert "secret" not in json.dumps(line)
+    line = audited(cluster, api, "POST", "/topics/written/records", b'{"value":{"data":1}} {"valu":1}')
+    assert (line["outcome"], line["records"], line["records_failed"]) == ("partly", 1, 1)
+    line = audited(cluster, api, "POST", "/topics/written/records", b'{"value":{"data":1}}')
+    assert (line["outcome"], line["records"], line["records_failed"]) == ("done", 1, 0)
+
+
+def test_long_list_of_names_is_counted() -> None:
+    """A line of the log has an end."""
+    nothing: Any = None
+    call = Call(nothing, nothing, "", {}, nothing, nothing, nothing, "id", Limits())
+    tell_parts(call, [f"t-{each:04}" for each in range(MOST_NAMED + 5)], [])
+    assert call.audit["done"][-2:] == [f"t-{MOST_NAMED - 1:04}", "and 5 more"]

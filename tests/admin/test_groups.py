@@ -1,0 +1,117 @@
+"""Claims about lags where not every leader answers: brokers of the test's own, whose answers are known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import SimpleNamespace as Answer
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raftlog.admin.errors import ApiError
+from raftlog.admin.limits import Limits
+from raftlog.admin.route import Call
+from raftlog.admin.v3.groups import get_lag, get_lag_summary, list_assignments, list_lags
+from raftlog.admin.v3.shared import Page
+from raftlog.admin.view import NodeView
+from raftlog.base.config import NodeConfig
+from raftlog.base.types import NO_BROKER
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+from raftlog.protocol.apis import ApiKey
+
+TOPIC_ID = UUID(int=1)
+ASSIGNMENT = b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\1" + b"\0\0\0\0"
+END = 10
+
+
+class Brokers:
+    """One group, `g`, with a member that reads t-0; every leader's log ends at END."""
+
+    def __init__(self, committed: Iterable[tuple[str, int]], protocol_type: str = "consumer") -> None:
+        self._committed = list(committed)
+        self._member = Answer(
+            member_id="m", group_instance_id=None, client_id="c", member_assignment=ASSIGNMENT
+        )
+        self._group = Answer(
+            group_id="g",
+            error_code=0,
+            group_state="Stable",
+            protocol_type=protocol_type,
+            protocol_data="range",
+            members=(self._member,),
+        )
+
+    async def ask(self, api_key: int, message: Any, *, broker_id: int | None = None) -> Any:
+        """Answer as a broker would."""
+        if api_key == ApiKey.FIND_COORDINATOR:
+            return Answer(error_code=0, error_message=None, node_id=1)
+        if api_key == ApiKey.DESCRIBE_GROUPS:
+            return Answer(groups=(self._group,))
+        if api_key == ApiKey.OFFSET_FETCH:
+            return Answer(
+                error_code=0, topics=[_topic(*each, committed_offset=4) for each in self._committed]
+            )
+        assert api_key == ApiKey.LIST_OFFSETS
+        asked = [(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
+        return Answer(topics=[_topic(*each, offset=END) for each in asked])
+
+
+def _topic(name: str, partition: int, **found: int) -> Answer:
+    return Answer(name=name, partitions=[Answer(partition_index=partition, error_code=0, **found)])
+
+
+def call(brokers: Brokers, **path: Any) -> Call:
+    """A request to a node that knows topic t: broker 1 leads t-0, nobody t-1."""
+    states = (PartitionState((1, 2), (1,), 1, 3), PartitionState((2,), (2,), NO_BROKER, 3))
+    image = MetadataImage(
+        offset=9,
+        cluster_id="x",
+        topics={"t": TopicState("t", TOPIC_ID, states)},
+        topic_names={TOPIC_ID: "t"},
+    )
+    view = NodeView(NodeConfig(node_id=1), lambda: image, list, lambda: 0.0)
+    asker: Any = brokers
+    nothing: Any = None
+    names = {"cluster_id": "x", "consumer_group_id": "g", **path}
+    return Call(view, asker, "http://h", names, Page(), nothing, nothing, "id", Limits())
+
+
+def test_lag_that_nobody_tells_is_counted_and_not_taken_for_none() -> None:
+    """A sum that silently leaves a partition out looks like good news. A deleted topic is no lag at all."""
+    asked = call(Brokers([("t", 0), ("t", 1), ("gone", 0)]))
+    summary = asyncio.run(get_lag_summary(asked))
+    assert (summary.total_lag, summary.max_lag_partition_id, summary.unknown_partitions) == (6, 0, 1)
+    assert summary.max_lag_consumer_id == "m"
+    (only,) = asyncio.run(list_lags(asked)).data
+    assert (only.partition_id, only.lag, only.consumer_id) == (0, 6, "m")
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "status"), [("t", 1, 503), ("gone", 0, 404), ("t", 7, 404), ("t", 0, None)]
+)
+def test_lag_of_one_partition_waits_for_its_leader(topic: str, partition: int, status: int | None) -> None:
+    """503 passes, 404 does not."""
+    asked = call(Brokers([("t", 0), ("t", 1), ("gone", 0)]), topic_name=topic, partition_id=partition)
+    if status is None:
+        assert asyncio.run(get_lag(asked)).lag == 6
+        return
+    with pytest.raises(ApiError) as caught:
+        asyncio.run(get_lag(asked))
+    assert caught.value.status == status
+
+
+@pytest.mark.parametrize(("committed", "status"), [([("t", 1)], 503), ([("gone", 0)], 404), ([], 404)])
+def test_summary_of_nothing_says_whether_that_may_pass(committed: list[tuple[str, int]], status: int) -> None:
+    """No leader now, or nothing that is read."""
+    with pytest.raises(ApiError) as caught:
+        asyncio.run(get_lag_summary(call(Brokers(committed))))
+    assert caught.value.status == status
+
+
+def test_assignment_of_another_protocol_is_not_read_as_one_of_consumers() -> None:
+    """Kafka Connect's bytes may look like partitions."""
+    mine = asyncio.run(list_assignments(call(Brokers([]), consumer_id="m")))
+    assert [(each.topic_name, each.partition_id) for each in mine.data] == [("t", 0)]
+    assert asyncio.run(list_assignments(call(Brokers([], "connect"), consumer_id="m"))).data == []

@@ -1,0 +1,179 @@
+"""Claims about JSON objects that come one after the other: who drips makes no more work than who sends, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftlog.admin.errors import ApiError
+from raftlog.admin.json_stream import AT_ONCE, Objects, rounds
+from raftlog.admin.json_text import read_json
+from raftlog.admin.limits import Limits
+from raftlog.proof.simulator.loop import Run, SimLoop, simulate
+
+CPU_S = 5.0
+"""Looking at each byte once takes a fraction of a second; from the start each time, hours."""
+
+
+class Numbered(msgspec.Struct, forbid_unknown_fields=True):
+    """An object with a number, and with whatever else."""
+
+    n: int
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Dripping:
+    """A body of which a piece arrives every so many seconds; for ever where `then` says so.
+
+    `at_once`: it is there already whenever it is asked for, since the reader takes that long.
+    """
+
+    def __init__(
+        self, pieces: list[bytes], every_s: float = 0.0, *, then: bytes = b"", at_once: bool = False
+    ) -> None:
+        self._pieces = list(pieces)
+        self._every_s = every_s
+        self._then = then
+        self._at_once = at_once
+
+    async def readany(self) -> bytes:
+        if self._at_once:
+            cast(SimLoop, asyncio.get_running_loop()).spend(self._every_s)
+        elif self._every_s:
+            await asyncio.sleep(self._every_s)
+        return self._pieces.pop(0) if self._pieces else self._then
+
+
+def read(body: Dripping, limits: Limits | None = None) -> Run[list[Any]]:
+    """Return all rounds, in virtual time."""
+
+    async def story(_: object) -> list[Any]:
+        return [list(each) async for each in rounds(body, Numbered, limits or Limits())]
+
+    return simulate(story)
+
+
+def fault(found: Any) -> tuple[int, str]:
+    assert isinstance(found, ApiError)
+    return found.status, str(found)
+
+
+texts = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.dictionaries(st.text(st.characters(codec="utf-8")), texts)), st.integers(1, 9))
+def test_objects_are_cut_where_they_end_however_they_arrive(objects: list[Any], size: int) -> None:
+    """Brackets and quotes in strings, escapes and characters in two pieces: none of them ends an object."""
+    body = b" \n".join(json.dumps(each, ensure_ascii=bool(size % 2)).encode() for each in objects)
+    cutter = Objects(1 << 20)
+    found = [each for at in range(0, len(body), size) for each in cutter.feed(body[at : at + size])]
+    assert [json.loads(each) for each in found] == objects
+    assert (cutter.fault, cutter.cut_off) == (None, False)
+
+
+def test_record_that_drips_is_looked_at_once() -> None:
+    """A megabyte in pieces of 16 bytes; read again at each piece it would be 32 GB."""
+    record = b'{"n": 1, "data": "' + b"x" * (1 << 20) + b'"}'
+    cutter = Objects(2 << 20)
+    began_at = time.process_time()
+    found = [each for at in range(0, len(record), 16) for each in cutter.feed(record[at : at + 16])]
+    assert found == [record]
+    assert time.process_time() - began_at < CPU_S
+
+
+def test_record_that_does_not_end_is_given_up_in_time() -> None:
+    """Bytes keep nobody's place: only a whole record does."""
+    run = read(
+        Dripping([b'{"n": 1}', b'{"n": 2, "data": "'], 1.0, then=b"x"), Limits(chunk_s=15, stream_s=600)
+    )
+    assert run.result[0] == [Numbered(1)]
+    assert fault(run.result[1][0]) == (408, "no record arrived for 15 s")
+    assert len(run.result) == 2
+    assert run.seconds == pytest.approx(1 + 15, abs=0.1)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_stream_that_does_not_end_is_ended(at_once: bool) -> None:
+    """However well it behaves, others want the connection too. One for which nobody ever waits is no exception."""
+    body = Dripping([], 14.0, then=b'{"n": 1}', at_once=at_once)
+    run = read(body, Limits(chunk_s=15, stream_s=60))
+    assert fault(run.result[-1][0]) == (408, "a stream of records may last 60 s: send the rest in another")
+    assert all(each == [Numbered(1)] for each in run.result[:-1])
+    assert len(run.result) - 1 in (4, 5)
+    assert at_once or run.seconds == pytest.approx(
+        60, abs=0.1
+    )  # what was spent is none of the loop's own time
+
+
+def test_record_that_is_too_large_is_refused_before_it_ends() -> None:
+    """What it says is never kept; those before it are written."""
+    run = read(
+        Dripping([b'{"n": 1} {"data": "', b"x" * 60, b"x" * 60], then=b"x" * 60), Limits(record_bytes=100)
+    )
+    assert run.result[0] == [Numbered(1)]
+    assert fault(run.result[1][0]) == (413, "a record may have 100 bytes of JSON at most")
+    whole = read(Dripping([b'{"n": 1} {"data": "%s"}{"n": 3}' % (b"x" * 200)]), Limits(record_bytes=100))
+    assert whole.result[0] == [Numbered(1)]
+    assert [fault(each[0])[0] for each in whole.result[1:]] == [413]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "rule"),
+    [
+        (b"7", 400, "must be a JSON object, but begins with '7'"),
+        (b'{"n": 1', 400, "ends in the middle"),
+        (b'{"n" 1}', 400, "not JSON"),
+        (b'{"n": 1, "data": "\xff"}', 400, "not UTF-8"),
+        (b'{"n": 1, "data": NaN}', 400, "not JSON"),
+    ],
+)
+def test_what_is_no_json_ends_the_stream(body: bytes, status: int, rule: str) -> None:
+    """Nobody can tell where the next record begins. Those before it count."""
+    run = read(Dripping([b'{"n": 1}{"n": "one"}' + body + b'{"n": 9}' * (body[-1:] == b"}")]))
+    found = [each for given in run.result for each in given]
+    assert found[0] == Numbered(1)
+    assert fault(found[1])[0] == 422
+    assert fault(found[2])[0] == status
+    assert rule in str(found[2])
+    assert len(found) == 3
+
+
+def test_many_records_are_handed_over_in_rounds() -> None:
+    """Whoever writes them begins before all are read."""
+    run = read(Dripping([b'{"n": 1}' * (2 * AT_ONCE + 1)]))
+    assert [len(each) for each in run.result] == [AT_ONCE, AT_ONCE, 1]
+
+
+@pytest.mark.parametrize("text", [b"2062.0", b"2062.000e0", b"20620E-1", b"2.062e3"])
+def test_whole_number_may_be_written_with_a_fraction_of_zero(text: bytes) -> None:
+    """To JSON Schema it is an integer. What is beside it keeps its digits."""
+    found = read_json(b'{"n": %s, "data": [1.0, "2.0"]}' % text, Numbered, what="body")
+    assert found.n == 2062
+    assert bytes(found.data) == b'[1.0, "2.0"]'
+
+
+@pytest.mark.parametrize("text", [b"2.5", b'"2"', b"true", b"1e400", b"1e30", b"1e999999999"])
+def test_what_is_no_whole_number_is_refused(text: bytes) -> None:
+    """Neither rounded, nor read out of a string; and no digits are made of an exponent."""
+    for more in (b"", b', "m": 1.0', b', "data": 1.0'):
+        with pytest.raises(ApiError) as caught:
+            read_json(b'{"n": %s%s}' % (text, more), Numbered, what="body")
+        assert caught.value.status == 422
+
+
+def test_digits_that_a_float_has_no_room_for_stay() -> None:
+    """Data is not read, so that nothing is lost on the way."""
+    found = read_json(b'{"n": 1, "data": 0.10000000000000000000001}', Numbered, what="body")
+    assert bytes(found.data) == b"0.10000000000000000000001"

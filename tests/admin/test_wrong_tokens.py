@@ -1,0 +1,60 @@
+"""Claims about addresses that are wrong about their token, by a clock of the test's."""
+
+from __future__ import annotations
+
+from raftlog.admin.wrong_tokens import WrongTokens
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_address_is_shut_out_after_its_burst_and_let_in_again_bit_by_bit() -> None:
+    """Three at once, one every two seconds from then on; nobody else is meant."""
+    clock = Clock()
+    wrong = WrongTokens(clock, burst=3, every_s=2.0)
+    for _ in range(3):
+        assert wrong.wait_s("10.0.0.1") == 0
+        wrong.add("10.0.0.1")
+    assert wrong.wait_s("10.0.0.1") == 2
+    assert wrong.wait_s("10.0.0.2") == 0
+    clock.now_s += 1.5
+    assert wrong.wait_s("10.0.0.1") == 0.5
+    clock.now_s += 0.5
+    assert wrong.wait_s("10.0.0.1") == 0
+    wrong.add("10.0.0.1")
+    assert wrong.wait_s("10.0.0.1") == 2
+    clock.now_s += 6
+    for _ in range(3):
+        assert wrong.wait_s("10.0.0.1") == 0
+        wrong.add("10.0.0.1")
+    assert wrong.wait_s("10.0.0.1") == 2
+
+
+def test_no_more_addresses_are_remembered_than_there_is_room_for() -> None:
+    """Those that are forgiven go first, then who is forgiven soonest: the worst stay."""
+    clock = Clock()
+    wrong = WrongTokens(clock, burst=1, every_s=10.0, most=2)
+    wrong.add("10.0.0.1")
+    wrong.add("10.0.0.1")
+    wrong.add("10.0.0.2")
+    wrong.add("10.0.0.3")
+    assert (wrong.wait_s("10.0.0.1"), wrong.wait_s("10.0.0.2"), wrong.wait_s("10.0.0.3")) == (20, 0, 10)
+    clock.now_s += 15
+    wrong.add("10.0.0.4")
+    assert (wrong.wait_s("10.0.0.1"), wrong.wait_s("10.0.0.4")) == (5, 10)
+
+
+def test_machine_with_many_ipv6_addresses_is_one() -> None:
+    """It may choose the last 64 bits."""
+    wrong = WrongTokens(Clock(), burst=1)
+    wrong.add("2001:db8::1")
+    assert wrong.wait_s("2001:db8::ffff:2") == 1
+    assert wrong.wait_s("2001:db8:0:1::1") == 0
+    assert wrong.wait_s("::ffff:10.0.0.1") == 0

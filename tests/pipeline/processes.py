@@ -1,0 +1,59 @@
+"""Jobs as processes of their own: started from the command line, waited for, killed with all they started."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.pipeline.conftest import ROOT
+from tests.pipeline.topics import Topics
+
+PATIENCE_S = 120.0
+
+
+def given(topics: Topics, topic: str, folder: Path, **more: Any) -> dict[str, Any]:
+    """Return the options that every job with a checkpoint must have, and others."""
+    return {"topics": [topic], "bootstrap": topics.servers, "checkpoint": str(folder / "checkpoint"), **more}
+
+
+def started(job: str, options: dict[str, Any], *more: str) -> subprocess.Popen[str]:
+    """Start a job as a process of its own; `more` are flags without a value."""
+    flags = [
+        f"--{name.replace('_', '-')}={each}"
+        for name, value in options.items()
+        for each in (value if isinstance(value, list) else [value])
+    ]
+    command = [sys.executable, "-m", "raftlog", "pipeline", job, *flags, *more]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    """Wait for a job that ends well, and return what it printed."""
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, errors[-3_000:]
+    return output
+
+
+def wait_for(holds: Callable[[], Any], process: subprocess.Popen[str]) -> None:
+    """Wait until `holds()` while a process runs."""
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert process.poll() is None, process.communicate()[1][-3_000:]
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def crash(process: subprocess.Popen[str]) -> None:
+    """Kill -9 a job, its Java and its workers, as a machine that fails does: nothing of it goes on."""
+    family = [*psutil.Process(process.pid).children(recursive=True), process]
+    for each in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    process.communicate(timeout=PATIENCE_S)

@@ -1,0 +1,88 @@
+"""What `mirror` promises between two clusters, for whichever connector reads: nothing lost or double across a crash."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from raftlog.pipeline.jobs.mirror import Run, translate
+from raftlog.pipeline.jobs.mirror_task import SOURCE_HEADER
+from tests.pipeline.processes import crash, finished, given, started, wait_for
+from tests.pipeline.topics import Row, Topics
+
+PARTITIONS = 2
+EACH = 2_000
+BATCH = 1_000
+SHIFTS = (3, 1)
+"""What each partition of the target holds before: offsets are not the same on both sides."""
+
+
+def check_mirror_across_a_crash(
+    source: Topics, target: Topics, topic: str, folder: Path, *, connector: str
+) -> None:
+    """Kill a mirror amid its second, third or fourth batch, start it again, and compare both clusters."""
+    sent = _fill(source, target, topic)
+    options = given(
+        source,
+        topic,
+        folder,
+        to=target.servers,
+        to_client=["batch.num.messages=10"],  # so that a batch takes long enough to be hit
+        map_topic=f"{topic}-map",
+        max_records=BATCH,
+        master="local[2]",
+        connector=connector,
+    )
+    process = started("mirror", options)
+    wait_for(lambda: _copied(target, topic) > BATCH and _copied(target, topic) % BATCH > BATCH // 5, process)
+    crash(process)
+    before = _copied(target, topic)
+    assert before % BATCH and BATCH < before < PARTITIONS * EACH, "not killed amid a batch"
+    summary = json.loads(finished(started("mirror", options, "--json")))
+    assert summary["records"] == PARTITIONS * EACH - before
+    assert summary["skipped"] >= before % BATCH
+    copies = target.read(topic, PARTITIONS)
+    _check_copies(copies, topic, sent)
+    _check_map(target, topic, copies)
+
+
+def _fill(source: Topics, target: Topics, topic: str) -> list[list[bytes]]:
+    """Fill the source, and give the target a past of its own; returns the values by partition."""
+    sent = [[f"{partition}-{n}".encode() for n in range(EACH)] for partition in range(PARTITIONS)]
+    for cluster in (source, target):
+        cluster.make(topic, PARTITIONS)
+    for partition, shift in enumerate(SHIFTS):
+        target.fill(topic, [b"from before"] * shift, partition=partition)
+        source.fill(topic, sent[partition], partition=partition, headers=[("h", b"x")])
+    return sent
+
+
+def _copied(target: Topics, topic: str) -> int:
+    return target.held(topic, PARTITIONS) - sum(SHIFTS)
+
+
+def _check_copies(copies: list[Row], topic: str, sent: list[list[bytes]]) -> None:
+    """Each record once, in its partition and in its order, and telling where it comes from."""
+    found = [
+        (row.partition, row.offset, row.value, row.headers) for row in copies if row.value != b"from before"
+    ]
+    assert found == [
+        (
+            partition,
+            number + SHIFTS[partition],
+            value,
+            [("h", b"x"), (SOURCE_HEADER, f"{topic}/{partition}/{number}".encode())],
+        )
+        for partition, values in enumerate(sent)
+        for number, value in enumerate(values)
+    ]
+
+
+def _check_map(target: Topics, topic: str, copies: list[Row]) -> None:
+    """Who has read so many records of the source goes on behind the last one's copy."""
+    known = [Run(**json.loads(row.value or b"")) for row in target.read(f"{topic}-map")]
+    behind = {(row.partition, row.value): row.offset + 1 for row in copies}
+    for partition in range(PARTITIONS):
+        for number in range(EACH):
+            wanted = behind[partition, f"{partition}-{number}".encode()]
+            assert translate(known, topic, partition, offset=number + 1) == wanted
