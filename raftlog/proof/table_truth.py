@@ -63,9 +63,15 @@ class TableTruth:
         self.end = header.end_offset
 
     def judge(self, offsets: Iterable[int], start: int, end: int) -> list[str]:
-        """Hold what a log still has in [start, end) to what it had; returns what is wrong."""
-        limit = min([end, *(offset for opened in self._open.values() for offset in opened)])
-        had = self._newest(offset for offset in self.rows if start <= offset < limit)
+        """Hold what a log still has in [start, end) to what it had; returns what is wrong.
+
+        A key that has a newer record at or after `end` counts for nothing: a replica that catches up gets its records
+        from a leader that cleaned further.
+        """
+        undecided = {offset for opened in self._open.values() for offset in opened}
+        limit = min([end, *undecided])
+        newest = self._newest(offset for offset in self.rows if offset >= start and offset not in undecided)
+        had = {key: offset for key, offset in newest.items() if offset < limit}
         left = self._newest(offset for offset in sorted(offsets) if start <= offset < limit)
         faults = [
             f"key {key!r} is gone, whose newest record was at offset {offset}"
@@ -75,7 +81,7 @@ class TableTruth:
         faults += [
             f"key {key!r} is back with offset {offset}, though it was deleted"
             for key, offset in left.items()
-            if self.rows[offset].value is not None and self.rows[had[key]].value is None
+            if key in had and self.rows[offset].value is not None and self.rows[had[key]].value is None
         ]
         return faults[:MOST_FAULTS]
 

@@ -64,7 +64,7 @@ def test_append_and_subtract_start_from_what_holds(world: World) -> None:
     assert alter(world, ConfigOp("cleanup.policy", "compact,delete", APPEND), resource=offsets) == 0
     assert world.image.config(*offsets) == {"cleanup.policy": "delete,compact"}
     assert alter(world, ConfigOp("cleanup.policy", "delete", SUBTRACT), resource=offsets) == 0
-    assert world.image.config(*offsets) == {"cleanup.policy": "compact"}
+    assert world.image.config(*offsets) == {"cleanup.policy": "shred"}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_append_and_subtract_start_from_what_holds(world: World) -> None:
         (ConfigOp("retention.ms", "soon"), InvalidConfig),
         (ConfigOp("retention.ms", None), InvalidConfig),
         (ConfigOp("compression.type", "x" * 40_000), InvalidConfig),
-        (ConfigOp("cleanup.policy", "compact"), InvalidConfig),
+        (ConfigOp("cleanup.policy", "shred"), InvalidConfig),
         (ConfigOp("cleanup.policy", "delete", SUBTRACT), InvalidConfig),
         (ConfigOp("retention.ms", "5", 9), InvalidRequest),
     ],
