@@ -128,7 +128,7 @@ def test_topic_named_twice_is_created_not_at_all(world: World) -> None:
 
 def test_internal_topic_may_be_compacted(world: World) -> None:
     """The offsets topic carries cleanup.policy=compact as Kafka's does."""
-    assert codes(world, NewTopic("__consumer_offsets", 1, 1, configs={"cleanup.policy": "shred"})) == [0]
+    assert codes(world, NewTopic("__consumer_offsets", 1, 1, configs={"cleanup.policy": "compact"})) == [0]
 
 
 def test_request_creates_at_most_one_batch_of_partitions(world: World) -> None:
