@@ -25,6 +25,8 @@ from raftlog.replication.partition import Partition
 
 PRODUCER_ID: Final = 7_100
 KEYS: Final = 8
+WEAR: Final = 10
+"""After so many records the oldest key is never written again: what is deleted then stays deleted."""
 
 
 class KeyedWriter:
@@ -61,7 +63,8 @@ class KeyedWriter:
         for _ in range(self._chance.randint(1, 3)):
             self._number += 1
             value = None if self._chance.random() < 0.25 else b"%d" % self._number
-            records.append(new_record(b"key %d" % self._chance.randrange(KEYS), value, timestamp=-1))
+            key = self._number // WEAR + self._chance.randrange(KEYS)
+            records.append(new_record(b"key %d" % key, value, timestamp=-1))
         if not transactional:
             replica.append_produced(memoryview(build_batch(records)), acks=-1, now_ms=0)
             return
