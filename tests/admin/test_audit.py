@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import time
+from typing import Any, Final
 
 from raftlog.admin.audit import MOST_NAMED, tell_parts
 from raftlog.admin.limits import Limits
@@ -11,16 +12,27 @@ from raftlog.admin.route import Call
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 
+PATIENCE_S: Final = 10.0
+
 
 def audited(cluster: AdminCluster, api: Api, *request: Any) -> dict[str, Any]:
     """Ask node 2 for a change, and return its line of the audit log."""
     method, path, body = request
     answer = api.ask(method, path, body)
     request_id = answer.headers["X-Request-Id"]
-    lines = cluster.nodes[2].log_path.read_text().splitlines()
-    (line,) = [each for each in lines if request_id in each and "admin_change" in each]
-    found: dict[str, Any] = json.loads(line)
-    return found
+    log, end_at = cluster.nodes[2].log_path, time.monotonic() + PATIENCE_S
+    while time.monotonic() < end_at:  # of a stream, the line is written behind the last answer
+        lines = [each for each in log.read_text().splitlines() if _tells_of(request_id, each)]
+        if lines:
+            (line,) = lines
+            found: dict[str, Any] = json.loads(line)
+            return found
+    raise AssertionError(f"no line of the audit log tells of {request_id}")
+
+
+def _tells_of(request_id: str, line: str) -> bool:
+    """Half a line tells of nothing yet."""
+    return request_id in line and "admin_change" in line and line.endswith("}")
 
 
 def test_new_topic_is_audited_with_its_partitions_and_replication(cluster: AdminCluster, api: Api) -> None:
