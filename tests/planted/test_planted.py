@@ -16,6 +16,7 @@ QUICK = (
     "ack-on-resigning",
     "cancel-keeps-added",
     "damage-taken-for-torn-tail",
+    "forgotten-while-away",
     "groups-read-back-in-part",
     "min-isr-ignored",
     "stable-offset-one-too-high",
