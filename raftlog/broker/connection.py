@@ -73,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         "api_key",
         "handshake",
         "listener",
+        "number",
         "peer",
         "peer_host",
         "server",
@@ -82,6 +83,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: BrokerServer, listener: str) -> None:
         self.server = server
         self.listener = listener
+        self.number = 0
+        """Counts up in the order in which connections were accepted."""
         self.peer_host = ""
         self.peer: ReplicaId | None = None
         """The broker at the other end, once it proved the cluster secret."""

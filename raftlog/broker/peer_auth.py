@@ -77,7 +77,7 @@ def challenge(
 
 
 def answer(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    """Serve one step of the handshake. A wrong proof is logged and ends the connection."""
+    """Serve one step of the handshake. A wrong proof is logged and ends the connection, a right one its older ones."""
     server = connection.server
     body = frame[position:]
     step = body[0] if body else 0
@@ -88,11 +88,18 @@ def answer(connection: Connection, header: RequestHeader, frame: memoryview, pos
         connection.respond((_framed(reply, header.correlation_id),))
     elif step == PROOF and connection.handshake is not None and len(body) == _PROOF.size:
         handshake, connection.handshake = connection.handshake, None
-        connection.peer = handshake.admit(_PROOF.unpack(body)[1])
-        error = NONE if connection.peer is not None else SaslAuthenticationFailed.code
+        peer = handshake.admit(_PROOF.unpack(body)[1])
+        refused = ""
+        if peer is None:
+            refused = "it does not know this cluster's raftlog.cluster.secret"
+        elif not server.take_peer(connection, peer):
+            refused = "it has a newer connection"
+        else:
+            connection.peer = peer
+        error = SaslAuthenticationFailed.code if refused else NONE
         connection.respond((_framed(_WELCOME.pack(0, error), header.correlation_id),))
-        if connection.peer is None:
-            connection.close("peer_refused", reason="it does not know this cluster's raftlog.cluster.secret")
+        if refused:
+            connection.close("peer_refused", reason=refused)
     else:
         raise InvalidRequest("a step of the peer handshake is out of order or malformed")
 

@@ -26,6 +26,7 @@ from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
 if TYPE_CHECKING:
     from raftlog.base.config_network import Listener
     from raftlog.broker.context import BrokerContext
+    from raftlog.replication.host import ReplicaId
 
 SWEEPS_PER_IDLE_TIME: Final = 8
 """An idle connection is closed up to an eighth of connections.max.idle.ms late."""
@@ -71,6 +72,7 @@ class BrokerServer:
         self.endpoints: tuple[Endpoint, ...] = ()
         """Where the listeners really listen, once started; port 0 is resolved."""
         self._per_host: Counter[str] = Counter()
+        self._peers: dict[int, Connection] = {}
         self._servers: list[asyncio.Server] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Event = asyncio.Event()
@@ -151,6 +153,7 @@ class BrokerServer:
         """Note a connection, and close it if there are too many."""
         counters, host = self.counters, connection.peer_host
         counters.connections += 1
+        connection.number = counters.connections
         counters.open_connections += 1
         self.connections[connection] = None
         self._per_host[host] += 1
@@ -163,6 +166,21 @@ class BrokerServer:
             return
         counters.refused += 1
         connection.close("connection_refused", limit=limit)
+
+    def take_peer(self, connection: Connection, peer: ReplicaId) -> bool:
+        """Have another broker's newest connection be its only one; False: this one is older than that.
+
+        Who gave a connection up may still be heard on it, later than on the next: the kernel sends what it has taken.
+        A fetch offset that comes so late takes back what was proved since, or proves what was cut since.
+        """
+        before = self._peers.get(peer.broker_id)
+        if before is not None and before.number > connection.number:
+            return False
+        self._peers[peer.broker_id] = connection
+        if before is not None:
+            self._end_sessions(before)  # now: a fetch that waits must not read once more
+            before.abort()
+        return True
 
     def tune(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket's options. Buffer sizes only if the operator gave them: the kernel's own tuning is better."""
@@ -181,10 +199,15 @@ class BrokerServer:
         self._per_host[connection.peer_host] -= 1
         if not self._per_host[connection.peer_host]:
             del self._per_host[connection.peer_host]
-        for session_id in connection.session_ids:
-            self.sessions.end(session_id)
+        self._end_sessions(connection)
+        if connection.peer is not None and self._peers.get(connection.peer.broker_id) is connection:
+            del self._peers[connection.peer.broker_id]
         if not self.connections:
             self._idle.set()
+
+    def _end_sessions(self, connection: Connection) -> None:
+        for session_id in connection.session_ids:
+            self.sessions.end(session_id)
 
     # Inside.
 

@@ -17,7 +17,7 @@ What a place of real processes can do, and by what means (the simulator can do a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -74,6 +74,20 @@ class View(NamedTuple):
     controller: int | None
     partitions: Mapping[str, PartitionView]
     """By key, "topic-partition"; those of the workload."""
+
+    def lacks(self, nodes: Iterable[int]) -> list[str]:
+        """What keeps a cluster of these nodes from being whole, a line each; empty if it is."""
+        missing = sorted(set(nodes) - self.ready)
+        lines = [f"nodes {missing} are not ready"] if missing else []
+        if self.controller is None:
+            lines.append("there is no controller")
+        if not self.partitions:
+            lines.append("there are no partitions")
+        return lines + [
+            f"{key}: leader {each.leader}, ISR {sorted(each.isr)} of {sorted(each.replicas)}"
+            for key, each in self.partitions.items()
+            if each.leader is None or each.isr != each.replicas
+        ]
 
     def is_whole_without(self, node_id: int) -> bool:
         """Every partition has all its other replicas in its ISR, and at least two: one's data may be destroyed."""

@@ -64,6 +64,41 @@ async def test_a_proof_of_another_secret_is_refused_and_logged() -> None:
     assert [line["event"] for line in logs] == ["peer_refused"]
 
 
+async def test_a_newer_connection_of_a_broker_ends_its_older_one() -> None:
+    """What was asked on it may come yet, from a kernel that sends on: it must not be taken for news."""
+    world = World()
+    older, newer, other = world.connect(), world.connect(), world.connect()
+    await prove(older)
+    await prove_membership(asking(other), secret=b"secret", own=ReplicaId(3, 13), server_id=1)
+    await prove(newer)
+    assert older.transport.closed
+    assert newer.connection.peer == ME
+    assert not newer.transport.closed
+    assert not other.transport.closed
+
+
+async def test_a_broker_that_proves_itself_late_on_an_older_connection_is_refused() -> None:
+    """The order is that of the connections, not of the proofs."""
+    world = World()
+    older, newer = world.connect(), world.connect()
+    await prove(newer)
+    with pytest.raises(SaslAuthenticationFailed):
+        await prove(older)
+    assert older.connection.peer is None
+    assert older.transport.closed
+    assert newer.connection.peer == ME
+
+
+async def test_a_broker_is_forgotten_with_its_connection() -> None:
+    """However often brokers come and go, nothing is left of them."""
+    world = World()
+    for _ in range(3):
+        pipe = world.connect()
+        await prove(pipe)
+        pipe.connection.connection_lost(None)
+    assert not world.server._peers
+
+
 async def test_another_broker_at_the_address_is_not_taken_for_the_one_meant() -> None:
     """A stale or swapped address must not feed another leader's fetch offsets."""
     with pytest.raises(SaslAuthenticationFailed, match="broker 1 answers at the address of broker 3"):

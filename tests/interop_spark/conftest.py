@@ -5,6 +5,8 @@ Whatever a test did, no node may have logged a traceback or an event that needs 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -31,6 +33,7 @@ def spark() -> Iterator[Any]:
 
     from raftlog.pipeline.jobs.jars import find_jars
 
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.jars", ",".join(map(str, find_jars())))

@@ -9,12 +9,14 @@ import pytest
 from raftlog.base.errors import KafkaError, OffsetOutOfRange
 from raftlog.base.types import UNKNOWN_EPOCH_END, EpochEnd
 from raftlog.broker import fetcher
+from raftlog.broker.server import BrokerServer
 from raftlog.proof.stories.blackouts import blackouts
 from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
 from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
+from raftlog.proof.stories.late_bytes import late_bytes
 from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
@@ -286,6 +288,11 @@ def answer_duplicates_with_the_log_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leading, "append_produced", append)
 
 
+def hear_brokers_on_connections_given_up(patch: pytest.MonkeyPatch) -> None:
+    """What a follower asked long ago says, when it comes, where the follower stands."""
+    patch.setattr(BrokerServer, "take_peer", lambda server, connection, peer: True)
+
+
 PLANTS = [
     Plant("ack-before-flush", "H3 ack without fsync", blackouts, acknowledge_before_the_flush),
     Plant("leader-counts-unflushed", "H3 ack without fsync", blackouts, leader_counts_the_unflushed),
@@ -307,6 +314,12 @@ PLANTS = [
     Plant("join-behind-high-watermark", "H8 stale by offset", relay, join_behind_the_high_watermark),
     Plant("truncate-to-high-watermark", "H4 KIP-101", kip_101, truncate_to_the_high_watermark),
     Plant("truncate-by-leader-only", "H4 KIP-279", double_failover, truncate_to_the_leaders_epoch_end_only),
+    Plant(
+        "given-up-connections-heard",
+        "H8 stale by connection",
+        late_bytes,
+        hear_brokers_on_connections_given_up,
+    ),
     Plant("divergence-not-seen", "H4 KIP-595", kip_101, never_diverge),
     Plant("dedup-lost-on-failover", "H10 duplicates on retry", retry, forget_producers_on_failover),
     Plant("sequences-not-checked", "H10 duplicates on retry", retry, check_no_sequences),

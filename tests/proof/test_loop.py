@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -241,6 +242,44 @@ def test_a_cut_resets_and_refuses_and_a_clog_only_holds_back() -> None:
         assert len(await waiting) == 3
 
     simulate(program)
+
+
+def test_what_was_sent_before_an_abort_may_come_after_what_a_newer_connection_sends() -> None:
+    """The kernel sends on what it has taken, when TCP tries again; or it resets the connection. Both happen."""
+
+    def program_of(heard: list[bytes]) -> Callable[[SimLoop], Coroutine[Any, Any, None]]:
+        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                heard.append(await reader.read())
+            except ConnectionResetError:
+                heard.append(b"reset")
+            writer.close()
+
+        async def program(loop: SimLoop) -> None:
+            async def say(word: bytes) -> None:
+                _, writer = await asyncio.open_connection("a", 9000)
+                if word == b"old":
+                    loop.clog(b, a)
+                writer.write(word)
+                writer.transport.abort() if word == b"old" else writer.close()
+
+            a, b = loop.host("a"), loop.host("b")
+            a.start(asyncio.start_server(listen, "0.0.0.0", 9000))
+            await asyncio.sleep(0.01)
+            await b.start(say(b"old"))
+            await asyncio.sleep(5)
+            loop.heal()
+            await b.start(say(b"new"))
+            await asyncio.sleep(10)
+
+        return program
+
+    outcomes = set()
+    for seed in range(20):
+        heard: list[bytes] = []
+        simulate(program_of(heard), seed=seed)
+        outcomes.add(tuple(heard))
+    assert outcomes >= {(b"new", b"old"), (b"new", b"reset")}
 
 
 def test_a_host_that_dies_during_the_handshake_resets_the_connection() -> None:

@@ -12,7 +12,7 @@ NOISE: Final = "An error occurred while calling"
 
 def spark_errors() -> tuple[type[Exception], ...]:
     """Return what a query may raise: what PySpark has a class for, and what comes through from Java as it is."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     return (PySparkException, Py4JJavaError)

@@ -17,11 +17,11 @@ from raftlog.proof.chaos.record import Injection, Record, covered
 Status = Literal["passed", "failed", "not run"]
 EDGE_S: Final = 0.05
 WORTH_TELLING: Final = 5
+"""So many lines of one kind of trouble; the rest is counted."""
 HASTE_S: Final = 0.05
 """A kill is noted when the process is gone: others may have fenced the node a moment before that."""
 MOST_LEFT_BEHIND: Final = 1
 """Clients that never came back from a call, in a case that passes: more than librdkafka's own share is a finding."""
-"""So many lines of one kind of trouble; the rest is counted."""
 
 
 class Stall(msgspec.Struct, kw_only=True, omit_defaults=True):

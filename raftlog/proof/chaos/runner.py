@@ -165,27 +165,18 @@ class Runner:
         await self._nemesis.calm()
         began_s = self._now_s()
         within_s = self.record.case.expect.whole_within_s
-        while not await self._whole():
+        while lacks := await self._lacks():
             if self._now_s() - began_s > within_s:
-                self.record.troubles.append(
-                    f"not whole within {within_s:g} s: {await self._ground.place.view()}"
-                )
+                self.record.troubles.append(f"not whole within {within_s:g} s: {'; '.join(lacks)}")
                 return
             await asyncio.sleep(LOOK_S)
         self.record.whole_after_s = self._now_s() - began_s
         await asyncio.sleep(SETTLE_S)
 
-    async def _whole(self) -> bool:
+    async def _lacks(self) -> list[str]:
         place = self._ground.place
         view = await place.view()
-        return (
-            view.ready == frozenset(place.nodes)
-            and view.controller is not None
-            and bool(view.partitions)
-            and all(
-                each.leader is not None and each.isr == each.replicas for each in view.partitions.values()
-            )
-        )
+        return view.lacks(place.nodes)
 
     async def _read(self) -> None:
         if self._meter is not None:

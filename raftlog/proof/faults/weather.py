@@ -55,6 +55,7 @@ EFFECTS: Final = (
     "bytes late",
     "packet lost",
     "connection given up",
+    "sent after all",
 )
 """What nodes feel of disks and links in trouble, as `SimCluster.effects` names it: what nobody feels is no fault."""
 

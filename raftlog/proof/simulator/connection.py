@@ -29,6 +29,9 @@ SEGMENT_BYTES = 256 * 1024
 SPLIT_RATE = 0.15
 """Share of deliveries that bring only a part of what has arrived."""
 
+RESET_RATE = 0.5
+"""Share of aborts that reset the connection at once: at the others nothing unread lay in the receive buffer."""
+
 _END: Final = object()
 
 
@@ -94,6 +97,13 @@ class Pipe:
             self.unread_bytes += len(item)
         self.arm()
 
+    def resume(self, after_s: float) -> None:
+        """Nothing held it back any more: what lies there is sent again after a while, and whatever follows it later."""
+        now = self._loop.time()
+        self._items = deque((max(arrival, now + after_s), item) for arrival, item in self._items)
+        if self._items:
+            self._last_arrival = max(self._last_arrival, self._items[-1][0])
+
     def arm(self) -> None:
         """Schedule the next delivery, if there is one and nothing holds it back."""
         if self._timer is None and self._items and not self._stands_still():
@@ -130,8 +140,10 @@ class Pipe:
         self._timer = None
         if not self._items or self._stands_still():
             return
-        first = self._items[0][1]
-        if isinstance(first, bytes):
+        arrival, first = self._items[0]
+        if arrival > self._loop.time():
+            pass  # it was held back meanwhile
+        elif isinstance(first, bytes):
             segment = self._segment()
             self._loop.trace.step(self._loop.time(), self.receiver.process.name, len(segment))
             self.receiver.receive(segment)
@@ -253,14 +265,18 @@ class SimTransport(asyncio.Transport):
         self._loop.call_soon(self._connection_lost, None, context=self.context)
 
     def abort(self) -> None:
-        """Drop what is unsent and reset the peer."""
+        """Reset the peer, or send on what the kernel has taken: it does so for a process that is done with a socket."""
         if self._lost or not self.process.alive:
             return
         if not self._closing:
             self._loop.call_soon(self._connection_lost, None, context=self.context)
         self._closing = True
-        self.out.drop()
-        self.out.push(ConnectionResetError(errno.ECONNRESET, "peer aborted"))
+        if self._network.chance.random() < RESET_RATE:
+            self.out.drop()
+            self.out.push(ConnectionResetError(errno.ECONNRESET, "peer aborted"))
+        elif not self._ended:
+            self._network.effects["sent after all"] += self.out.unread_bytes > 0
+            self.out.push(_END)
 
     # -- for the network ----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 TCP never loses bytes, so neither does a connection here: bytes come late, or the connection is reset. A cut
 resets and refuses (EHOSTUNREACH); a clog holds bytes and handshakes back in silence, in one direction, until
-it is healed.
+it is healed: new connections get through at once then, bytes of the old ones when TCP sends them again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,17 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 class Link:
     """One direction between two hosts."""
 
-    __slots__ = ("clogged", "clogged_ports", "cut", "extra_s", "latency_s", "loss", "pipes", "waiting")
+    __slots__ = (
+        "clogged",
+        "clogged_at",
+        "clogged_ports",
+        "cut",
+        "extra_s",
+        "latency_s",
+        "loss",
+        "pipes",
+        "waiting",
+    )
 
     def __init__(self, latency_s: tuple[float, float]) -> None:
         self.latency_s = latency_s
@@ -57,6 +67,7 @@ class Link:
         """Share of packets that are lost; TCP sends them again, each time after twice as long."""
         self.cut = False
         self.clogged = False
+        self.clogged_at = 0.0
         self.clogged_ports: frozenset[int] = frozenset()
         """Only what belongs to connections with these listening ports stands still."""
         self.pipes: dict[Pipe, None] = {}
@@ -145,6 +156,8 @@ class Network:
         """Hold everything back, or only what belongs to connections with these listening ports."""
         chosen = frozenset(ports)
         link = self.link(source, target)
+        if not link.clogged and not link.clogged_ports:
+            link.clogged_at = self.loop.time()
         if chosen:
             self._note(f"clogged {source.name} {target.name} {sorted(chosen)}")
             link.clogged_ports |= chosen
@@ -157,10 +170,15 @@ class Network:
         wanted = {each.name for each in (one, other) if each}
         for key, link in self._links.items():
             if wanted <= set(key):
+                held_s = self.loop.time() - link.clogged_at
+                held = [pipe for pipe in link.pipes if link.holds(pipe.port)]
                 link.cut = link.clogged = False
                 link.clogged_ports = frozenset()
                 link.extra_s = link.loss = 0.0
                 self._release(link)
+                for pipe in held:
+                    # the pauses of TCP grow with the time that has gone by
+                    pipe.resume(self.chance.uniform(0.0, held_s))
                 for pipe in link.pipes:
                     pipe.arm()
 

@@ -21,6 +21,7 @@ from raftlog.proof.stories.endurance import endure
 from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
+from raftlog.proof.stories.late_bytes import late_bytes
 from raftlog.proof.stories.lying_disk import lying_disk
 from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.quorum import quorum_storm
@@ -55,6 +56,7 @@ STORIES: Final[dict[str, Story]] = {
     "controller": controller,
     "kip-101": kip_101,
     "last-replica": last_replica,
+    "late-bytes": late_bytes,
     "lying-disk": lying_disk,
     "pause-kill": pause_kill,
     "quorum": quorum_storm,

@@ -168,11 +168,17 @@ class StockPort:
         return self._producer
 
     async def _serve(self) -> None:
-        """Let the producer report, as long as anybody waits."""
-        while self._waiting:
-            await self._sender.run(partial(self._producer.poll, PUMP_S))
-            await asyncio.sleep(0)
-        self._pump = None
+        """Let the producer report, as long as anybody waits. Of what a stuck one holds, nobody knows the fate."""
+        try:
+            while self._waiting:
+                await self._call(self._sender, partial(self._producer.poll, PUMP_S), "sending")
+                await asyncio.sleep(0)
+        except Indefinite as error:
+            waiting, self._waiting = self._waiting, set()
+            for each in waiting:
+                _set_exception(each, error)
+        finally:
+            self._pump = None
 
     def _settle(self, done: asyncio.Future[int], error: Any, offset: int | None) -> None:
         self._waiting.discard(done)
@@ -301,9 +307,11 @@ class StockPort:
         await asyncio.gather(self._end(self._sender, sender), self._end(self._reader, reader))
 
     async def _end(self, thread: _Thread, last: Callable[[], None]) -> None:
-        if not thread.stuck:
-            with contextlib.suppress(Indefinite):
-                await self._call(thread, last, "close")
+        if thread.stuck:
+            thread.end(last)  # should it come back after all
+            return
+        with contextlib.suppress(Indefinite):
+            await self._call(thread, last, "close")
         thread.end()
 
     async def _call(self, thread: _Thread, call: Callable[[], T], what: str) -> T:
@@ -342,8 +350,10 @@ class _Thread:
         self._calls.put(partial(_answer, loop, done, call))
         return await done
 
-    def end(self) -> None:
-        """Let the thread end behind all that it was asked for."""
+    def end(self, last: Callable[[], None] | None = None) -> None:
+        """Let the thread end behind all that it was asked for, and behind a last call that nobody waits for."""
+        if last is not None:
+            self._calls.put(last)
         self._calls.put(None)
 
     def _work(self) -> None:

@@ -49,6 +49,45 @@ def test_a_call_that_never_returns_is_given_up_and_the_client_left_behind(
     assert ports.left_behind == ["client 3: commit did not return within 0.01 s"]
 
 
+class StandsStill:
+    """A producer whose poll comes back when it is let go, and which never reports."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def produce(self, *_: object, **__: object) -> None:
+        return None
+
+    def poll(self, _: float) -> None:
+        self.released.wait()
+
+    def purge(self) -> None:
+        return None
+
+    def flush(self, _: float) -> None:
+        return None
+
+
+def test_what_a_stuck_producer_holds_is_of_unknown_fate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sent it does not wait for ever, and the client is used no more."""
+    monkeypatch.setattr(stock, "CALL_S", 0.01)
+    ports, producer = StockPorts("127.0.0.1:1"), StandsStill()
+    port = ports(4, "writer")
+    monkeypatch.setattr(port, "_open_producer", lambda: producer)
+    monkeypatch.setattr(port, "_producer", producer)
+
+    async def play() -> None:
+        async with asyncio.timeout(ENDS_WITHIN_S):
+            with pytest.raises(Indefinite, match="sending did not return"):
+                await port.send("t-0", 1)
+            assert port.spent
+            await port.close()
+
+    asyncio.run(play())
+    producer.released.set()
+    assert ports.left_behind == ["client 4: sending did not return within 0.01 s"]
+
+
 def test_a_process_ends_although_a_call_never_returns() -> None:
     """Its thread is nobody's to wait for."""
     done = subprocess.run(

@@ -1,0 +1,12 @@
+"""What holds for all tests: signals mean to the processes that they start what they mean on a terminal."""
+
+from __future__ import annotations
+
+import signal
+
+
+def pytest_configure() -> None:
+    """Who runs the tests in the background ignores these signals, and the nodes that tests start would inherit that."""
+    for each, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(each) is signal.SIG_IGN:
+            signal.signal(each, default)
