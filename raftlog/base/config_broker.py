@@ -465,6 +465,13 @@ class NodeConfig(TopicDefaults):
         "Longest session timeout a consumer may ask for",
         at_least=1,
     )
+    raftlog_group_max_groups: int = setting(
+        "raftlog.group.max.groups",
+        "int",
+        100_000,
+        "Most groups that one broker coordinates; further ones are refused with POLICY_VIOLATION",
+        at_least=1,
+    )
     group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms",

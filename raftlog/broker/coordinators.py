@@ -17,6 +17,7 @@ from raftlog.base.errors import (
     InvalidGroupId,
     KafkaError,
     NotCoordinator,
+    RequestTimedOut,
 )
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer
@@ -24,11 +25,12 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
-from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.requests import (
     CommitOffsets,
+    DeleteOffsets,
     Joined,
     JoinGroup,
     MemberIdRequired,
@@ -57,6 +59,7 @@ class Coordinators:
         self._creating: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due_at = 0.0
+        self._timer_at = 0.0
 
     # -- the metadata --------------------------------------------------------------------------------------
 
@@ -92,7 +95,12 @@ class Coordinators:
             env=self._broker.env,
             config=self._broker.config,
             find=lambda index: replicas.get(CONSUMER_OFFSETS_TOPIC, index),
+            may_add=self._may_add,
         )
+
+    def _may_add(self) -> bool:
+        """Whether there is room for one more group."""
+        return sum(map(len, self._active())) < self._broker.config.raftlog_group_max_groups
 
     def _forget_deleted_topics(self, old: MetadataImage, new: MetadataImage) -> None:
         gone = frozenset(
@@ -101,8 +109,8 @@ class Coordinators:
             if (now := new.topics.get(name)) is None or now.topic_id != topic.topic_id
         )
         if gone:
-            for coordinator in self._active():
-                coordinator.forget_topics(gone)
+            for tenure in self._tenures.values():
+                tenure.forget_topics(gone)
 
     def _active(self) -> list[GroupCoordinator]:
         return [each.coordinator for each in self._tenures.values() if each.coordinator and not each.is_over]
@@ -122,15 +130,30 @@ class Coordinators:
     def _schedule_tick(self) -> None:
         loop = asyncio.get_running_loop()
         self._tick_due_at = loop.time() + TICK_S
-        self._timer = loop.call_at(self._tick_due_at, self._tick)
+        expiries = [at for each in self._active() if (at := each.next_expiry_at()) is not None]
+        self._wake_at(min([self._tick_due_at, *expiries]))
+
+    def _wake_at(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = asyncio.get_running_loop().call_at(at, self._tick)
+
+    def _hasten(self, coordinator: GroupCoordinator) -> None:
+        """Wake up for a deadline that a request has just set, if that is before the next tick."""
+        at = coordinator.next_expiry_at()
+        if at is not None and at < self._timer_at and self._timer is not None:
+            self._wake_at(at)
 
     def _tick(self) -> None:
         now, now_ms = self._now()
         late = now - self._tick_due_at
+        sweeps = SWEPT_AT_ONCE
         for coordinator in self._active():
             if late > STALL_S:
                 coordinator.stalled(late)
             coordinator.tick(now=now, now_ms=now_ms)
+            sweeps -= coordinator.sweep(now=now, now_ms=now_ms, most=sweeps)
         self._schedule_tick()
 
     def _now(self) -> tuple[float, int]:
@@ -183,21 +206,26 @@ class Coordinators:
         """Raises NotCoordinator or CoordinatorLoadInProgress unless this broker answers for a group."""
         self._coordinator(group_id)
 
-    def _ask(self, call: Callable[[Answer], None]) -> asyncio.Future[Any]:
-        """Return what the coordinator will answer, CoordinatorNotAvailable if that takes too long."""
+    def _ask(self, call: Callable[[Answer], None], *, bounded: bool = True) -> asyncio.Future[Any]:
+        """Return what the coordinator will answer; if `bounded`, CoordinatorNotAvailable if that takes too long.
+
+        Who waits for other members is not bounded: the rebalance has its own clock.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
         def answer(reply: object) -> None:
             if future.done():
                 return
-            if isinstance(reply, KafkaError):
+            if isinstance(reply, RequestTimedOut):  # fatal to members; Apache Kafka tells them this as well
+                future.set_exception(CoordinatorNotAvailable(reply.message))
+            elif isinstance(reply, KafkaError):
                 future.set_exception(reply)
             else:
                 future.set_result(reply)
 
         call(answer)
-        if not future.done():
+        if bounded and not future.done():
             late = CoordinatorNotAvailable("not committed in time")
             timer = loop.call_later(self._broker.config.offsets_commit_timeout_ms / 1000, answer, late)
             future.add_done_callback(lambda _: timer.cancel())
@@ -206,16 +234,18 @@ class Coordinators:
     async def join(self, request: JoinGroup) -> Joined | MemberIdRequired:
         coordinator = self._member_coordinator(request.group_id)
         now, now_ms = self._now()
-        reply: Joined | MemberIdRequired = await self._ask(
-            lambda answer: coordinator.join(request, answer, now=now, now_ms=now_ms)
+        waiting = self._ask(
+            lambda answer: coordinator.join(request, answer, now=now, now_ms=now_ms), bounded=False
         )
+        self._hasten(coordinator)
+        reply: Joined | MemberIdRequired = await waiting
         return reply
 
     async def sync(self, request: SyncGroup) -> Synced:
         coordinator = self._member_coordinator(request.group_id)
         now, now_ms = self._now()
         reply: Synced = await self._ask(
-            lambda answer: coordinator.sync(request, answer, now=now, now_ms=now_ms)
+            lambda answer: coordinator.sync(request, answer, now=now, now_ms=now_ms), bounded=False
         )
         return reply
 
@@ -228,8 +258,22 @@ class Coordinators:
 
     async def leave(self, group_id: str, member: MemberRef) -> None:
         coordinator = self._member_coordinator(group_id)
-        _, now_ms = self._now()
-        await self._ask(lambda answer: coordinator.leave(group_id, member, answer, now_ms=now_ms))
+        now, now_ms = self._now()
+        waiting = self._ask(
+            lambda answer: coordinator.leave(group_id, member, answer, now=now, now_ms=now_ms)
+        )
+        self._hasten(coordinator)
+        await waiting
+
+    async def delete(self, group_id: str) -> None:
+        coordinator = self._member_coordinator(group_id)
+        await self._ask(lambda answer: coordinator.delete(group_id, answer))
+
+    async def delete_offsets(self, request: DeleteOffsets) -> tuple[int, ...]:
+        """Return one error code per place."""
+        coordinator = self._member_coordinator(request.group_id)
+        codes: tuple[int, ...] = await self._ask(lambda answer: coordinator.delete_offsets(request, answer))
+        return codes
 
     async def commit(self, request: CommitOffsets) -> tuple[int, ...]:
         """Return one error code per commit."""

@@ -67,6 +67,7 @@ class Tenure:
         env: Env,
         config: NodeConfig,
         find: Callable[[int], Partition],
+        may_add: Callable[[], bool],
     ) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
@@ -75,7 +76,10 @@ class Tenure:
         self._env = env
         self._config = config
         self._find = find
+        self._may_add = may_add
         self._partition: Partition | None = None
+        self._deleted_topics: frozenset[str] = frozenset()
+        """Topics that were deleted while the partition was read back."""
         self._moved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -94,6 +98,13 @@ class Tenure:
             self._partition.unpark(self)
         if self.coordinator is not None:
             self.coordinator.stand_down(error)
+
+    def forget_topics(self, topics: frozenset[str]) -> None:
+        """Topics were deleted: remove their offsets, at once or when they are read back."""
+        if self.coordinator is None:
+            self._deleted_topics |= topics
+        elif not self.is_over:
+            self.coordinator.forget_topics(topics)
 
     def wake(self, partition: Partition) -> None:
         """The high watermark moved, or the replica's role changed."""
@@ -123,10 +134,13 @@ class Tenure:
             self.end(NotCoordinator())
             return
         groups = replay.groups()
-        coordinator = GroupCoordinator(self._config, self._append, new_uuid=self._new_uuid)
+        coordinator = GroupCoordinator(
+            self._config, self._append, new_uuid=self._new_uuid, may_add=self._may_add
+        )
         coordinator.load(groups, now=loop.time())
         coordinator.committed(partition.high_watermark)
         self.coordinator = coordinator
+        coordinator.forget_topics(self._deleted_topics)
         if groups or replay.skipped:
             log.info(
                 "groups_loaded",

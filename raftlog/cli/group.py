@@ -13,7 +13,7 @@ from raftlog.cli.exits import Failure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.partition import offsets_at, read_place
 from raftlog.cli.rows import Form, print_object, print_rows
-from raftlog.cli.target import CODES, Admin, Target, kafka_place
+from raftlog.cli.target import CODES, Admin, Target, kafka_error, kafka_place
 from raftlog.cli.verb import complete_topic, noun, verb
 
 group = noun("List and describe groups; show, reset and delete their offsets.")
@@ -213,9 +213,9 @@ def _move(admin: Admin, name: str, planned: Mapping[Place, int]) -> None:
 @verb(group, "delete")
 def delete(target: Target, names: Ids) -> int:
     """Delete groups that have no members, with their offsets."""
-    # librdkafka aborts the process where DeleteGroups is not served
+    # librdkafka aborts the process where DeleteGroups is not served, as by older nodes
     found = target.ask_kafka_python(lambda client: client.delete_groups(names))
-    return _tell({(name,): error for name, error in found.items()}, "deleted")
+    return _tell({(name,): kafka_error(error) for name, error in found.items()}, "deleted")
 
 
 @verb(group, "delete-offsets")
@@ -235,7 +235,7 @@ def _tell(found: Mapping[tuple[Any, ...], Any], done: str) -> int:
     code = 0
     for words, error in sorted(found.items()):
         what = " ".join(map(str, words))
-        if error is None or getattr(error, "errno", -1) == 0:
+        if error.errno == 0:
             print(f"{what} {done}")
         else:
             print(f"raftlog: {what}: {error.description}", file=sys.stderr)

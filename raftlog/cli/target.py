@@ -128,6 +128,12 @@ def kafka_place(topic: str, partition: int) -> Any:
     return _kafka_python().TopicPartition(topic, partition)
 
 
+def kafka_error(name: str) -> Any:
+    """Return kafka-python's error class of this name, which is what it tells of a deleted group; "OK": NoError."""
+    errors = _kafka_python().errors
+    return errors.NoError if name == "OK" else getattr(errors, name, errors.UnknownError)
+
+
 @contextmanager
 def _closing(kafka: Any, servers: str, timeout_ms: int) -> Iterator[Any]:
     """Give a KafkaAdminClient for one call, which may try two brokers in its time."""

@@ -1,5 +1,4 @@
 """Group coordination: classic groups and committed offsets as state machines over a journal that is given.
 
-Now: groups of one member. A second one is refused with GROUP_MAX_SIZE_REACHED, and with that everything a rebalance
-has to wait for; `membership` is where waiting joins and syncs of several members will come in.
+`coordinator` finds a group, `classic` runs it on the rules of `membership`, `transitions` says what states there are.
 """

@@ -1,7 +1,8 @@
 """The coordinator of the groups in one partition of `__consumer_offsets`.
 
 Each group is a state machine of its own over the partition's journal: decide on its tail, append, apply, answer once
-the partition's high watermark has passed. Heartbeat deadlines and unused member ids are soft (`sessions`).
+the partition's high watermark has passed. This is the one place where a group is found by its name, whatever its type;
+now all of them are classic.
 
 The coordinator knows nothing of partitions, logs or time: `append` is given, `now` (loop seconds) and `now_ms` come
 with the calls. Requests go to an active coordinator only; whoever owns it stands it down when it loses the partition.
@@ -10,101 +11,145 @@ with the calls. Requests go to an active coordinator only; whoever owns it stand
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.errors import GroupMaxSizeReached, InvalidGroupId, InvalidSessionTimeout, KafkaError
-from raftlog.base.log import get_logger
+from raftlog.base.errors import (
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    KafkaError,
+    PolicyViolation,
+)
 from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.classic import ClassicGroup, Moment
 from raftlog.coordinator.group import Group, GroupRecord, apply
-from raftlog.coordinator.membership import (
-    decide_expire,
-    decide_heartbeat,
-    decide_join,
-    decide_leave,
-    decide_sync,
+from raftlog.coordinator.offsets import (
+    decide_commit,
+    decide_delete,
+    decide_delete_offsets,
+    decide_expire_offsets,
+    decide_forget_topics,
 )
-from raftlog.coordinator.offsets import decide_commit, decide_forget_topics
 from raftlog.coordinator.records import LONGEST_STRING_BYTES, KeyValue, encode_all
-from raftlog.coordinator.requests import (
-    CommitOffsets,
-    Joined,
-    JoinGroup,
-    MemberIdRequired,
-    MemberRef,
-    SyncGroup,
-)
-from raftlog.coordinator.sessions import MOST_EXPECTED, MemberKey, Sessions
+from raftlog.coordinator.requests import CommitOffsets, DeleteOffsets, JoinGroup, MemberRef, SyncGroup
+from raftlog.coordinator.sessions import Kind, Sessions
 
 Append = Callable[[tuple[KeyValue, ...]], int]
 """Append keys and values as one batch, return the journal's end offset after it; on KafkaError nothing is appended."""
 
-log = get_logger(__name__)
+SWEPT_AT_ONCE: Final = 200
+"""Groups of a broker whose offsets are looked through for expired ones before the loop gets its turn again."""
 
-EXPIRY_RETRY_S = 1.0
-"""An expiry that could not be appended is tried again after this."""
+MS_PER_MINUTE: Final = 60_000
+
+
+def _always() -> bool:
+    return True
 
 
 class GroupCoordinator:
-    """The groups of one partition, from when they were read back until the partition is lost."""
+    """The groups of one partition, from when they were read back until the partition is lost.
 
-    def __init__(self, config: NodeConfig, append: Append, *, new_uuid: Callable[[], UUID]) -> None:
+    `may_add` says whether this broker has room for one more group.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        append: Append,
+        *,
+        new_uuid: Callable[[], UUID],
+        may_add: Callable[[], bool] = _always,
+    ) -> None:
         self._config = config
         self._new_uuid = new_uuid
         self._append = append
-        self._runners: dict[str, Runner[Group]] = {}
-        self._waiting: dict[str, Runner[Group]] = {}
+        self._may_add = may_add
+        self._groups: dict[str, ClassicGroup] = {}
+        self._waiting: dict[str, ClassicGroup] = {}
         self._sessions = Sessions()
         self._lost: KafkaError | None = None
+        self._refusal: KafkaError | None = None
+        """Why the journal took no records, when it last took none."""
         self._committed_offset = 0
+        self._deleted_topics: frozenset[str] = frozenset()
+        """Those whose offsets could not all be removed yet."""
+        self._to_sweep: list[str] = []
+        self._sweeps_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._groups)
 
     def load(self, groups: Iterable[Group], *, now: float) -> None:
         """Take over groups, all of them committed. Every member gets a whole session."""
         for group in groups:
-            self._runners[group.group_id] = self._runner(group)
-            for member in group.membership.members.values():
-                key = MemberKey(group.group_id, member.member_id)
-                self._sessions.renew(key, now + member.session_timeout_ms / 1000)
+            self._groups[group.group_id] = taken = self._classic(group)
+            taken.take_over(now)
+        self._sweeps_at = now + self._config.offsets_retention_check_interval_ms / 1000
+
+    def _classic(self, group: Group) -> ClassicGroup:
+        return ClassicGroup(self._runner(group), self._sessions, self._config)
 
     def _runner(self, group: Group) -> Runner[Group]:
         return Runner(group, apply, self._append_records)
 
     def _append_records(self, records: tuple[GroupRecord, ...]) -> int:
-        return self._append(encode_all(records))
+        try:
+            return self._append(encode_all(records))
+        except KafkaError as error:
+            self._refusal = error
+            raise
 
-    def _run(self, group_id: str, decide: Callable[[Group], Decision], answer: Answer) -> None:
+    def _find(self, group_id: str) -> ClassicGroup:
+        """Return a group, or an empty one of that name that is kept once something is known of it."""
+        if len(group_id.encode()) > LONGEST_STRING_BYTES:
+            raise InvalidGroupId(f"a group id has at most {LONGEST_STRING_BYTES} bytes")
+        return self._groups.get(group_id) or self._classic(Group(group_id))
+
+    def _ask(self, group_id: str, ask: Callable[[ClassicGroup], None], answer: Answer) -> None:
+        """Let a group deal with a request, then release what is committed and note what is not."""
         if self._lost is not None:
             answer(self._lost)
             return
-        if len(group_id.encode()) > LONGEST_STRING_BYTES:
-            answer(InvalidGroupId(f"a group id has at most {LONGEST_STRING_BYTES} bytes"))
+        try:
+            group = self._find(group_id)
+        except KafkaError as error:
+            answer(error)
             return
-        known = self._runners.get(group_id)
-        runner = known or self._runner(Group(group_id))
-        runner.handle(decide, answer)
-        if known is None and runner.tail.exists:
-            self._runners[group_id] = runner
-        runner.committed(self._committed_offset)
-        if runner.parked:
-            self._waiting[group_id] = runner
+        ask(group)
+        self._settle(group)
+
+    def _settle(self, group: ClassicGroup) -> None:
+        group.runner.committed(self._committed_offset)
+        if group.runner.parked:
+            self._waiting[group.group_id] = group
+        if group.is_idle:
+            self._groups.pop(group.group_id, None)
+        else:
+            self._groups[group.group_id] = group
+
+    def _check_room(self, group_id: str) -> None:
+        """Raises PolicyViolation for one group too many."""
+        if group_id not in self._groups and not self._may_add():
+            raise PolicyViolation(f"raftlog.group.max.groups is {self._config.raftlog_group_max_groups}")
 
     # -- the journal ---------------------------------------------------------------------------------------
 
     def committed(self, end_offset: int) -> None:
         """The partition's high watermark is at `end_offset`: answer what rests on it."""
         self._committed_offset = end_offset
-        for group_id, runner in tuple(self._waiting.items()):
-            runner.committed(end_offset)
-            if not runner.parked:
+        for group_id, group in tuple(self._waiting.items()):
+            group.runner.committed(end_offset)
+            if not group.runner.parked:
                 self._waiting.pop(group_id, None)
+                self._settle(group)
 
     def stand_down(self, error: KafkaError) -> None:
         """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
         self._lost = error
-        waiting, self._waiting = self._waiting, {}
-        for runner in waiting.values():
-            runner.stand_down(error)
+        for group in self._groups.values():
+            group.stand_down(error)
 
     # -- members -------------------------------------------------------------------------------------------
 
@@ -117,66 +162,35 @@ class GroupCoordinator:
         if not shortest <= request.session_timeout_ms <= longest:
             answer(InvalidSessionTimeout(f"the session timeout must be from {shortest} to {longest} ms"))
             return
-        group_id = request.group_id
-        if self._sessions.expected_count(group_id) >= MOST_EXPECTED:
-            answer(GroupMaxSizeReached("too many members are about to join"))
+        try:
+            self._check_room(request.group_id)
+        except KafkaError as error:
+            answer(error)
             return
-        session_s = request.session_timeout_ms / 1000
-
-        def decide(group: Group) -> Decision:
-            return decide_join(
-                group,
-                request,
-                new_member_id=self._new_member_id(request),
-                expected=self._sessions.is_expected(group_id, request.member.member_id),
-                now_ms=now_ms,
-            )
-
-        def answered(reply: object) -> None:
-            if isinstance(reply, MemberIdRequired):
-                self._sessions.renew(MemberKey(group_id, reply.member_id, expected=True), now + session_s)
-            elif isinstance(reply, Joined):
-                self._sessions.end(MemberKey(group_id, reply.member_id, expected=True))
-                self._sessions.renew(MemberKey(group_id, reply.member_id), now + session_s)
-                log.info("group_joined", group=group_id, generation=reply.generation, member=reply.member_id)
-            answer(reply)
-
-        self._run(group_id, decide, answered)
-
-    def _new_member_id(self, request: JoinGroup) -> str:
         prefix = request.member.group_instance_id or request.client_id
-        return f"{prefix}-{self._new_uuid()}"
+        new_id, at = f"{prefix}-{self._new_uuid()}", Moment(now, now_ms)
+        self._ask(
+            request.group_id, lambda group: group.join(request, answer, new_member_id=new_id, at=at), answer
+        )
 
     def sync(self, request: SyncGroup, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with Synced or a KafkaError."""
-        self._seen(request.group_id, request.member, now)
-        self._run(request.group_id, lambda group: decide_sync(group, request, now_ms=now_ms), answer)
+        at = Moment(now, now_ms)
+        self._ask(request.group_id, lambda group: group.sync(request, answer, at=at), answer)
 
     def heartbeat(
         self, group_id: str, member: MemberRef, answer: Answer, *, generation: int, now: float
     ) -> None:
         """Answered with None or a KafkaError."""
-        self._seen(group_id, member, now)
-        self._run(group_id, lambda group: decide_heartbeat(group, member, generation), answer)
+        at = Moment(now, 0)
+        self._ask(
+            group_id, lambda group: group.heartbeat(member, answer, generation=generation, at=at), answer
+        )
 
-    def leave(self, group_id: str, member: MemberRef, answer: Answer, *, now_ms: int) -> None:
+    def leave(self, group_id: str, member: MemberRef, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with None or a KafkaError. An id that was given out and never used is given back."""
-        expected = MemberKey(group_id, member.member_id, expected=True)
-        if self._sessions.is_expected(group_id, member.member_id):
-            self._sessions.end(expected)
-            answer(None)
-            return
-
-        def decide(group: Group) -> Decision:
-            return decide_leave(group, member, now_ms=now_ms)
-
-        self._run(group_id, decide, answer)
-
-    def _seen(self, group_id: str, ref: MemberRef, now: float) -> None:
-        runner = self._runners.get(group_id)
-        member = runner.tail.membership.members.get(ref.member_id) if runner else None
-        if member is not None:
-            self._sessions.renew(MemberKey(group_id, ref.member_id), now + member.session_timeout_ms / 1000)
+        at = Moment(now, now_ms)
+        self._ask(group_id, lambda group: group.leave(member, answer, at=at), answer)
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -185,51 +199,105 @@ class GroupCoordinator:
         return self._sessions.next_expiry_at()
 
     def tick(self, *, now: float, now_ms: int) -> None:
-        """Take out the members whose session has ended."""
+        """Take out the members whose session has ended, end rebalances whose time is up; try again what failed."""
+        at = Moment(now, now_ms)
+        self._forget_deleted()
         for key in self._sessions.expire(now):
-            if not key.expected:
-                self._expire(key, now=now, now_ms=now_ms)
-
-    def _expire(self, key: MemberKey, *, now: float, now_ms: int) -> None:
-        def answered(reply: object) -> None:
-            if isinstance(reply, KafkaError):
-                self._sessions.renew(key, now + EXPIRY_RETRY_S)
+            group = self._groups.get(key.group_id)
+            if group is None:
+                continue
+            if key.kind is Kind.MEMBER:
+                group.session_ended(key.member_id, at)
+            elif key.kind is Kind.EXPECTED:
+                group.expectation_ended(at)
             else:
-                log.info("group_member_expired", group=key.group_id, member=key.member_id)
+                group.clock_rang(at)
+            self._settle(group)
 
-        self._run(key.group_id, lambda group: decide_expire(group, key.member_id, now_ms=now_ms), answered)
+    def sweep(self, *, now: float, now_ms: int, most: int) -> int:
+        """Forget the expired offsets of at most so many groups, of all once per check interval; returns how many."""
+        if not self._to_sweep:
+            if now < self._sweeps_at:
+                return 0
+            self._sweeps_at = now + self._config.offsets_retention_check_interval_ms / 1000
+            self._to_sweep = list(self._groups)
+        retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+        batch, self._to_sweep = self._to_sweep[:most], self._to_sweep[most:]
+        for group in filter(None, map(self._groups.get, batch)):
+            shown = group.shown(group.runner.tail)
+            expire = _expiring(shown, now_ms=now_ms, retention_ms=retention_ms)
+            group.runner.handle(expire, _nobody_waits)
+            self._settle(group)
+        return len(batch)
 
     def stalled(self, seconds: float) -> None:
-        """The broker itself stood still for so long: nobody could have been heard."""
+        """This broker itself stood still for so long: nobody's session ends for that."""
         self._sessions.shift(seconds)
 
     # -- offsets -------------------------------------------------------------------------------------------
 
     def commit_offsets(self, request: CommitOffsets, answer: Answer, *, now: float) -> None:
         """Answered with one error code per commit, or a KafkaError for all."""
-        self._seen(request.group_id, request.member, now)
         limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
-        self._run(
-            request.group_id,
-            lambda group: decide_commit(group, request, metadata_max_bytes=limit),
-            answer,
+
+        def ask(group: ClassicGroup) -> None:
+            self._forget_deleted()
+            shown = group.shown(group.runner.tail)
+
+            def decide(tail: Group) -> Decision:
+                self._check_room(request.group_id)
+                decision = decide_commit(tail, request, shown=shown, metadata_max_bytes=limit)
+                group.seen(request.member, now)
+                return decision
+
+            group.runner.handle(decide, answer)
+
+        self._ask(request.group_id, ask, answer)
+
+    def delete_offsets(self, request: DeleteOffsets, answer: Answer) -> None:
+        """Answered with one error code per place, or a KafkaError for all."""
+        self._decide(
+            request.group_id, lambda tail, shown: decide_delete_offsets(tail, request, shown=shown), answer
         )
 
+    def delete(self, group_id: str, answer: Answer) -> None:
+        """Answered with None or a KafkaError."""
+        self._decide(group_id, lambda tail, shown: decide_delete(tail, shown=shown), answer)
+
     def forget_topics(self, topics: frozenset[str]) -> None:
-        """Topics were deleted: remove their offsets."""
-        for group_id, runner in tuple(self._runners.items()):
-            if any(topic in topics for topic, _ in runner.tail.offsets):
-                self._run(group_id, lambda group: decide_forget_topics(group, topics), _nobody_waits)
+        """Topics were deleted: remove their offsets, before anything is committed for a successor of that name."""
+        self._deleted_topics |= topics
+        self._forget_deleted()
+
+    def _forget_deleted(self) -> None:
+        topics = self._deleted_topics
+        if not topics:
+            return
+        for group_id, group in tuple(self._groups.items()):
+            before, self._refusal = group.runner.tail, None
+            if any(topic in topics for topic, _ in before.offsets):
+                self._decide(group_id, lambda tail, _: decide_forget_topics(tail, topics), _nobody_waits)
+                if group.runner.tail is before and (self._refusal is None or self._refusal.retriable):
+                    return  # not now: the next tick or commit tries again
+        self._deleted_topics = frozenset()
+
+    def _decide(self, group_id: str, decide: Callable[[Group, Group], Decision], answer: Answer) -> None:
+        """Run a decision about the recorded group, and the group as it is shown."""
+        self._ask(
+            group_id,
+            lambda group: group.runner.handle(lambda tail: decide(tail, group.shown(tail)), answer),
+            answer,
+        )
 
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, group_id: str, answer: Answer) -> None:
         """Answered with the Group as committed; one that does not exist has `exists` False."""
-        self._run(group_id, lambda group: Decision(reply=group), answer)
+        self._decide(group_id, lambda _, shown: Decision(reply=shown), answer)
 
     def read_all(self, answer: Answer) -> None:
         """Answered with every Group, in a tuple."""
-        wanted = len(self._runners)
+        wanted = len(self._groups)
         groups: list[Any] = []
 
         def collect(reply: object) -> None:
@@ -240,9 +308,13 @@ class GroupCoordinator:
 
         if not wanted:
             answer(self._lost or ())
-        for group_id in tuple(self._runners):
+        for group_id in tuple(self._groups):
             self.read(group_id, collect)
 
 
+def _expiring(shown: Group, *, now_ms: int, retention_ms: int) -> Callable[[Group], Decision]:
+    return lambda tail: decide_expire_offsets(tail, shown=shown, now_ms=now_ms, retention_ms=retention_ms)
+
+
 def _nobody_waits(reply: object) -> None:
-    """Deleting a topic does not wait for its offsets; they are tried again with the next deletion."""
+    """What concerns deleted topics and old offsets is tried again with the next tick or sweep."""

@@ -14,6 +14,7 @@ import msgspec
 from raftlog.base.types import NO_EPOCH, NO_OFFSET
 
 EMPTY: Final = "Empty"
+PREPARING_REBALANCE: Final = "PreparingRebalance"
 COMPLETING_REBALANCE: Final = "CompletingRebalance"
 STABLE: Final = "Stable"
 DEAD: Final = "Dead"
@@ -24,12 +25,16 @@ NO_GENERATION: Final = -1
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
-    """A committed position; `offset` is that of the next record to read. `metadata` is the consumer's own text."""
+    """A committed position; `offset` is that of the next record to read. `metadata` is the consumer's own text.
+
+    `expire_timestamp_ms`: when it may be forgotten, if the client said so (OffsetCommit before v5), else -1.
+    """
 
     offset: int = NO_OFFSET
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
     commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int = -1
 
 
 NOTHING_COMMITTED: Final = CommittedOffset()
@@ -49,7 +54,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """Who is in the group: one generation of it. `leader` None: the leader's assignments are still awaited."""
+    """Who is in the group: one generation of it, its leader first while its assignments are awaited (`leader` None)."""
 
     protocol_type: str | None = None
     generation: int = 0
@@ -66,7 +71,7 @@ class Membership(msgspec.Struct, frozen=True):
 
     @property
     def elected(self) -> str:
-        """The member that assigns: the leader, or who will be it. The first in order of joining."""
+        """The member that assigns: the leader, or who will be it."""
         return self.leader or next(iter(self.members), "")
 
     def member_of_instance(self, group_instance_id: str) -> Member | None:
@@ -98,19 +103,25 @@ GroupRecord = GroupChanged | OffsetCommitted
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A group. `exists` is False for the value that stands for a group nobody wrote about."""
+    """A group. `exists` is False for the value that stands for a group nobody wrote about.
+
+    `preparing` is True only in what readers are shown while a rebalance gathers the members; it is in no record.
+    """
 
     group_id: str
     membership: Membership = Membership()
     offsets: Mapping[tuple[str, int], CommittedOffset] = {}
     described: bool = False
+    preparing: bool = False
 
     @property
     def exists(self) -> bool:
-        return self.described or bool(self.offsets)
+        return self.described or self.preparing or bool(self.offsets)
 
     @property
     def state(self) -> str:
+        if self.preparing:
+            return PREPARING_REBALANCE
         return self.membership.state if self.exists else DEAD
 
 

@@ -1,79 +1,42 @@
-"""Decisions about who is in a group: join, sync, heartbeat, leave, expiry. They read a group and return a Decision.
+"""Rules of a classic group's membership, as functions of values: who speaks, what fits, what the next generation is.
 
-Laws (KIP-62, 345, 394 and Apache Kafka's classic groups): every change of members is a new generation; a generation
-is Stable once its leader's assignments are recorded; who names another generation, an unknown member id or a static id
-that another member holds is told so, and nothing changes.
+Laws (KIP-62, 345, 394, 814 and Apache Kafka's classic groups): every change of members is a new generation; a
+generation is Stable once its leader's assignments are recorded; who names another generation, an unknown member id or a
+static id that another member holds is told so, and nothing changes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from raftlog.base.errors import (
     FencedInstanceId,
-    GroupMaxSizeReached,
     IllegalGeneration,
     InconsistentGroupProtocol,
     InvalidRequest,
     UnknownMemberId,
 )
 from raftlog.base.machine import Decision
-from raftlog.coordinator.group import STABLE, Group, GroupChanged, Member, Membership
+from raftlog.coordinator.gathering import Gathering, Protocols
+from raftlog.coordinator.group import Group, GroupChanged, Member, Membership
 from raftlog.coordinator.records import LONGEST_STRING_BYTES
-from raftlog.coordinator.requests import (
-    Joined,
-    JoinGroup,
-    MemberIdRequired,
-    MemberRef,
-    Synced,
-    SyncGroup,
-)
-
-MOST_MEMBERS: Final = 1
-"""Members a group may have, until rebalances of several are built."""
+from raftlog.coordinator.requests import Joined, JoinGroup, MemberRef, Synced, SyncGroup
 
 UUID_BYTES: Final = 37
 """A member id is a client's own name, a dash and a UUID."""
 
 
-def decide_join(
-    group: Group, request: JoinGroup, *, new_member_id: str, expected: bool, now_ms: int
-) -> Decision:
-    """Let a member in, or back in. `expected`: its id was given out by MemberIdRequired and is not yet used.
-
-    Raises InconsistentGroupProtocol, UnknownMemberId, FencedInstanceId, GroupMaxSizeReached.
-    """
-    membership = group.membership
-    _check_protocols(membership, request)
-    present = find_member(membership, request.member) if _names_a_member(membership, request.member) else None
-    if present is None and not expected:
-        _check_room(membership)
-        if request.member.member_id:
-            raise UnknownMemberId
-        if request.may_require_member_id and request.member.group_instance_id is None:
-            return Decision(reply=MemberIdRequired(new_member_id))
-    if present is None:
-        _check_room(membership)
-    elif _is_retry(membership, present, request):
-        return Decision(reply=_joined(membership, present.member_id))
-    member_id = request.member.member_id or new_member_id
-    next_generation = _generation_with(membership, request, member_id, replaced=present, now_ms=now_ms)
-    return Decision((GroupChanged(group.group_id, next_generation),), _joined(next_generation, member_id))
-
-
-def _names_a_member(membership: Membership, member: MemberRef) -> bool:
-    """Whether the request speaks for someone who is in the group: by id, or as the new life of a static member."""
-    if member.group_instance_id is not None:
-        return membership.member_of_instance(member.group_instance_id) is not None
-    return member.member_id in membership.members
+# -- who speaks ------------------------------------------------------------------------------------------
 
 
 def find_member(membership: Membership, member: MemberRef) -> Member:
     """Return the member that a request speaks for. Raises UnknownMemberId, FencedInstanceId.
 
-    A static id alone (admin tools and a restarted static member have no member id) is enough.
+    A static id alone is enough: admin tools that take a static member out have no member id.
     """
     if member.group_instance_id is not None:
         holder = membership.member_of_instance(member.group_instance_id)
@@ -88,48 +51,129 @@ def find_member(membership: Membership, member: MemberRef) -> Member:
     return found
 
 
-def _check_protocols(membership: Membership, request: JoinGroup) -> None:
+def check_member(membership: Membership, member: MemberRef, generation: int) -> Member:
+    """Return who speaks, under its member id. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration."""
+    found = find_member(membership, member)
+    if not member.member_id:
+        raise FencedInstanceId
+    if generation != membership.generation:
+        raise IllegalGeneration
+    return found
+
+
+def check_sync(membership: Membership, request: SyncGroup) -> Member:
+    """Return who asks for its assignment. Raises what `check_member` does, and InconsistentGroupProtocol."""
+    member = check_member(membership, request.member, request.generation)
+    if request.protocol_type not in (None, membership.protocol_type):
+        raise InconsistentGroupProtocol
+    if request.protocol not in (None, membership.protocol):
+        raise InconsistentGroupProtocol
+    return member
+
+
+# -- what fits -------------------------------------------------------------------------------------------
+
+
+def check_join(request: JoinGroup) -> None:
+    """Raises InconsistentGroupProtocol without a protocol, InvalidRequest for what no record can hold."""
     if not request.protocol_type or not request.protocols:
         raise InconsistentGroupProtocol
     static_id = request.member.group_instance_id or ""
-    texts = (request.protocol_type, request.protocols[0][0], request.client_id, static_id)
-    if any(len(text.encode()) > LONGEST_STRING_BYTES - UUID_BYTES for text in texts):
-        raise InvalidRequest("a name is too long")
-    if membership.members and membership.protocol_type != request.protocol_type:
-        raise InconsistentGroupProtocol
+    names = (request.protocol_type, request.client_id, static_id, *(name for name, _ in request.protocols))
+    longest = LONGEST_STRING_BYTES - UUID_BYTES
+    if any(len(name.encode()) > longest for name in names):
+        raise InvalidRequest(f"client id, group.instance.id and protocol names have at most {longest} bytes")
 
 
-def _check_room(membership: Membership) -> None:
-    if len(membership.members) >= MOST_MEMBERS:
-        raise GroupMaxSizeReached(f"groups have at most {MOST_MEMBERS} member")
+def check_protocols(request: JoinGroup, protocol_type: str | None, offers: Iterable[Protocols]) -> None:
+    """Raises InconsistentGroupProtocol unless the type is the members' and all have one name in common."""
+    common = {name for name, _ in request.protocols}
+    for offer in offers:
+        if protocol_type is not None and protocol_type != request.protocol_type:
+            raise InconsistentGroupProtocol
+        common &= {name for name, _ in offer}
+        if not common:
+            raise InconsistentGroupProtocol
 
 
-def _is_retry(membership: Membership, present: Member, request: JoinGroup) -> bool:
-    """The same join again before the assignments came: its answer was lost, so give it once more."""
-    if membership.state == STABLE or present.member_id != request.member.member_id:
-        return False
-    return dict(request.protocols).get(membership.protocol or "") == present.subscription
+def choose_protocol(offers: Sequence[Protocols]) -> str | None:
+    """Each member votes for the best of its own that all have; the first member breaks ties. None: there is none."""
+    if not offers:
+        return None
+    common = {name for name, _ in offers[0]}
+    for offer in offers:
+        common &= {name for name, _ in offer}
+    votes = Counter(next((name for name, _ in offer if name in common), "") for offer in offers)
+    ranked = [name for name, _ in offers[0] if name in common]
+    return max(ranked, key=votes.__getitem__, default=None)
 
 
-def _generation_with(
-    membership: Membership, request: JoinGroup, member_id: str, *, replaced: Member | None, now_ms: int
-) -> Membership:
-    protocol, subscription = request.protocols[0]
-    joining = Member(
+def joining_member(request: JoinGroup, member_id: str) -> Member:
+    """What a request says of its member. The subscription is known once a protocol is chosen."""
+    return Member(
         member_id,
         request.member.group_instance_id,
         request.client_id,
         request.client_host,
         request.rebalance_timeout_ms,
         request.session_timeout_ms,
-        subscription,
+        b"",
     )
-    members = {each: member for each, member in membership.members.items() if member is not replaced}
-    members[member_id] = joining
-    return Membership(request.protocol_type, membership.generation + 1, protocol, None, now_ms, members)
 
 
-def _joined(membership: Membership, member_id: str) -> Joined:
+# -- what comes next -------------------------------------------------------------------------------------
+
+
+def next_generation(gathering: Gathering, offers: Mapping[str, Protocols], *, now_ms: int) -> Membership:
+    """Return the generation of all who have gathered, its leader first, or an empty one.
+
+    `offers` by member id; static members that did not come back keep what they offered last.
+    """
+    before = gathering.before
+    if not gathering.members:
+        return Membership(gathering.present.protocol_type, before.generation + 1, None, None, now_ms)
+    leader = gathering.elect()
+    ids = [leader, *(each for each in gathering.members if each != leader)]
+    protocol = choose_protocol([offers[each] for each in ids])
+    assert protocol is not None, "joins were let in that have no protocol in common"
+    members = {
+        each: msgspec.structs.replace(
+            gathering.members[each], subscription=dict(offers[each])[protocol], assignment=b""
+        )
+        for each in ids
+    }
+    generation = before.generation + 1
+    return Membership(gathering.present.protocol_type, generation, protocol, None, now_ms, members)
+
+
+def decide_assign(group: Group, request: SyncGroup, *, now_ms: int) -> Decision:
+    """Record the leader's assignments; the reply is the membership with them. Who got none reads nothing."""
+    old = group.membership
+    members = {
+        each.member_id: msgspec.structs.replace(each, assignment=request.assignments.get(each.member_id, b""))
+        for each in old.members.values()
+    }
+    stable = msgspec.structs.replace(old, leader=old.elected, since_ms=now_ms, members=members)
+    return Decision((GroupChanged(group.group_id, stable),), stable)
+
+
+def decide_replace(group: Group, holder: Member, successor: Member) -> Decision:
+    """Let a static member's new life take over its assignment: same generation, no rebalance (KIP-345)."""
+    old = group.membership
+    members = {
+        (successor if each is holder else each).member_id: successor if each is holder else each
+        for each in old.members.values()
+    }
+    leader = successor.member_id if old.leader == holder.member_id else old.leader
+    replaced = msgspec.structs.replace(old, leader=leader, members=members)
+    return Decision((GroupChanged(group.group_id, replaced),), replaced)
+
+
+# -- answers ---------------------------------------------------------------------------------------------
+
+
+def joined(membership: Membership, member_id: str) -> Joined:
+    """What a member of a generation is told."""
     leader = membership.elected
     return Joined(
         member_id,
@@ -141,71 +185,19 @@ def _joined(membership: Membership, member_id: str) -> Joined:
     )
 
 
-def check_member(membership: Membership, member: MemberRef, generation: int) -> Member:
-    """Return who speaks. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration."""
-    found = find_member(membership, member)
-    if not member.member_id:
-        raise UnknownMemberId
-    if generation != membership.generation:
-        raise IllegalGeneration
-    return found
+def returned(before: Membership, after: Membership, member_id: str, *, may_skip: bool) -> Joined:
+    """What a static member is told that came back to a stable group.
 
-
-def decide_sync(group: Group, request: SyncGroup, *, now_ms: int) -> Decision:
-    """Record the leader's assignments; answer each member with its own.
-
-    Raises UnknownMemberId, FencedInstanceId, IllegalGeneration, InconsistentGroupProtocol.
+    Before v9 a leader cannot be told to keep its assignment: it is told that its former self leads (KIP-814).
     """
-    membership = group.membership
-    member = check_member(membership, request.member, request.generation)
-    if request.protocol_type not in (None, membership.protocol_type):
-        raise InconsistentGroupProtocol
-    if request.protocol not in (None, membership.protocol):
-        raise InconsistentGroupProtocol
-    if membership.state == STABLE:
-        return Decision(reply=_synced(membership, member.member_id))
-    assert member.member_id == membership.elected, "with one member, who syncs is the leader"
-    assigned = Membership(
-        membership.protocol_type,
-        membership.generation,
-        membership.protocol,
-        member.member_id,
-        now_ms,
-        {
-            each.member_id: msgspec.structs.replace(
-                each, assignment=request.assignments.get(each.member_id, b"")
-            )
-            for each in membership.members.values()
-        },
-    )
-    return Decision((GroupChanged(group.group_id, assigned),), _synced(assigned, member.member_id))
+    if not may_skip:
+        answer = joined(after, member_id)
+        return msgspec.structs.replace(answer, leader=before.elected, members=())
+    answer = joined(after, member_id)
+    return msgspec.structs.replace(answer, skip_assignment=member_id == after.leader)
 
 
-def _synced(membership: Membership, member_id: str) -> Synced:
+def synced(membership: Membership, member_id: str) -> Synced:
+    """A member's own assignment."""
     assignment = membership.members[member_id].assignment
     return Synced(membership.protocol_type, membership.protocol, assignment)
-
-
-def decide_heartbeat(group: Group, member: MemberRef, generation: int) -> Decision:
-    """Say whether the member still belongs. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration."""
-    check_member(group.membership, member, generation)
-    return Decision()
-
-
-def decide_leave(group: Group, member: MemberRef, *, now_ms: int) -> Decision:
-    """Take one member out. Raises UnknownMemberId, FencedInstanceId."""
-    return _without(group, find_member(group.membership, member), now_ms)
-
-
-def decide_expire(group: Group, member_id: str, *, now_ms: int) -> Decision:
-    """Take a member out whose session timed out; who has left already is no matter."""
-    member = group.membership.members.get(member_id)
-    return Decision() if member is None else _without(group, member, now_ms)
-
-
-def _without(group: Group, leaving: Member, now_ms: int) -> Decision:
-    old = group.membership
-    members = {each: member for each, member in old.members.items() if member is not leaving}
-    protocol = old.protocol if members else None
-    left = Membership(old.protocol_type, old.generation + 1, protocol, None, now_ms, members)
-    return Decision((GroupChanged(group.group_id, left),))

@@ -1,26 +1,48 @@
-"""Decisions about committed offsets."""
+"""Decisions about committed offsets: commit, delete, expire, and the end of a group with all it has.
+
+Offsets pending under a transaction will stand between these and what readers are shown; there are none yet.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from raftlog.base.errors import (
     NONE,
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
     IllegalGeneration,
+    NonEmptyGroup,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
     UnknownMemberId,
 )
 from raftlog.base.machine import Decision
-from raftlog.coordinator.group import COMPLETING_REBALANCE, NO_GENERATION, Group, OffsetCommitted
+from raftlog.coordinator.consumer_protocol import CONSUMER, subscribed_topics
+from raftlog.coordinator.group import (
+    COMPLETING_REBALANCE,
+    DEAD,
+    EMPTY,
+    NO_GENERATION,
+    STABLE,
+    CommittedOffset,
+    Group,
+    GroupChanged,
+    GroupRecord,
+    OffsetCommitted,
+)
 from raftlog.coordinator.membership import check_member
-from raftlog.coordinator.requests import CommitOffsets
+from raftlog.coordinator.requests import CommitOffsets, DeleteOffsets
+from raftlog.coordinator.transitions import Event, next_state
 
 
-def decide_commit(group: Group, request: CommitOffsets, *, metadata_max_bytes: int) -> Decision:
+def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadata_max_bytes: int) -> Decision:
     """Record offsets; the reply is one error code per commit (OffsetMetadataTooLarge refuses just that one).
 
-    Raises UnknownMemberId, IllegalGeneration, FencedInstanceId, RebalanceInProgress.
+    `shown` is the group with a rebalance that is under way. Raises UnknownMemberId, IllegalGeneration,
+    FencedInstanceId, RebalanceInProgress.
     """
-    check_commit(group, request)
+    check_commit(shown, request)
     records = []
     codes = []
     for commit in request.commits:
@@ -35,7 +57,7 @@ def decide_commit(group: Group, request: CommitOffsets, *, metadata_max_bytes: i
 def check_commit(group: Group, request: CommitOffsets) -> None:
     """Members commit in their generation; without a generation one may commit while the group has no members."""
     membership, member = group.membership, request.member
-    if request.generation <= NO_GENERATION and not membership.members:
+    if request.generation <= NO_GENERATION and group.state in (EMPTY, DEAD):
         return
     if not group.exists:
         raise IllegalGeneration
@@ -45,16 +67,100 @@ def check_commit(group: Group, request: CommitOffsets) -> None:
     if anonymous:
         raise UnknownMemberId
     check_member(membership, member, request.generation)
-    if membership.state == COMPLETING_REBALANCE:
+    if group.state == COMPLETING_REBALANCE:
         raise RebalanceInProgress
 
 
 def decide_forget_topics(group: Group, topics: frozenset[str]) -> Decision:
     """Remove the offsets of topics that were deleted."""
-    return Decision(
-        tuple(
-            OffsetCommitted(group.group_id, topic, partition, None)
-            for topic, partition in group.offsets
-            if topic in topics
-        )
-    )
+    return Decision(_forgotten(group, [place for place in group.offsets if place[0] in topics]))
+
+
+def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group) -> Decision:
+    """Remove offsets (KIP-496); the reply is one error code per place. A consumer group's own topics are refused.
+
+    Raises GroupIdNotFound; NonEmptyGroup for a group with members of another protocol type.
+    """
+    if not shown.exists:
+        raise GroupIdNotFound(f"group {group.group_id} does not exist")
+    is_known = group.membership.members or not shown.preparing
+    topics = _read_topics(group) if is_known else None
+    if topics is None:
+        raise NonEmptyGroup(f"group {group.group_id} has members, and what they read is unknown")
+    codes = tuple(GroupSubscribedToTopic.code if topic in topics else NONE for topic, _ in request.places)
+    gone = [
+        place
+        for place, code in zip(request.places, codes, strict=True)
+        if code == NONE and place in group.offsets
+    ]
+    return Decision(_forgotten(group, dict.fromkeys(gone)), codes)
+
+
+def decide_delete(group: Group, *, shown: Group) -> Decision:
+    """End a group without members, with its offsets. Raises GroupIdNotFound, NonEmptyGroup."""
+    if not shown.exists:
+        raise GroupIdNotFound(f"group {group.group_id} does not exist")
+    if shown.state not in (EMPTY, DEAD):
+        raise NonEmptyGroup(f"group {group.group_id} has members")
+    return Decision(_ended(group))
+
+
+def decide_expire_offsets(group: Group, *, shown: Group, now_ms: int, retention_ms: int) -> Decision:
+    """Forget what nobody needs any longer (KIP-211), and an empty group with its last offset.
+
+    A group without members keeps its offsets for the retention time from when the last one left; one that never had
+    any (assign-only consumers), and topics that a consumer group no longer reads, from the last commit.
+    """
+    if shown.preparing:
+        return Decision()
+    kept = _kept_topics(group)
+    if kept is None:
+        return Decision()
+    expired = [
+        place
+        for place, committed in group.offsets.items()
+        if place[0] not in kept and _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
+    ]
+    if group.state == EMPTY and group.exists and len(expired) == len(group.offsets):
+        return Decision(_ended(group))
+    return Decision(_forgotten(group, expired))
+
+
+def _kept_topics(group: Group) -> frozenset[str] | None:
+    """The topics whose offsets do not expire because members read them; None: no offset expires now."""
+    if group.membership.members and group.state != STABLE:
+        return None
+    return _read_topics(group)
+
+
+def _is_expired(group: Group, committed: CommittedOffset, *, now_ms: int, retention_ms: int) -> bool:
+    membership = group.membership
+    since_ms = committed.commit_timestamp_ms
+    if not membership.members and membership.protocol_type is not None and membership.since_ms >= 0:
+        since_ms = membership.since_ms
+    if committed.expire_timestamp_ms >= 0:
+        return now_ms >= committed.expire_timestamp_ms
+    return now_ms - since_ms >= retention_ms
+
+
+def _read_topics(group: Group) -> frozenset[str] | None:
+    """What the members read: nothing if there are none, None if that cannot be known."""
+    membership = group.membership
+    if not membership.members:
+        return frozenset()
+    if membership.protocol_type != CONSUMER:
+        return None
+    found = [subscribed_topics(each.subscription) for each in membership.members.values()]
+    known = [each for each in found if each is not None]
+    return frozenset().union(*known) if len(known) == len(found) else None
+
+
+def _forgotten(group: Group, places: Iterable[tuple[str, int]]) -> tuple[GroupRecord, ...]:
+    return tuple(OffsetCommitted(group.group_id, topic, partition, None) for topic, partition in places)
+
+
+def _ended(group: Group) -> tuple[GroupRecord, ...]:
+    """Tombstones for all that the journal holds of a group."""
+    next_state(group.state, Event.DELETED)
+    described = (GroupChanged(group.group_id, None),) if group.described else ()
+    return (*_forgotten(group, group.offsets), *described)

@@ -1,7 +1,8 @@
 """Group records as the keys and values of `__consumer_offsets`, byte for byte Apache Kafka's.
 
-Written: OffsetCommitKey v1 with OffsetCommitValue v3, GroupMetadataKey v2 with GroupMetadataValue v3. Read: those, and
-the older and newer value versions (0 … 4). A key type of a coordinator that is not built here is skipped, not refused.
+Written: OffsetCommitKey v1 with OffsetCommitValue v3 (v1 where an expiry is named), GroupMetadataKey v2 with
+GroupMetadataValue v3. Read: those, and the older and newer value versions (0 … 4). A key type of a coordinator that is
+not built here is skipped, not refused.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ KeyValue = tuple[bytes, bytes | None]
 OFFSET_KEY_VERSIONS: Final = (0, 1)
 GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 3
+EXPIRING_OFFSET_VALUE_VERSION: Final = 1
+"""The only one that can say when an offset expires; it cannot tell a leader epoch."""
+
 GROUP_VALUE_VERSION: Final = 3
 FIRST_FLEXIBLE_VERSION: Final = 4
 
@@ -86,6 +90,16 @@ def _offset_key(record: OffsetCommitted) -> bytes:
 
 
 def _offset_value(committed: CommittedOffset) -> bytes:
+    if committed.expire_timestamp_ms >= 0:
+        return b"".join(
+            (
+                _I16.pack(EXPIRING_OFFSET_VALUE_VERSION),
+                _I64.pack(committed.offset),
+                _string(committed.metadata),
+                _I64.pack(committed.commit_timestamp_ms),
+                _I64.pack(committed.expire_timestamp_ms),
+            )
+        )
     return b"".join(
         (
             _I16.pack(OFFSET_VALUE_VERSION),
@@ -219,7 +233,9 @@ def _read_offset(value: bytes) -> CommittedOffset:
     fields, version = _value_reader(value)
     offset = fields.int64()
     leader_epoch = fields.int32() if version >= 3 else NO_EPOCH
-    return CommittedOffset(offset, leader_epoch, fields.string(), fields.int64())
+    metadata, committed_ms = fields.string(), fields.int64()
+    expires_ms = fields.int64() if version == EXPIRING_OFFSET_VALUE_VERSION else -1
+    return CommittedOffset(offset, leader_epoch, metadata, committed_ms, expires_ms)
 
 
 def _read_group(value: bytes) -> Membership:

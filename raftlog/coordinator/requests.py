@@ -15,7 +15,10 @@ class MemberRef(msgspec.Struct, frozen=True):
 
 
 class JoinGroup(msgspec.Struct, frozen=True):
-    """`protocols`: (name, subscription), best first. `may_require_member_id`: JoinGroup v4 and later (KIP-394)."""
+    """`protocols`: (name, subscription), best first. `may_require_member_id`: JoinGroup v4 and later (KIP-394).
+
+    `may_skip_assignment`: v9 and later, a returning static leader can be told that its assignment stands (KIP-814).
+    """
 
     group_id: str
     member: MemberRef
@@ -26,10 +29,11 @@ class JoinGroup(msgspec.Struct, frozen=True):
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
     may_require_member_id: bool = True
+    may_skip_assignment: bool = False
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """`members` is filled for the leader alone, which assigns."""
+    """`members` is filled for the leader alone, which assigns unless it is to skip that."""
 
     member_id: str
     generation: int
@@ -37,6 +41,7 @@ class Joined(msgspec.Struct, frozen=True):
     protocol: str | None
     leader: str
     members: tuple[Member, ...] = ()
+    skip_assignment: bool = False
 
 
 class MemberIdRequired(msgspec.Struct, frozen=True):
@@ -75,3 +80,10 @@ class CommitOffsets(msgspec.Struct, frozen=True):
     member: MemberRef
     generation: int
     commits: tuple[OffsetCommit, ...]
+
+
+class DeleteOffsets(msgspec.Struct, frozen=True):
+    """Answered with one error code per place."""
+
+    group_id: str
+    places: tuple[tuple[str, int], ...]

@@ -1,4 +1,5 @@
-"""Soft state: until when each member's session lasts, and which member ids were given out but not yet used.
+"""Soft state: until when each member's session lasts, which member ids were given out but not yet used, and how long a
+group's rebalance may take.
 
 A new coordinator starts it anew and gives every member a whole session. `*_at` is loop seconds.
 """
@@ -6,18 +7,32 @@ A new coordinator starts it anew and gives every member a whole session. `*_at` 
 from __future__ import annotations
 
 import heapq
+from enum import IntEnum
 from typing import Final, NamedTuple
 
-MOST_EXPECTED: Final = 1_000
+MOST_EXPECTED: Final = 5_000
 """Member ids per group that may be given out and not yet used."""
 
+FEWEST_STALE: Final = 1_000
+"""Heap entries of ended sessions that are never worth a clean-up."""
 
-class MemberKey(NamedTuple):
-    """A member of a group; `expected` while it has an id but has not joined with it."""
+
+class Kind(IntEnum):
+    """What ends at a deadline."""
+
+    MEMBER = 0
+    EXPECTED = 1
+    """An id was given out, and nobody has joined with it yet."""
+    REBALANCE = 2
+    """The time to join again, or to ask for one's assignment; `member_id` is empty."""
+
+
+class ClockKey(NamedTuple):
+    """Whose deadline it is."""
 
     group_id: str
     member_id: str
-    expected: bool = False
+    kind: Kind = Kind.MEMBER
 
 
 class Sessions:
@@ -26,22 +41,33 @@ class Sessions:
     __slots__ = ("_expected_counts", "_expires_at", "_heap")
 
     def __init__(self) -> None:
-        self._expires_at: dict[MemberKey, float] = {}
-        self._heap: list[tuple[float, MemberKey]] = []
+        self._expires_at: dict[ClockKey, float] = {}
+        self._heap: list[tuple[float, ClockKey]] = []
         self._expected_counts: dict[str, int] = {}
 
-    def renew(self, key: MemberKey, expires_at: float) -> None:
+    def __len__(self) -> int:
+        """How many entries are held, those of ended sessions included."""
+        return len(self._heap)
+
+    def renew(self, key: ClockKey, expires_at: float) -> None:
         """Begin a session, or let it last longer (or shorter)."""
         before = self._expires_at.get(key)
-        if before is None and key.expected:
+        if before is None and key.kind is Kind.EXPECTED:
             self._expected_counts[key.group_id] = self.expected_count(key.group_id) + 1
         self._expires_at[key] = expires_at
         if before is None or expires_at < before:
             heapq.heappush(self._heap, (expires_at, key))
+            self._drop_stale()
 
-    def end(self, key: MemberKey) -> None:
+    def _drop_stale(self) -> None:
+        """Ended sessions leave an entry that lasts until its deadline: most of the heap must not be such."""
+        if len(self._heap) > 2 * len(self._expires_at) + FEWEST_STALE:
+            self._heap = [(at, key) for key, at in self._expires_at.items()]
+            heapq.heapify(self._heap)
+
+    def end(self, key: ClockKey) -> None:
         """Forget a session; fine if there is none."""
-        if self._expires_at.pop(key, None) is not None and key.expected:
+        if self._expires_at.pop(key, None) is not None and key.kind is Kind.EXPECTED:
             left = self._expected_counts[key.group_id] - 1
             if left:
                 self._expected_counts[key.group_id] = left
@@ -49,7 +75,7 @@ class Sessions:
                 del self._expected_counts[key.group_id]
 
     def is_expected(self, group_id: str, member_id: str) -> bool:
-        return MemberKey(group_id, member_id, expected=True) in self._expires_at
+        return ClockKey(group_id, member_id, Kind.EXPECTED) in self._expires_at
 
     def expected_count(self, group_id: str) -> int:
         return self._expected_counts.get(group_id, 0)
@@ -58,7 +84,7 @@ class Sessions:
         """When to call `expire` next; it may then find nothing."""
         return self._heap[0][0] if self._heap else None
 
-    def expire(self, now: float) -> list[MemberKey]:
+    def expire(self, now: float) -> list[ClockKey]:
         """Take out and return the sessions that have ended by `now`."""
         ended = []
         while self._heap and self._heap[0][0] <= now:

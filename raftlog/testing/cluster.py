@@ -67,6 +67,7 @@ class Cluster:
         for node_id, own in _layout(self._hosts.addresses, voters, admin=self.admin).items():
             folder = self.directory / f"node-{node_id}"
             merged = {
+                "group.initial.rebalance.delay.ms": "0",  # nobody tests to wait three seconds for a first consumer
                 **own,
                 "log.dirs": str(folder / "data"),
                 **(settings or {}),

@@ -100,7 +100,7 @@ class World:
         self.leader = 1
         self.image = MetadataImage(brokers={1: BROKER}, topics={"t": TOPIC}, topic_names={TOPIC_ID: "t"})
         self.submitted: list[Any] = []
-        config = NodeConfig(node_id=1, **settings)
+        config = NodeConfig(node_id=1, **{"group_initial_rebalance_delay_ms": 0, **settings})
         self.broker = BrokerContext(
             SimEnv(host), config, lambda: self.image, self.submit, self.replicas  # type: ignore[arg-type]
         )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,8 +18,11 @@ from raftlog.base.errors import (
     NotCoordinator,
     UnknownMemberId,
 )
+from raftlog.base.machine import MAX_PARKED
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.broker.coordinators import TICK_S
 from raftlog.broker.tenure import Tenure
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
 from raftlog.metadata.image import PartitionState, TopicState
@@ -245,7 +249,62 @@ async def test_a_tenure_that_fails_is_over_rather_than_loading_for_ever() -> Non
     def broken(_index: int) -> Any:
         raise ZeroDivisionError
 
-    tenure = Tenure(0, 0, env=Env(), config=NodeConfig(), find=broken)
+    tenure = Tenure(0, 0, env=Env(), config=NodeConfig(), find=broken, may_add=bool)
     tenure.start()
     await asyncio.sleep(0)
     assert tenure.is_over
+
+
+def test_all_partitions_together_are_swept_in_slices() -> None:
+    """A broker that leads fifty partitions looks at no more groups in one tick than one that leads one."""
+
+    async def story(world: World) -> None:
+        for number in range(SWEPT_AT_ONCE + 100):
+            await world.groups.commit(commit_of(1, f"g{number}"))
+        counts = [len(await world.groups.read_all())]
+        while counts[-1]:
+            await asyncio.sleep(TICK_S / 2)
+            counts.append(len(await world.groups.read_all()))
+        swept = [before - after for before, after in pairwise(counts) if before != after]
+        assert swept == [SWEPT_AT_ONCE, 100]
+
+    run(story, offsets_retention_check_interval_ms=60_000)
+
+
+def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() -> None:
+    """REQUEST_TIMED_OUT is fatal to a consumer that beats; COORDINATOR_NOT_AVAILABLE is not."""
+
+    async def story(world: World) -> None:
+        member = MemberRef(await join(world))
+        world.partition_host.flushes = False
+        commit = CommitOffsets("g", member, 1, commit_of(1).commits)
+        waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(world.groups.commit(commit))]
+        for _ in range(MAX_PARKED):
+            waiting.append(asyncio.ensure_future(world.groups.heartbeat("g", member, 1)))
+        await asyncio.sleep(0.01)
+        assert [each.done() for each in (waiting[-2], waiting[-1])] == [False, True]
+        assert isinstance(waiting[-1].exception(), CoordinatorNotAvailable)
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(story)
+
+
+def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
+    """Else a topic made again under that name would be read from the old one's offset: records skipped."""
+
+    async def story(world: World) -> None:
+        await world.groups.commit(commit_of(1))
+        world.partition_host.flushes = False
+        with pytest.raises(CoordinatorNotAvailable, match="in time"):
+            await world.groups.commit(commit_of(2))
+        world.publish(leader=1)
+        world.publish(topics={})
+        with pytest.raises(CoordinatorLoadInProgress):
+            await world.groups.read("g")
+        world.partition_host.flushes = True
+        for partition in world.replicas.partitions.values():
+            world.partition_host.flush(partition)
+        await asyncio.sleep(0.1)
+        assert (await world.groups.read("g")).offsets == {}
+
+    run(story)

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from raftlog.broker.handlers import (
+    delete_groups,
     describe_groups,
     find_coordinator,
     heartbeat,
@@ -17,12 +18,16 @@ from raftlog.broker.handlers import (
     leave_group,
     list_groups,
     offset_commit,
+    offset_delete,
     offset_fetch,
     sync_group,
 )
+from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.protocol.apis import APIS
 from tests.broker.group_world import TOPIC_ID, World
+
+MANY = 4 * PARTS_AT_ONCE
 
 
 def play(story: Callable[[World], Awaitable[None]], **settings: Any) -> None:
@@ -51,7 +56,7 @@ async def join(world: World, version: int = 5, member_id: str = "", **fields: An
     )
 
 
-async def sync(world: World, member_id: str, generation: int, version: int = 3) -> Any:
+async def sync(world: World, member_id: str, generation: int, version: int = 3, **fields: Any) -> Any:
     assignments = [{"_": "SyncGroupRequestAssignment", "member_id": member_id, "assignment": b"mine"}]
     return await world.call(
         sync_group,
@@ -59,9 +64,8 @@ async def sync(world: World, member_id: str, generation: int, version: int = 3) 
         group_id="g",
         generation_id=generation,
         member_id=member_id,
-        protocol_type="consumer",
-        protocol_name="range",
         assignments=assignments,
+        **{"protocol_type": "consumer", "protocol_name": "range", **fields},
     )
 
 
@@ -106,8 +110,10 @@ def test_join_group(version: int) -> None:
         assert bytes(joined.members[0].metadata) == b"sub"
         if version >= 7:
             assert joined.protocol_type == "consumer"
-        second = await join(world, version)
-        assert (int(second.error_code), second.members) == (81, ())
+        if version >= 9:
+            assert joined.skip_assignment is False
+        second = await join(world, version, "invented")
+        assert (int(second.error_code), second.members) == (25, ())
         described = await world.groups.read("g")
         member = described.membership.members[joined.member_id]
         assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
@@ -118,7 +124,7 @@ def test_join_group(version: int) -> None:
 
 @versions(sync_group)
 def test_sync_group(version: int) -> None:
-    """The leader's assignment comes back; another generation is refused."""
+    """The leader's assignment comes back; another generation, and since v5 no protocol, is refused."""
 
     async def story(world: World) -> None:
         member_id = (await join(world, 3)).member_id
@@ -127,6 +133,10 @@ def test_sync_group(version: int) -> None:
         if version >= 5:
             assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
         assert int((await sync(world, member_id, 2, version)).error_code) == 22
+        if version >= 5:
+            for missing in ("protocol_type", "protocol_name"):
+                refused = await sync(world, member_id, 1, version, **{missing: None})
+                assert int(refused.error_code) == 23
 
     play(story)
 
@@ -312,5 +322,101 @@ def test_list_groups(version: int) -> None:
         world.publish(leader=1)
         loading = await world.call(list_groups, version)
         assert int(loading.error_code) == 14
+
+    play(story)
+
+
+@versions(delete_groups)
+def test_delete_groups(version: int) -> None:
+    """Each group has its own answer: gone, has members, not found, no name; not ours."""
+
+    async def story(world: World) -> None:
+        await stable(world)
+        await commit(world, 8, (0, 5, ""), group_id="simple")
+
+        async def delete() -> dict[str, int]:
+            names = ["simple", "g", "unknown", ""]
+            response = await world.call(delete_groups, version, groups_names=names)
+            return {each.group_id: int(each.error_code) for each in response.results}
+
+        assert await delete() == {"simple": 0, "g": 68, "unknown": 69, "": 24}
+        assert not (await world.groups.read("simple")).exists
+        world.publish(leader=2)
+        assert await delete() == {"simple": 16, "g": 16, "unknown": 16, "": 24}
+
+    play(story)
+
+
+@versions(offset_delete)
+def test_offset_delete(version: int) -> None:
+    """Each partition has its own answer; what concerns the group is told once."""
+
+    async def story(world: World) -> None:
+        await commit(world, 8, (0, 5, ""), (2, 8, ""))
+
+        async def delete(group_id: str) -> Any:
+            rows = [{"_": "OffsetDeleteRequestPartition", "partition_index": index} for index in (0, 1, 9)]
+            topics = [
+                {"_": "OffsetDeleteRequestTopic", "name": name, "partitions": rows} for name in ("t", "nope")
+            ]
+            return await world.call(offset_delete, version, group_id=group_id, topics=topics)
+
+        response = await delete("g")
+        assert int(response.error_code) == 0
+        codes = [[int(each.error_code) for each in topic.partitions] for topic in response.topics]
+        assert codes == [[0, 0, 3], [3, 3, 3]]
+        assert list((await world.groups.read("g")).offsets) == [("t", 2)]
+        assert int((await delete("unknown")).error_code) == 69
+        assert int((await delete("")).error_code) == 24
+
+    play(story)
+
+
+@versions(join_group)
+def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
+    """One generation, after the delay that the second one prolonged; on time, not with the next tick."""
+
+    async def story(world: World) -> None:
+        began = world.loop.time()
+        ids = [""] * 2
+        if version >= 4:
+            ids = [(await join(world, version)).member_id for _ in ids]
+        first, second = await asyncio.gather(*(join(world, version, each) for each in ids))
+        assert {int(first.generation_id), int(second.generation_id)} == {1}
+        assert sorted((len(first.members), len(second.members))) == [0, 2]
+        assert 6.42 <= world.loop.time() - began < 6.6
+
+    play(story, group_initial_rebalance_delay_ms=3_210)
+
+
+@pytest.mark.parametrize(
+    ("handler", "parts"),
+    [
+        (delete_groups, {"groups_names": [f"g{number}" for number in range(MANY)]}),
+        (describe_groups, {"groups": ["g"] * MANY}),
+        (find_coordinator, {"coordinator_keys": ["g"] * MANY}),
+        (leave_group, {"group_id": "g", "members": [{"_": "MemberIdentity", "member_id": "x"}] * MANY}),
+        (
+            offset_fetch,
+            {"groups": [{"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None}] * MANY},
+        ),
+    ],
+)
+def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: dict[str, Any]) -> None:
+    """One request of half a million names must not keep the broker from its own heartbeats."""
+
+    async def story(world: World) -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        others = asyncio.ensure_future(count())
+        await world.call(handler, APIS[handler.API_KEY].max_version, **parts)
+        others.cancel()
+        assert turns >= MANY // PARTS_AT_ONCE
 
     play(story)

@@ -197,6 +197,20 @@ def test_groups_are_listed_and_described(raftlog: CommandLine, ten: str) -> None
         assert (refused.returncode, refused.stderr) == (3, "raftlog: there is no group nobody\n")
 
 
+def test_groups_and_their_offsets_are_deleted(raftlog: CommandLine, ten: str) -> None:
+    """kafka-consumer-groups' --delete and --delete-offsets; what is not there is told."""
+    group = f"group-{ten}"
+    raftlog("consume", "-G", group, *FIRST[2:], "-c", "1", ten)
+    ran = raftlog("group", "delete-offsets", group, "-t", f"{ten}:1")
+    assert (ran.returncode, ran.stdout) == (0, f"{group} {ten} 1 forgotten\n")
+    assert [row["partition"] for row in raftlog.rows("group", "offsets", group)] in ([], [0])
+    ran = raftlog("group", "delete", group)
+    assert (ran.returncode, ran.stdout) == (0, f"{group} deleted\n")
+    ran = raftlog("group", "delete", group)
+    assert ran.returncode != 0
+    assert ran.stderr.startswith(f"raftlog: {group}: ")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -72,8 +72,6 @@ class Stock(ABC):
     """Whether it alters configs incrementally (KIP-339); AlterConfigs resets what it does not name."""
     leaves_numbers_to_the_broker = True
     """Whether its admin client can create a topic without numbers (KIP-464)."""
-    full_group_code = 81
-    """What the library makes of GROUP_MAX_SIZE_REACHED."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

@@ -1,4 +1,4 @@
-"""A group of one stock consumer on a real cluster: it subscribes, commits, and loses nothing of that."""
+"""Groups of stock consumers on a real cluster: they subscribe, share, commit, and lose nothing of that."""
 
 from __future__ import annotations
 
@@ -135,17 +135,75 @@ def test_a_member_goes_on_after_kills_and_every_commit_is_there(
     successor.close()
 
 
-def test_a_second_member_is_refused_until_the_first_has_left(cluster: Cluster) -> None:
-    """GROUP_MAX_SIZE_REACHED reaches the second consumer's program; after a leave the next one gets in."""
-    first = consumer_of(cluster, "full")
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_two_members_share_and_the_one_that_stays_gets_the_rest(cluster: Cluster, strategy: str) -> None:
+    """A second consumer takes its share; when it leaves, the first goes on with all (KIP-429 keeps what it had)."""
+    settings = {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 500}
+    group = f"shared-{strategy}"
+    first = consumer_of(cluster, group, **settings)
     read(first, 1)
-    second = consumer_of(cluster, "full")
-    assert first_error(second).code() == KafkaError.GROUP_MAX_SIZE_REACHED
+    assert shares(first) == (3,)
+    second = consumer_of(cluster, group, **settings)
+    assert settled(lambda: sorted(shares(first, second)) == [1, 2])
     second.close()
+    assert settled(lambda: shares(first) == (3,))
     first.close()
-    third = consumer_of(cluster, "full")
-    read(third, RECORDS)
-    third.close()
+
+
+def shares(*consumers: Consumer) -> tuple[int, ...]:
+    """How many partitions each has, after it had a look at its group."""
+    for each in consumers:
+        each.poll(0.1)
+    return tuple(len(each.assignment()) for each in consumers)
+
+
+def settled(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
+def test_a_group_too_big_is_told_to_the_program() -> None:
+    """GROUP_MAX_SIZE_REACHED of a cluster with group.max.size=1; after a leave the next one gets in."""
+    with Cluster(1, settings={"group.max.size": "1"}) as small:
+        admin = AdminClient({"bootstrap.servers": small.bootstrap_servers})
+        admin.create_topics([NewTopic("groups", 3, 1)])["groups"].result(10)
+        first = consumer_of(small, "full")
+        assert settled(lambda: shares(first) == (3,))
+        second = consumer_of(small, "full")
+        assert first_error(second).code() == KafkaError.GROUP_MAX_SIZE_REACHED
+        second.close()
+        first.close()
+        third = consumer_of(small, "full")
+        assert settled(lambda: shares(third) == (3,))
+        third.close()
+
+
+def test_groups_and_offsets_are_deleted_by_stock_admins(cluster: Cluster) -> None:
+    """DeleteGroups and OffsetDelete: refused while somebody reads, done after."""
+    from kafka.admin import KafkaAdminClient
+
+    reader = consumer_of(cluster, "to-go", **{"heartbeat.interval.ms": 500})
+    read(reader, RECORDS)
+    reader.commit(asynchronous=False)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    with pytest.raises(KafkaException, match=r"NON_EMPTY_GROUP|not empty"):
+        admin.delete_consumer_groups(["to-go"])["to-go"].result(10)
+    places = [TopicPartition("groups", index) for index in range(3)]
+    assert all(each.offset > 0 for each in reader.committed(places, 5))
+    reader.close()
+    python = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers.split(","))
+    from kafka import TopicPartition as Place
+
+    python.delete_group_offsets("to-go", [Place("groups", 0)])
+    after = consumer_of(cluster, "to-go")
+    assert [each.offset >= 0 for each in after.committed(places, 5)] == [False, True, True]
+    after.close()
+    python.delete_groups(["to-go"])
+    assert "to-go" not in {each.group_id for each in admin.list_consumer_groups().result(10).valid}
+    python.close()
 
 
 def test_kafka_python_subscribes_and_commits(cluster: Cluster) -> None:

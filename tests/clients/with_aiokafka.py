@@ -42,7 +42,6 @@ class Aiokafka(Stock):
     name = "aiokafka"
     keeps_other_configs = False
     leaves_numbers_to_the_broker = False
-    full_group_code = -1  # it has no name for that code: UnknownError
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import KafkaError
-from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
 from raftlog.coordinator.group import CommittedOffset, Group
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
@@ -28,7 +28,8 @@ class Answers(list[Any]):
 class Bench:
     """A coordinator on an in-memory journal. `autocommit`: everything is committed as soon as it is appended."""
 
-    def __init__(self, *, autocommit: bool = True) -> None:
+    def __init__(self, *, autocommit: bool = True, **settings: Any) -> None:
+        self.config = config(**settings)
         self.batches: list[bytes] = []
         self.end_offset = 0
         self.refuses: KafkaError | None = None
@@ -38,7 +39,7 @@ class Bench:
         self.coordinator = self.new_coordinator()
 
     def new_coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(config(), self.append, new_uuid=lambda: UUID(int=next(self.numbers)))
+        return GroupCoordinator(self.config, self.append, new_uuid=lambda: UUID(int=next(self.numbers)))
 
     def append(self, records: tuple[KeyValue, ...]) -> int:
         if self.refuses is not None:
@@ -91,7 +92,8 @@ class Bench:
         return answers[0] if answers else "waits"
 
     def leave(self, member_id: str, instance: str | None = None) -> Any:
-        return self.ask(self.coordinator.leave, "g", MemberRef(member_id, instance), now_ms=self.now_ms)
+        ref = MemberRef(member_id, instance)
+        return self.ask(self.coordinator.leave, "g", ref, now=self.now, now_ms=self.now_ms)
 
     def commit_offset(self, offset: int, *, member_id: str = "", generation: int = -1, **changes: Any) -> Any:
         metadata = changes.pop("metadata", "")
@@ -106,6 +108,58 @@ class Bench:
     def read(self, group_id: str = "g") -> Any:
         return self.ask(self.coordinator.read, group_id)
 
+    def begin_join(self, member_id: str = "", **changes: Any) -> Answers:
+        """Join; the answer is there as soon as there is one."""
+        answers = Answers()
+        request = join_request(member_id, **changes)
+        self.coordinator.join(request, answers, now=self.now, now_ms=self.now_ms)
+        self._settle()
+        return answers
+
+    def begin_sync(self, member_id: str, generation: int, **changes: Any) -> Answers:
+        answers = Answers()
+        fields = {"assignments": {}, **changes}
+        request = SyncGroup("g", MemberRef(member_id), generation, **fields)
+        self.coordinator.sync(request, answers, now=self.now, now_ms=self.now_ms)
+        self._settle()
+        return answers
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass in small ticks, as the broker does; everything appended meanwhile is committed."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(self.now + 0.5, end)
+            self.tick()
+            self._settle()
+
+    def tick(self) -> None:
+        """What the broker does every half second."""
+        self.coordinator.tick(now=self.now, now_ms=self.now_ms)
+        self.coordinator.sweep(now=self.now, now_ms=self.now_ms, most=SWEPT_AT_ONCE)
+
+    def _settle(self) -> None:
+        if self.autocommit:
+            self.commit()
+
+    def stable_group(self, *instances: str | None, **changes: Any) -> tuple[list[str], int]:
+        """Bring several members to Stable; returns their ids, the leader's first, and the generation."""
+        joins = [self.begin_join(may_require_member_id=False, instance=each, **changes) for each in instances]
+        ids = list(self.read().membership.members)
+        while any(not each for each in joins):
+            rejoined = [self.begin_join(each, instance=self.instance_of(each), **changes) for each in ids]
+            assert all(rejoined)
+        generation = self.read().membership.generation
+        ids = list(self.read().membership.members)
+        assignments = {each: each.encode() for each in ids}
+        for each in ids:
+            self.sync(each, generation, assignments=assignments, instance=self.instance_of(each))
+        assert self.read().state == "Stable"
+        return ids, generation
+
+    def instance_of(self, member_id: str) -> str | None:
+        member = self.read().membership.members.get(member_id)
+        return member.group_instance_id if member else None
+
     def stable_member(self) -> tuple[str, int]:
         """Bring one member to Stable; returns its id and generation."""
         required = self.join()
@@ -114,8 +168,8 @@ class Bench:
         return joined.member_id, joined.generation
 
 
-def config() -> NodeConfig:
-    return NodeConfig(node_id=1)
+def config(**settings: Any) -> NodeConfig:
+    return NodeConfig(node_id=1, **{"group_initial_rebalance_delay_ms": 0, **settings})
 
 
 def join_request(member_id: str = "", **changes: Any) -> JoinGroup:

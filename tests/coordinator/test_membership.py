@@ -1,4 +1,4 @@
-"""Classic groups of one member: KIP-62, 134, 345, 394 and the semantics of Apache Kafka's coordinator."""
+"""A classic group and its first member: KIP-62, 134, 345, 394 and the semantics of Apache Kafka's coordinator."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from raftlog.base.errors import (
     NotEnoughReplicas,
     UnknownMemberId,
 )
-from raftlog.coordinator.group import COMPLETING_REBALANCE, EMPTY, STABLE
-from raftlog.coordinator.membership import MOST_MEMBERS
+from raftlog.coordinator.group import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
 from raftlog.coordinator.requests import Joined, MemberIdRequired, Synced
 from raftlog.coordinator.sessions import MOST_EXPECTED
 from tests.coordinator.journals import SUBSCRIPTION, Answers, Bench, join_request
@@ -48,9 +47,9 @@ def test_an_old_client_joins_in_one_step() -> None:
     assert (type(joined), joined.generation) == (Joined, 1)
 
 
-def test_a_second_member_is_told_that_the_group_is_full() -> None:
-    """GROUP_MAX_SIZE_REACHED for whoever comes second, with or without an id of its own."""
-    bench = Bench()
+def test_whoever_comes_too_late_is_told_that_the_group_is_full() -> None:
+    """GROUP_MAX_SIZE_REACHED (KIP-389) beyond group.max.size, with or without an id of its own."""
+    bench = Bench(group_max_size=1)
     first, second = bench.join(), bench.join()
     assert isinstance(second, MemberIdRequired)
     bench.join(first.member_id)
@@ -58,7 +57,7 @@ def test_a_second_member_is_told_that_the_group_is_full() -> None:
     assert isinstance(bench.join(), GroupMaxSizeReached)
     assert isinstance(bench.join(may_require_member_id=False), GroupMaxSizeReached)
     assert isinstance(bench.join(instance="static"), GroupMaxSizeReached)
-    assert len(bench.read().membership.members) == MOST_MEMBERS
+    assert len(bench.read().membership.members) == 1
 
 
 def test_a_repeated_join_gets_the_same_answer_and_a_rejoin_a_new_generation() -> None:
@@ -99,7 +98,18 @@ def test_strangers_and_the_past_are_told_so() -> None:
     assert isinstance(bench.heartbeat("", generation), UnknownMemberId)
     assert isinstance(bench.heartbeat(member_id, generation - 1), IllegalGeneration)
     assert isinstance(bench.sync(member_id, generation + 1), IllegalGeneration)
-    assert isinstance(bench.join("invented"), GroupMaxSizeReached)
+    assert isinstance(bench.join("invented"), UnknownMemberId)
+
+
+def test_a_static_id_alone_does_not_speak_for_its_holder() -> None:
+    """FENCED_INSTANCE_ID, as in Apache Kafka's validateMember; only who leaves may name the static id alone."""
+    bench = Bench()
+    _, generation = bench.stable_group("a")
+    assert isinstance(bench.heartbeat("", generation, "a"), FencedInstanceId)
+    assert isinstance(bench.sync("", generation, instance="a"), FencedInstanceId)
+    refused = bench.commit_offset(1, generation=generation, group_instance_id="a")
+    assert isinstance(refused, FencedInstanceId)
+    assert bench.leave("", "a") is None
 
 
 @pytest.mark.parametrize(
@@ -110,6 +120,7 @@ def test_strangers_and_the_past_are_told_so() -> None:
         ({"protocols": ()}, InconsistentGroupProtocol),
         ({"protocol_type": ""}, InconsistentGroupProtocol),
         ({"client_id": "x" * 33_000}, InvalidRequest),
+        ({"protocols": (("range", b""), ("y" * 33_000, b""))}, InvalidRequest),
         ({"group_id": "é" * 16_384}, InvalidGroupId),
     ],
 )
@@ -158,13 +169,13 @@ def test_a_stall_of_the_broker_ends_nobodys_session() -> None:
 
 
 def test_an_expiry_that_cannot_be_written_is_tried_again() -> None:
-    """Below min.insync.replicas the member stays until its leaving can be recorded."""
+    """Below min.insync.replicas the empty generation is tried for until it can be recorded."""
     bench = Bench()
     bench.stable_member()
     bench.refuses = NotEnoughReplicas()
     bench.now += 11
     bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
-    assert bench.read().state == STABLE
+    assert bench.read().state == PREPARING_REBALANCE
     bench.refuses = None
     bench.now += 2
     bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
@@ -193,10 +204,10 @@ def test_a_static_member_comes_back_without_its_id_and_fences_its_former_self() 
     assert isinstance(first, Joined)
     bench.sync(first.member_id, 1, instance="pod-1")
     second = bench.join(instance="pod-1")
-    assert (second.member_id != first.member_id, second.generation) == (True, 2)
+    assert (second.member_id != first.member_id, second.generation) == (True, 1)
     assert isinstance(bench.heartbeat(first.member_id, 1, "pod-1"), FencedInstanceId)
     assert isinstance(bench.heartbeat(first.member_id, 1), UnknownMemberId)
-    assert isinstance(bench.sync(second.member_id, 2, instance="pod-1"), Synced)
+    assert bench.sync(second.member_id, 1, instance="pod-1").assignment == b"assignment"
     assert bench.leave("", "pod-1") is None
     assert bench.read().state == EMPTY
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.errors import (
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
     IllegalGeneration,
+    InvalidCommitOffsetSize,
+    NonEmptyGroup,
+    NotEnoughReplicas,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
     UnknownMemberId,
 )
-from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset
-from raftlog.coordinator.requests import OffsetCommit
+from raftlog.coordinator.consumer_protocol import subscribed_topics
+from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
+from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group, Member, Membership
+from raftlog.coordinator.offsets import decide_expire_offsets
+from raftlog.coordinator.requests import DeleteOffsets, OffsetCommit
 from tests.coordinator.journals import Answers, Bench
 
 
@@ -55,6 +65,20 @@ def test_who_is_not_in_the_generation_may_not_commit() -> None:
     assert len(bench.batches) == written
 
 
+def test_only_a_commit_that_is_let_in_is_a_sign_of_life() -> None:
+    """Commits renew the session of 10 s, those of a generation that is over do not."""
+    bench = Bench()
+    member_id, generation = bench.stable_member()
+    bench.pass_time(6)
+    assert bench.commit_offset(1, member_id=member_id, generation=generation) == (0,)
+    bench.pass_time(6)
+    assert bench.read().membership.members
+    refused = bench.commit_offset(2, member_id=member_id, generation=generation - 1)
+    assert isinstance(refused, IllegalGeneration)
+    bench.pass_time(6)
+    assert bench.read().state == EMPTY
+
+
 def test_one_text_too_long_refuses_one_commit() -> None:
     """OFFSET_METADATA_TOO_LARGE counts bytes (offset.metadata.max.bytes 4096); the others are kept."""
     bench = Bench()
@@ -82,6 +106,38 @@ def test_offsets_of_deleted_topics_go() -> None:
     bench.commit()
     assert list(bench.read().offsets) == [("kept", 0)]
     assert list(bench.replayed()["g"].offsets) == [("kept", 0)]
+
+
+@pytest.mark.parametrize("next_comes", ["a tick", "a commit"])
+def test_offsets_of_deleted_topics_go_as_soon_as_that_can_be_written(next_comes: str) -> None:
+    """Below min.insync.replicas nothing can; what is committed for the topic's successor stays."""
+    bench = Bench()
+    bench.commit_offset(7, commits=at_places("gone", "kept"))
+    bench.refuses = NotEnoughReplicas()
+    bench.coordinator.forget_topics(frozenset({"gone"}))
+    bench.tick()
+    assert len(bench.read().offsets) == 2
+    bench.refuses = None
+    if next_comes == "a tick":
+        bench.tick()
+        assert list(bench.read().offsets) == [("kept", 0)]
+    bench.commit_offset(3, commits=at_places("gone"))
+    bench.tick()
+    assert set(bench.read().offsets) == {("kept", 0), ("gone", 0)}
+    written = len(bench.batches)
+    bench.tick()
+    assert len(bench.batches) == written
+
+
+def test_offsets_of_deleted_topics_that_can_never_be_removed_are_left_to_expire() -> None:
+    """What no batch can hold (a group id of 32 KB, many partitions) is not tried for ever."""
+    bench = Bench()
+    bench.commit_offset(7, commits=at_places("gone"))
+    bench.refuses = InvalidCommitOffsetSize()
+    bench.coordinator.forget_topics(frozenset({"gone"}))
+    bench.refuses = None
+    bench.tick()
+    assert list(bench.read().offsets) == [("gone", 0)]
 
 
 def test_commits_of_one_group_wait_and_are_answered_together() -> None:
@@ -122,7 +178,7 @@ def _take(bench: Bench, member: list[Any], step: tuple[Any, ...]) -> None:
             bench.leave(member[0])
         case ("time", seconds):
             bench.now += seconds
-            bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms)
+            bench.tick()
             bench.commit()
         case ("forget", topic):
             bench.coordinator.forget_topics(frozenset({topic}))
@@ -139,4 +195,168 @@ def test_replay_gives_what_was_answered(steps: list[tuple[Any, ...]]) -> None:
     for step in steps:
         _take(bench, member, step)
     known = {group.group_id: group for group in bench.ask(bench.coordinator.read_all)}
-    assert bench.replayed() == known
+    replayed = bench.replayed()
+    rebalancing = {group_id for group_id, group in known.items() if group.preparing}
+    assert replayed.keys() - rebalancing == known.keys() - rebalancing
+    assert all(replayed[each] == known[each] for each in known.keys() - rebalancing)
+
+
+# -- the end of offsets and groups -----------------------------------------------------------------------
+
+DAY_S = 86_400
+
+
+def subscription_to(*topics: str) -> bytes:
+    """ConsumerProtocolSubscription v0."""
+    names = b"".join(len(each.encode()).to_bytes(2, "big") + each.encode() for each in topics)
+    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff" * 4
+
+
+def at_places(*topics: str) -> tuple[OffsetCommit, ...]:
+    """A commit of partition 0 of each."""
+    return tuple(OffsetCommit(topic, 0, CommittedOffset(1, -1, "", 100_000)) for topic in topics)
+
+
+def sweep(bench: Bench, seconds: float) -> None:
+    """Let time pass without anybody's sign of life, then look for what has expired."""
+    bench.now += seconds
+    for _ in range(2):
+        bench.tick()
+        bench.commit()
+
+
+def test_offsets_of_lone_consumers_expire_from_their_commit_on() -> None:
+    """offsets.retention.minutes, seven days by default; with its last offset the group is gone for good."""
+    bench = Bench()
+    bench.commit_offset(1)
+    sweep(bench, 6.9 * DAY_S)
+    assert bench.read().exists
+    bench.commit_offset(2, commits=(OffsetCommit("u", 0, CommittedOffset(1, -1, "", bench.now_ms)),))
+    sweep(bench, 0.2 * DAY_S)
+    assert list(bench.read().offsets) == [("u", 0)]
+    sweep(bench, 7 * DAY_S)
+    assert not bench.read().exists
+    assert bench.replayed() == {}
+
+
+def test_an_empty_groups_offsets_expire_from_when_the_last_member_left() -> None:
+    """KIP-211: an old commit is no reason to forget what a group read that was there yesterday."""
+    bench = Bench()
+    member_id, generation = bench.stable_member()
+    bench.commit_offset(1, member_id=member_id, generation=generation)
+    bench.now += 30 * DAY_S
+    bench.leave(member_id)
+    sweep(bench, 6.9 * DAY_S)
+    assert len(bench.read().offsets) == 1
+    sweep(bench, 0.2 * DAY_S)
+    assert not bench.read().exists
+
+
+def test_a_stable_consumer_group_forgets_only_topics_it_no_longer_reads() -> None:
+    """KIP-211, KAFKA-4682: what the members subscribe to never expires."""
+    bench = Bench()
+    protocols = (("range", subscription_to("read")),)
+    member_id = bench.join(may_require_member_id=False, protocols=protocols).member_id
+    bench.sync(member_id, 1)
+    bench.commit_offset(0, member_id=member_id, generation=1, commits=at_places("read", "dropped"))
+    for _ in range(2):
+        bench.now += 8 * DAY_S
+        bench.heartbeat(member_id, 1)
+        sweep(bench, 0)
+    assert list(bench.read().offsets) == [("read", 0)]
+
+
+def test_a_look_for_expired_offsets_reads_each_subscription_once() -> None:
+    """A thousand members with thousands of offsets must not hold up the loop: one plus the other, not one times it."""
+    subscription = subscription_to("read")
+    members = {each: Member(each, None, "c", "h", 1, 1, subscription) for each in "abc"}
+    offsets = {("dropped", each): CommittedOffset(1, commit_timestamp_ms=0) for each in range(50)}
+    group = Group("g", Membership("consumer", 1, "range", "a", 0, members), offsets, described=True)
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        decision = decide_expire_offsets(group, shown=group, now_ms=10, retention_ms=5)
+    finally:
+        sys.setprofile(None)
+    assert called.count("subscribed_topics") == len(members)
+    assert len(decision.records) == len(offsets)
+
+
+def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members() -> None:
+    """What Connect's workers read is unknown, so nothing of it is forgotten."""
+    bench = Bench()
+    member_id = bench.join(may_require_member_id=False, protocol_type="connect").member_id
+    bench.sync(member_id, 1)
+    bench.commit_offset(0, member_id=member_id, generation=1, commits=at_places("any"))
+    bench.now += 8 * DAY_S
+    bench.heartbeat(member_id, 1)
+    sweep(bench, 0)
+    assert len(bench.read().offsets) == 1
+
+
+def test_an_old_clients_own_retention_is_kept_to() -> None:
+    """OffsetCommit v2 to v4 could name one; it survives the failover."""
+    bench = Bench()
+    expiring = CommittedOffset(1, -1, "text", bench.now_ms, bench.now_ms + 60_000)
+    bench.commit_offset(0, commits=(OffsetCommit("t", 0, expiring),))
+    bench.fail_over()
+    assert bench.read().offsets["t", 0] == expiring
+    sweep(bench, 3_600)
+    assert not bench.read().exists
+
+
+def test_many_groups_are_swept_in_slices() -> None:
+    """No tick looks at more than SWEPT_AT_ONCE groups, and all come up in the end."""
+    bench = Bench()
+    for number in range(2 * SWEPT_AT_ONCE + 1):
+        bench.commit_offset(1, group_id=f"g{number}")
+    bench.now += 8 * DAY_S
+    left = []
+    for _ in range(3):
+        bench.tick()
+        bench.commit()
+        left.append(len(bench.coordinator))
+    assert left == [SWEPT_AT_ONCE + 1, 1, 0]
+
+
+def test_only_a_group_without_members_is_deleted() -> None:
+    """NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; then it is gone with its offsets, and a new one begins at generation 1."""
+    bench = Bench()
+    member_id, generation = bench.stable_member()
+    bench.commit_offset(1, member_id=member_id, generation=generation)
+    assert isinstance(bench.ask(bench.coordinator.delete, "g"), NonEmptyGroup)
+    bench.begin_join(may_require_member_id=False)
+    assert isinstance(bench.ask(bench.coordinator.delete, "g"), NonEmptyGroup)
+    bench.pass_time(400)
+    assert bench.ask(bench.coordinator.delete, "g") is None
+    assert isinstance(bench.ask(bench.coordinator.delete, "g"), GroupIdNotFound)
+    assert bench.replayed() == {}
+    assert bench.stable_member()[1] == 1
+
+
+def test_offsets_of_a_groups_own_topics_are_not_deleted() -> None:
+    """KIP-496: GROUP_SUBSCRIBED_TO_TOPIC for these, NON_EMPTY_GROUP where what members read is unknown."""
+    bench = Bench()
+    gone = DeleteOffsets("g", (("read", 0), ("dropped", 0), ("dropped", 9)))
+    assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone), GroupIdNotFound)
+    protocols = (("range", subscription_to("read")),)
+    member_id = bench.join(may_require_member_id=False, protocols=protocols).member_id
+    bench.sync(member_id, 1)
+    bench.commit_offset(0, member_id=member_id, generation=1, commits=at_places("read", "dropped"))
+    assert bench.ask(bench.coordinator.delete_offsets, gone) == (GroupSubscribedToTopic.code, 0, 0)
+    assert list(bench.replayed()["g"].offsets) == [("read", 0)]
+    bench.leave(member_id)
+    assert bench.ask(bench.coordinator.delete_offsets, gone) == (0, 0, 0)
+    opaque = bench.join(may_require_member_id=False, protocol_type="connect").member_id
+    bench.sync(opaque, 3)
+    assert isinstance(bench.ask(bench.coordinator.delete_offsets, gone), NonEmptyGroup)
+
+
+@given(st.lists(st.text(max_size=9), max_size=4), st.binary(max_size=20), st.integers(0, 60))
+def test_subscriptions_are_read_and_rubbish_is_not(topics: list[str], rubbish: bytes, cut: int) -> None:
+    """Topics of any version's beginning; None for what is cut off."""
+    assert subscribed_topics(subscription_to(*topics) + rubbish) == frozenset(topics)
+    subscribed_topics(rubbish)
+    short = subscription_to(*topics)[:-4][:cut]
+    if len(short) < len(subscription_to(*topics)) - 4:
+        assert subscribed_topics(short) is None

@@ -45,7 +45,8 @@ memberships = st.builds(
         lambda found: {each.member_id: each for each in found}
     ),
 )
-records = st.builds(OffsetCommitted, texts, texts, int32s, st.none() | offsets) | st.builds(
+expiring = st.builds(CommittedOffset, int64s, st.just(-1), texts, int64s, st.integers(0, 2**63 - 1))
+records = st.builds(OffsetCommitted, texts, texts, int32s, st.none() | offsets | expiring) | st.builds(
     GroupChanged, texts, st.none() | memberships
 )
 

@@ -8,10 +8,24 @@ import pytest
 
 from raftlog.base.machine import Answer, Runner
 from raftlog.broker.tenure import Tenure
+from raftlog.coordinator import classic, coordinator, membership, offsets
+from raftlog.coordinator.classic import ClassicGroup, Moment
 from raftlog.coordinator.coordinator import GroupCoordinator
-from raftlog.coordinator.group import Group
+from raftlog.coordinator.gathering import Gathering
+from raftlog.coordinator.group import (
+    COMPLETING_REBALANCE,
+    Group,
+    GroupChanged,
+    Member,
+    Membership,
+    OffsetCommitted,
+)
+from raftlog.coordinator.membership import find_member
+from raftlog.coordinator.records import decode
 from raftlog.coordinator.replay import Replay
+from raftlog.coordinator.requests import MemberRef, Synced
 from raftlog.proof.stories.commits import commits
+from raftlog.proof.stories.group_churn import group_churn
 from raftlog.replication.partition import Partition
 from tests.planted.plant import Plant
 
@@ -54,7 +68,97 @@ def read_back_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tenure, "_read_back", read_less)
 
 
+def any_generation_commits(patch: pytest.MonkeyPatch) -> None:
+    """A commit is taken from every member, whatever generation it names: a sleeper overwrites its successor."""
+
+    def check_who(membership: Membership, member: MemberRef, generation: int) -> Member:
+        return find_member(membership, member)
+
+    patch.setattr(offsets, "check_member", check_who)
+
+
+def former_lives_go_on(patch: pytest.MonkeyPatch) -> None:
+    """A static id is enough: the process that another one replaced is not fenced."""
+
+    def find_anybody(group: Membership, member: MemberRef) -> Member:
+        holder = group.member_of_instance(member.group_instance_id or "")
+        return holder or find_member(group, member)
+
+    patch.setattr(membership, "find_member", find_anybody)
+    patch.setattr(classic, "find_member", find_anybody)
+
+
+def members_forget_offsets(patch: pytest.MonkeyPatch) -> None:
+    """A new coordinator takes over the members of a group and not what it committed before they came."""
+    note = Replay._note
+
+    def note_less(replay: Replay, key: bytes | None, value: bytes | None) -> None:
+        note(replay, key, value)
+        record = decode(key, value)
+        if isinstance(record, GroupChanged):
+            replay._offsets.pop(record.group_id, None)
+
+    patch.setattr(Replay, "_note", note_less)
+
+
+def generation_told_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
+    """Only assignments are recorded, so the next coordinator gives out the same generation to others."""
+    encode_all = coordinator.encode_all
+
+    def encode_stable(records: Any) -> Any:
+        kept = [each for each in records if not _begins_a_generation(each)]
+        return encode_all(kept or [OffsetCommitted(records[0].group_id, "nothing", 0, None)])
+
+    patch.setattr(coordinator, "encode_all", encode_stable)
+
+
+def _begins_a_generation(record: Any) -> bool:
+    changed = record.membership if isinstance(record, GroupChanged) else None
+    return changed is not None and changed.state == COMPLETING_REBALANCE
+
+
+def everybody_reads_the_leaders_share(patch: pytest.MonkeyPatch) -> None:
+    """Who waited for the assignments is given those of the leader."""
+    synced = membership.synced
+
+    def synced_as_leader(group: Membership, member_id: str) -> Synced:
+        return synced(group, group.elected)
+
+    patch.setattr(classic, "synced", synced_as_leader)
+
+
+def members_answered_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """As `answer_before_the_commit`, told by members instead of lone committers."""
+    answer_before_the_commit(patch)
+
+
+def sleepers_stay_in_rebalances(patch: pytest.MonkeyPatch) -> None:
+    """A rebalance takes everybody along who was there before, back or not: who is gone keeps its partitions."""
+    patch.setattr(Gathering, "absent", lambda gathering: [])
+    patch.setattr(ClassicGroup, "session_ended", lambda group, member_id, at: None)
+    patch.setattr(ClassicGroup, "clock_rang", _completes_only)
+
+
+def _completes_only(group: ClassicGroup, at: Moment) -> None:
+    if group._gathering is not None:
+        group._complete(group._gathering, at)
+
+
 PLANTS = [
     Plant("offset-commit-answered-early", "H13 lost commits", commits, answer_before_the_commit),
     Plant("groups-read-back-in-part", "H13 regressed commits", commits, read_back_to_the_high_watermark),
+    Plant("members-answered-early", "H13 lost commits", group_churn, members_answered_before_the_commit, 6.0),
+    Plant("any-generation-commits", "H13 regressed commits", group_churn, any_generation_commits, 6.0),
+    Plant("static-member-not-fenced", "KIP-345 two lives at once", group_churn, former_lives_go_on, 6.0),
+    Plant("members-forget-offsets", "H13 lost commits", group_churn, members_forget_offsets, 6.0),
+    Plant(
+        "generation-not-recorded",
+        "two owners of one generation",
+        group_churn,
+        generation_told_before_it_is_recorded,
+        6.0,
+        "Apache Kafka does so: a generation is recorded with its assignments only",
+    ),
+    Plant("leaders-share-for-all", "two owners at once", group_churn, everybody_reads_the_leaders_share, 6.0),
+    Plant("sleepers-stay", "partitions that nobody reads", group_churn, sleepers_stay_in_rebalances, 6.0),
 ]

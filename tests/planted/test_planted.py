@@ -17,7 +17,9 @@ QUICK = (
     "cancel-keeps-added",
     "damage-taken-for-torn-tail",
     "forgotten-while-away",
+    "generation-not-recorded",
     "groups-read-back-in-part",
+    "leaders-share-for-all",
     "min-isr-ignored",
     "stable-offset-one-too-high",
 )

@@ -14,6 +14,7 @@ CHOREOGRAPHIES = (
     "corruption",
     "disk-errors",
     "double-failover",
+    "group-churn",
     "kip-101",
     "last-replica",
     "lying-disk",

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from raftlog.base.errors import GroupIdNotFound, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.group import DEAD, Group
+from raftlog.broker.turns import in_turns
+from raftlog.coordinator.group import DEAD, STABLE, Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
@@ -20,7 +21,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer per group."""
     make = response_shapes(API_KEY, request.api_version)
     return make.DescribeGroupsResponse(
-        groups=tuple([await _describe(broker, request, group_id) for group_id in message.groups])
+        groups=tuple(
+            [await _describe(broker, request, group_id) async for group_id in in_turns(message.groups)]
+        )
     )
 
 
@@ -43,20 +46,22 @@ async def _describe(broker: BrokerContext, request: RequestContext, group_id: st
         group_id=group_id,
         group_state=group.state,
         protocol_type=group.membership.protocol_type or "",
-        protocol_data=group.membership.protocol or "",
+        protocol_data=(group.membership.protocol or "") if group.state == STABLE else "",
         members=_members(make, group),
     )
 
 
 def _members(make: Any, group: Group) -> tuple[Any, ...]:
+    """What members read is told of a stable group only: before, it is not decided."""
+    is_stable = group.state == STABLE
     return tuple(
         make.DescribedGroupMember(
             member_id=each.member_id,
             group_instance_id=each.group_instance_id,
             client_id=each.client_id,
             client_host=each.client_host,
-            member_metadata=each.subscription,
-            member_assignment=each.assignment,
+            member_metadata=each.subscription if is_stable else b"",
+            member_assignment=each.assignment if is_stable else b"",
         )
         for each in group.membership.members.values()
     )

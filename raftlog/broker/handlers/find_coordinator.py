@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import Endpoint
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import build, response_shapes
@@ -35,7 +36,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         del fields["key"]
         return build(API_KEY, version, **fields)
     make = response_shapes(API_KEY, version)
-    all_found = [await _find(broker, request, key_type, key) for key in message.coordinator_keys]
+    all_found = [
+        await _find(broker, request, key_type, key) async for key in in_turns(message.coordinator_keys)
+    ]
     return make.FindCoordinatorResponse(
         coordinators=tuple(make.Coordinator(**each._asdict()) for each in all_found)
     )

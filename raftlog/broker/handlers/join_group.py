@@ -1,4 +1,4 @@
-"""JoinGroup 0-9 (KIP-62, 345, 394, 559, 800)."""
+"""JoinGroup 0-9 (KIP-62, 345, 394, 559, 800, 814)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ API_KEY: Final = ApiKey.JOIN_GROUP
 
 FIRST_TWO_STEP_VERSION: Final = 4
 FIRST_NULLABLE_PROTOCOL_VERSION: Final = 7
+FIRST_SKIPPING_VERSION: Final = 9
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer once the new generation is committed; from v4 on a newcomer first gets its id."""
+    """Answer once everybody has joined and the new generation is committed; from v4 on a newcomer first gets its id."""
     reply = await broker.groups.join(_request(request, message))
     if isinstance(reply, MemberIdRequired):
         return _failed(request, MemberIdRequiredError.code, reply.member_id)
@@ -36,6 +37,7 @@ def _request(request: RequestContext, message: Any) -> JoinGroup:
         protocol_type=message.protocol_type,
         protocols=tuple((each.name, bytes(each.metadata)) for each in message.protocols),
         may_require_member_id=request.api_version >= FIRST_TWO_STEP_VERSION,
+        may_skip_assignment=request.api_version >= FIRST_SKIPPING_VERSION,
     )
 
 
@@ -56,6 +58,11 @@ def _joined(request: RequestContext, reply: Joined) -> Any:
         leader=reply.leader,
         member_id=reply.member_id,
         members=members,
+        **(
+            {"skip_assignment": reply.skip_assignment}
+            if request.api_version >= FIRST_SKIPPING_VERSION
+            else {}
+        ),
     )
 
 

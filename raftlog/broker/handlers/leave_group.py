@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, FencedInstanceId, KafkaError, UnknownMemberId
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import in_turns
 from raftlog.coordinator.requests import MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import build, response_shapes
@@ -23,7 +24,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         return build(API_KEY, version)
     make = response_shapes(API_KEY, version)
     members = []
-    for each in message.members:
+    async for each in in_turns(message.members):
         code = await _leave(broker, message.group_id, MemberRef(each.member_id, each.group_instance_id))
         members.append(
             make.MemberResponse(

@@ -18,6 +18,8 @@ from raftlog.protocol.shapes import response_shapes
 API_KEY: Final = ApiKey.OFFSET_COMMIT
 
 FIRST_TOPIC_ID_VERSION: Final = 10
+NOT_SAID: Final = -1
+"""The retention time of a commit that leaves it to the broker: every one since v5 (KIP-211)."""
 
 Place = tuple[int, int]
 """A commit's place in the request: which topic, which of its partitions."""
@@ -58,6 +60,8 @@ def _commits(
     """Return what can be committed, by place; what cannot gets its code at once."""
     commits: dict[Place, OffsetCommit] = {}
     now_ms = broker.env.wall_clock_ms()
+    keep_ms = getattr(message, "retention_time", NOT_SAID)
+    expires_ms = -1 if keep_ms < 0 else now_ms + keep_ms
     for row, asked in enumerate(message.topics):
         topic = _topic(broker, request, asked)
         for column, each in enumerate(asked.partitions):
@@ -72,6 +76,7 @@ def _commits(
                     getattr(each, "committed_leader_epoch", NO_EPOCH),
                     each.committed_metadata or "",
                     now_ms,
+                    expires_ms,
                 )
                 commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
     return commits

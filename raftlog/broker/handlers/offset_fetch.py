@@ -10,6 +10,7 @@ from uuid import UUID
 
 from raftlog.base.errors import NONE, KafkaError, UnknownTopicId
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import in_turns
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -32,7 +33,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_shapes(API_KEY, version)
     if version >= FIRST_BATCHED_VERSION:
         return make.OffsetFetchResponse(
-            groups=tuple([await _group(broker, request, each) for each in message.groups])
+            groups=tuple([await _group(broker, request, each) async for each in in_turns(message.groups)])
         )
     try:
         group = await broker.groups.read(message.group_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from raftlog.base.errors import InconsistentGroupProtocol
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.requests import MemberRef, SyncGroup
 from raftlog.protocol.apis import ApiKey
@@ -11,9 +12,17 @@ from raftlog.protocol.shapes import build
 
 API_KEY: Final = ApiKey.SYNC_GROUP
 
+FIRST_MANDATORY_PROTOCOL_VERSION: Final = 5
+"""From it on a member says which protocol its group has chosen, by type and name (KIP-559)."""
+
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer with the member's own assignment once it is committed."""
+    if request.api_version >= FIRST_MANDATORY_PROTOCOL_VERSION and None in (
+        message.protocol_type,
+        message.protocol_name,
+    ):
+        raise InconsistentGroupProtocol("protocol_type and protocol_name must not be null")
     reply = await broker.groups.sync(
         SyncGroup(
             group_id=message.group_id,

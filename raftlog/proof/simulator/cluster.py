@@ -38,6 +38,7 @@ HASTE: Final = {
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
     "offsets.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
 }
 """Small segments and frequent checkpoints, so that seconds hold what takes production days."""
 

@@ -18,6 +18,7 @@ from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
 from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
+from raftlog.proof.stories.group_churn import group_churn
 from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
@@ -54,6 +55,7 @@ STORIES: Final[dict[str, Story]] = {
     "disk-errors": disk_errors,
     "double-failover": double_failover,
     "controller": controller,
+    "group-churn": group_churn,
     "kip-101": kip_101,
     "last-replica": last_replica,
     "late-bytes": late_bytes,

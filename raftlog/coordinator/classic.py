@@ -1,0 +1,518 @@
+"""One classic group: its recorded state (a runner), and the soft state of who waits for whom in a rebalance.
+
+Ordering law: soft state changes at once, so that who comes next meets it; what a client is told waits for every record
+that it rests on. A generation is recorded before any member hears its number, so that no two coordinators give out the
+same one: stricter than Apache Kafka, which records a generation only with its assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.errors import (
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupMaxSizeReached,
+    KafkaError,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from raftlog.base.log import get_logger
+from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.gathering import Gathering, ParkedJoin, Protocols
+from raftlog.coordinator.group import (
+    COMPLETING_REBALANCE,
+    PREPARING_REBALANCE,
+    STABLE,
+    Group,
+    GroupChanged,
+    Member,
+    Membership,
+)
+from raftlog.coordinator.membership import (
+    check_join,
+    check_member,
+    check_protocols,
+    check_sync,
+    choose_protocol,
+    decide_assign,
+    decide_replace,
+    find_member,
+    joined,
+    joining_member,
+    next_generation,
+    returned,
+    synced,
+)
+from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
+from raftlog.coordinator.sessions import MOST_EXPECTED, ClockKey, Kind, Sessions
+from raftlog.coordinator.transitions import Event, next_state
+
+NEW_MEMBER_TIMEOUT_S: Final = 300.0
+"""A newcomer that waits longer than this for a rebalance to end has surely gone away (as in Apache Kafka)."""
+
+RETRY_S: Final = 1.0
+"""What could not be appended, or still has nobody to lead it, is tried again after this at the earliest."""
+
+log = get_logger(__name__)
+
+
+class Moment(NamedTuple):
+    """Now, on the loop's clock (seconds) and the wall's (ms)."""
+
+    now: float
+    now_ms: int
+
+
+class ClassicGroup:
+    """Requests are answered with a reply or a KafkaError, once each, some of them much later."""
+
+    def __init__(self, runner: Runner[Group], sessions: Sessions, config: NodeConfig) -> None:
+        self.runner = runner
+        self.group_id = runner.tail.group_id
+        self._sessions = sessions
+        self._config = config
+        self._gathering: Gathering | None = None
+        self._offers: dict[str, Protocols] = {}
+        """All that each member offers; records keep only what was chosen."""
+        self._syncs: dict[str, Answer] = {}
+        """Members that wait for the leader's assignments."""
+        self._unsynced: set[str] = set()
+        """Members of this generation that have not asked for their assignments yet."""
+        self._rebalance_clock = ClockKey(self.group_id, "", Kind.REBALANCE)
+
+    # -- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        return PREPARING_REBALANCE if self._gathering else self.recorded.state
+
+    @property
+    def recorded(self) -> Membership:
+        return self.runner.tail.membership
+
+    @property
+    def present(self) -> Membership:
+        """Who may speak now, and in which generation."""
+        return self._gathering.present if self._gathering else self.recorded
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if it were forgotten."""
+        waiting = self._gathering is not None or self.runner.parked > 0
+        return not (waiting or self.runner.tail.exists or self._sessions.expected_count(self.group_id))
+
+    def shown(self, group: Group) -> Group:
+        """What readers are told while a rebalance gathers the members."""
+        if self._gathering is None:
+            return group
+        present = msgspec.structs.replace(self._gathering.present, members=dict(self._gathering.members))
+        return msgspec.structs.replace(group, membership=present, preparing=True)
+
+    def take_over(self, now: float) -> None:
+        """Begin as its new coordinator: everybody gets a whole session, and a rebalance under way its whole time."""
+        membership = self.recorded
+        for member in membership.members.values():
+            self._renew(member, now)
+        if membership.state == COMPLETING_REBALANCE:
+            self._await_syncs(membership, now)
+
+    def stand_down(self, error: KafkaError) -> None:
+        """Answer all who wait with `error`."""
+        gathering, self._gathering = self._gathering, None
+        waiting = [each.answer for each in gathering.joins.values()] if gathering else []
+        waiting += self._syncs.values()
+        self._syncs = {}
+        for answer in waiting:
+            answer(error)
+        self.runner.stand_down(error)
+
+    # -- joining -------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinGroup, answer: Answer, *, new_member_id: str, at: Moment) -> None:
+        """Answered with Joined (when the rebalance ends, if there is one) or MemberIdRequired."""
+        try:
+            reply = self._admit(request, answer, new_member_id, at)
+        except KafkaError as error:
+            self._reply(error, answer)
+            return
+        if reply is not None:
+            self._reply(reply, answer)
+
+    def _admit(
+        self, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
+    ) -> Joined | MemberIdRequired | None:
+        """Return an answer that can be given at once, or None: it is waited for, or given."""
+        present, who = self.present, request.member
+        check_join(request)
+        static_id = who.group_instance_id
+        holder = None if static_id is None else present.member_of_instance(static_id)
+        self._check_room(present, who, at, is_known=holder is not None)
+        check_protocols(request, present.protocol_type, map(self._offer_of, present.members.values()))
+        expected = self._sessions.is_expected(self.group_id, who.member_id) and holder is None
+        if who.member_id and not expected:
+            return self._admit_again(find_member(present, who), request, answer, at)
+        if holder is not None and not who.member_id:
+            self._admit_successor(holder, request, answer, new_member_id, at)
+            return None
+        if not who.member_id and request.may_require_member_id and who.group_instance_id is None:
+            return self._expect(new_member_id, request, at)
+        self._sessions.end(ClockKey(self.group_id, who.member_id, Kind.EXPECTED))
+        self._gather(joining_member(request, who.member_id or new_member_id), request, answer, at)
+        return None
+
+    def _check_room(self, present: Membership, who: MemberRef, at: Moment, *, is_known: bool) -> None:
+        """Raises GroupMaxSizeReached. While a rebalance gathers, the places go to those who come first."""
+        most, gathering = self._config.group_max_size, self._gathering
+        taken = gathering.joins if gathering else present.members
+        if not is_known and who.member_id not in taken and len(taken) >= most:
+            if gathering and who.member_id in present.members:
+                self._remove_and_rebalance((who.member_id,), at)
+            raise GroupMaxSizeReached(f"group.max.size is {most}")
+
+    def _expect(self, member_id: str, request: JoinGroup, at: Moment) -> MemberIdRequired:
+        if self._sessions.expected_count(self.group_id) >= MOST_EXPECTED:
+            raise GroupMaxSizeReached(f"{MOST_EXPECTED} members are about to join")
+        key = ClockKey(self.group_id, member_id, Kind.EXPECTED)
+        self._sessions.renew(key, at.now + request.session_timeout_ms / 1000)
+        return MemberIdRequired(member_id)
+
+    def _admit_again(self, member: Member, request: JoinGroup, answer: Answer, at: Moment) -> Joined | None:
+        """A member joins again: because its answer was lost, or because something changed."""
+        recorded, state = self.recorded, self.state
+        if self._offers_the_same(member, request):
+            leads = state == STABLE and member.member_id == recorded.leader
+            if state in (COMPLETING_REBALANCE, STABLE) and not leads:
+                self._renew(member, at.now)
+                return joined(recorded, member.member_id)
+        self._gather(joining_member(request, member.member_id), request, answer, at)
+        return None
+
+    def _offers_the_same(self, member: Member, request: JoinGroup) -> bool:
+        offer = self._offers.get(member.member_id)
+        if offer is not None:
+            return offer == request.protocols
+        return dict(request.protocols).get(self.recorded.protocol or "") == member.subscription
+
+    def _offer_of(self, member: Member) -> Protocols:
+        """What a member offers: all of it, or what records kept."""
+        chosen = self.recorded.protocol or ""
+        return self._offers.get(member.member_id) or ((chosen, member.subscription),)
+
+    def _gather(self, member: Member, request: JoinGroup, answer: Answer, at: Moment) -> None:
+        """Let a join wait for the others, and end the rebalance if it was the last."""
+        begins = self._gathering is None
+        gathering = self._prepare(request.protocol_type)
+        is_new = member.member_id not in gathering.members or (
+            member.member_id in gathering.joins and gathering.joins[member.member_id].is_new
+        )
+        former = gathering.park(member, ParkedJoin(request, answer, is_new))
+        self._offers[member.member_id] = request.protocols
+        if former is not None:
+            self._reply(RebalanceInProgress(), former.answer)
+        if is_new:
+            self._sessions.renew(ClockKey(self.group_id, member.member_id), at.now + NEW_MEMBER_TIMEOUT_S)
+        if begins:
+            self._start_clock(gathering, at)
+        self._complete_if_all_joined(at)
+
+    def _admit_successor(
+        self, holder: Member, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
+    ) -> None:
+        """A static member came back without its id: it takes the place, and its former self is fenced (KIP-345)."""
+        successor = joining_member(request, new_member_id)
+        if self.state == STABLE and self._keeps_protocol(holder, request):
+            self._replace(holder, successor, request, answer, at)
+            return
+        begins = self._gathering is None
+        gathering = self._prepare(request.protocol_type)
+        led = gathering.leader == holder.member_id
+        self._forget(holder.member_id, gathering, FencedInstanceId())
+        if led:
+            gathering.leader = new_member_id
+        gathering.members[new_member_id] = successor
+        if begins:
+            self._start_clock(gathering, at)
+        self._renew(successor, at.now)
+        self._gather(successor, request, answer, at)
+
+    def _keeps_protocol(self, holder: Member, request: JoinGroup) -> bool:
+        members = self.recorded.members.values()
+        offers = [request.protocols if each is holder else self._offer_of(each) for each in members]
+        return choose_protocol(offers) == self.recorded.protocol
+
+    def _replace(
+        self, holder: Member, successor: Member, request: JoinGroup, answer: Answer, at: Moment
+    ) -> None:
+        before = self.recorded
+        subscription = dict(request.protocols)[before.protocol or ""]
+        heir = msgspec.structs.replace(successor, subscription=subscription, assignment=holder.assignment)
+
+        def answered(reply: object) -> None:
+            if isinstance(reply, Membership):
+                may_skip = request.may_skip_assignment
+                answer(returned(before, reply, heir.member_id, may_skip=may_skip))
+            else:
+                answer(reply)
+
+        if self._write(lambda group: decide_replace(group, holder, heir), answered):
+            self._sessions.end(ClockKey(self.group_id, holder.member_id))
+            self._offers.pop(holder.member_id, None)
+            self._offers[heir.member_id] = request.protocols
+            self._synced(holder.member_id)
+            self._renew(heir, at.now)
+
+    # -- a rebalance ---------------------------------------------------------------------------------------
+
+    def _prepare(self, protocol_type: str | None) -> Gathering:
+        """Begin a rebalance, or return the one that is under way."""
+        if self._gathering is None:
+            next_state(self.state, Event.MEMBERS_CHANGE)
+            self._gathering = Gathering(self.recorded, protocol_type)
+            self._unsynced.clear()
+            syncs, self._syncs = self._syncs, {}
+            for answer in syncs.values():
+                self._reply(RebalanceInProgress(), answer)
+        return self._gathering
+
+    def _start_clock(self, gathering: Gathering, at: Moment) -> None:
+        wait_ms = gathering.rebalance_timeout_ms()
+        if gathering.is_initial:
+            delay_ms = self._config.group_initial_rebalance_delay_ms
+            gathering.remaining_ms = max(wait_ms - delay_ms, 0)
+            wait_ms = delay_ms
+        self._sessions.renew(self._rebalance_clock, at.now + wait_ms / 1000)
+
+    def _complete_if_all_joined(self, at: Moment) -> KafkaError | None:
+        """End the rebalance unless somebody is still awaited; returns why it could not be recorded."""
+        gathering = self._gathering
+        if gathering is None:
+            return None
+        if gathering.is_initial:
+            return None if self._config.group_initial_rebalance_delay_ms else self._complete(gathering, at)
+        if gathering.members and self._sessions.expected_count(self.group_id):
+            return None
+        return self._complete(gathering, at) if gathering.is_complete else None
+
+    def _complete(self, gathering: Gathering, at: Moment) -> KafkaError | None:
+        """Record the next generation of those who have joined, and let them know."""
+        for member_id in gathering.absent():
+            self._forget(member_id, gathering, UnknownMemberId())
+        if gathering.members and not gathering.joins:
+            timeout_s = max(gathering.rebalance_timeout_ms() / 1000, RETRY_S)
+            self._sessions.renew(self._rebalance_clock, at.now + timeout_s)
+            return None
+        if not gathering.members and not self.runner.tail.exists:
+            self._end_gathering()
+            return None
+        offers = {each.member_id: self._offer_of(each) for each in gathering.members.values()}
+        generation = next_generation(gathering, offers, now_ms=at.now_ms)
+        joins = dict(gathering.joins)
+
+        def answered(reply: object) -> None:
+            for member_id, join in joins.items():
+                failed = isinstance(reply, KafkaError)
+                join.answer(reply if failed else joined(generation, member_id))
+
+        event = Event.MEMBERS_GATHERED if generation.members else Event.NOBODY_LEFT
+        after = next_state(self.state, event)
+        self._end_gathering()
+        record = GroupChanged(self.group_id, generation)
+        if not self._write(lambda _: Decision((record,)), answered):
+            self._resume(gathering, at)
+            return CoordinatorNotAvailable("the next generation cannot be recorded now")
+        assert self._gathering is not None or self.state == after
+        self._generation_began(generation, at)
+        return None
+
+    def _end_gathering(self) -> None:
+        self._gathering = None
+        self._sessions.end(self._rebalance_clock)
+
+    def _resume(self, gathering: Gathering, at: Moment) -> None:
+        """The generation could not be recorded: who joined was told so, and may come again with its id."""
+        for member_id, join in tuple(gathering.joins.items()):
+            if join.is_new:
+                gathering.remove(member_id)
+                self._sessions.end(ClockKey(self.group_id, member_id))
+                self._offers.pop(member_id, None)
+                if member_id == join.request.member.member_id:
+                    self._expect(member_id, join.request, at)
+        gathering.joins.clear()
+        if gathering.is_initial and not gathering.members:
+            return
+        self._gathering = gathering
+        timeout_s = max(gathering.rebalance_timeout_ms() / 1000, RETRY_S)
+        self._sessions.renew(self._rebalance_clock, at.now + timeout_s)
+
+    def _generation_began(self, generation: Membership, at: Moment) -> None:
+        self._offers = {each: offer for each, offer in self._offers.items() if each in generation.members}
+        for member in generation.members.values():
+            self._renew(member, at.now)
+        if generation.members:
+            self._await_syncs(generation, at.now)
+        log.info(
+            "group_generation_began",
+            group=self.group_id,
+            generation=generation.generation,
+            members=len(generation.members),
+        )
+
+    def _await_syncs(self, generation: Membership, now: float) -> None:
+        self._unsynced = set(generation.members)
+        timeout_ms = max(each.rebalance_timeout_ms for each in generation.members.values())
+        self._sessions.renew(self._rebalance_clock, now + timeout_ms / 1000)
+
+    # -- assignments ---------------------------------------------------------------------------------------
+
+    def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
+        """Answered with Synced: at once in a stable group, else when the leader's assignments are recorded."""
+        try:
+            member = check_sync(self.present, request)
+            if self._gathering is not None:
+                raise RebalanceInProgress
+        except KafkaError as error:
+            self._reply(error, answer)
+            return
+        self._renew(member, at.now)
+        self._synced(member.member_id)
+        if self.state == STABLE:
+            self._reply(synced(self.recorded, member.member_id), answer)
+            return
+        former = self._syncs.pop(member.member_id, None)
+        if former is not None:
+            self._reply(RebalanceInProgress(), former)
+        self._syncs[member.member_id] = answer
+        if member.member_id == self.recorded.elected:
+            self._assign(request, at)
+
+    def _synced(self, member_id: str) -> None:
+        self._unsynced.discard(member_id)
+        if not self._unsynced and self._gathering is None:
+            self._sessions.end(self._rebalance_clock)
+
+    def _assign(self, request: SyncGroup, at: Moment) -> None:
+        after = next_state(self.state, Event.ASSIGNED)
+        waiting, self._syncs = self._syncs, {}
+
+        def answered(reply: object) -> None:
+            for member_id, answer in waiting.items():
+                answer(synced(reply, member_id) if isinstance(reply, Membership) else reply)
+
+        if self._write(lambda group: decide_assign(group, request, now_ms=at.now_ms), answered):
+            assert self.state == after
+            for member_id in waiting:
+                self._renew(self.recorded.members[member_id], at.now)
+        else:  # the leader comes again, and who waited asks again
+            self._await_syncs(self.recorded, at.now)
+
+    # -- staying and leaving -------------------------------------------------------------------------------
+
+    def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
+        """Answered with None; RebalanceInProgress is how members hear that they have to join again."""
+        try:
+            self._renew(check_member(self.present, ref, generation), at.now)
+            if self._gathering is not None:
+                raise RebalanceInProgress
+        except KafkaError as error:
+            self._reply(error, answer)
+            return
+        self._reply(None, answer)
+
+    def seen(self, ref: MemberRef, now: float) -> None:
+        """A member gave a sign of life."""
+        member = self.present.members.get(ref.member_id)
+        if member is not None:
+            self._renew(member, now)
+
+    def leave(self, ref: MemberRef, answer: Answer, *, at: Moment) -> None:
+        """Answered with None. An id that was given out and never used is given back."""
+        if self._sessions.is_expected(self.group_id, ref.member_id):
+            self._sessions.end(ClockKey(self.group_id, ref.member_id, Kind.EXPECTED))
+            self._complete_if_all_joined(at)
+            self._reply(None, answer)
+            return
+        try:
+            member = find_member(self.present, ref)
+        except KafkaError as error:
+            self._reply(error, answer)
+            return
+        log.info("group_member_left", group=self.group_id, member=member.member_id)
+        self._reply(self._remove_and_rebalance((member.member_id,), at), answer)
+
+    def session_ended(self, member_id: str, at: Moment) -> None:
+        """A member fell silent: unless it waits for an answer of ours, it is out."""
+        member = self.present.members.get(member_id)
+        if member is None:
+            return
+        join = self._gathering.joins.get(member_id) if self._gathering else None
+        if member_id in self._syncs or (join is not None and not join.is_new):
+            self._renew(member, at.now)
+            return
+        log.info("group_member_expired", group=self.group_id, member=member_id)
+        self._remove_and_rebalance((member_id,), at)
+
+    def expectation_ended(self, at: Moment) -> None:
+        """A member id was never used: nobody waits for its owner any longer."""
+        self._complete_if_all_joined(at)
+
+    def clock_rang(self, at: Moment) -> None:
+        """The time of a rebalance is up: to join again, or to ask for one's assignment."""
+        gathering = self._gathering
+        if gathering is None:
+            if self._unsynced:
+                silent = tuple(self._unsynced)
+                log.info("group_members_never_synced", group=self.group_id, members=len(silent))
+                self._remove_and_rebalance(silent, at)
+        elif gathering.is_initial and gathering.saw_newcomer and gathering.remaining_ms:
+            gathering.saw_newcomer = False
+            delay_ms = min(self._config.group_initial_rebalance_delay_ms, gathering.remaining_ms)
+            gathering.remaining_ms = max(gathering.remaining_ms - delay_ms, 0)
+            self._sessions.renew(self._rebalance_clock, at.now + delay_ms / 1000)
+        else:
+            self._complete(gathering, at)
+
+    def _remove_and_rebalance(self, member_ids: tuple[str, ...], at: Moment) -> KafkaError | None:
+        """Take members out, and gather the others; returns why a group without members could not be recorded."""
+        begins = self._gathering is None
+        gathering = self._prepare(None)
+        for member_id in member_ids:
+            self._forget(member_id, gathering, UnknownMemberId())
+        if begins:
+            self._start_clock(gathering, at)
+        return self._complete_if_all_joined(at)
+
+    def _forget(self, member_id: str, gathering: Gathering, reason: KafkaError) -> None:
+        """Take a member out; what it waits for is answered with `reason`."""
+        self._sessions.end(ClockKey(self.group_id, member_id))
+        self._offers.pop(member_id, None)
+        join = gathering.remove(member_id)
+        if join is not None:
+            self._reply(reason, join.answer)
+
+    def _renew(self, member: Member, now: float) -> None:
+        self._sessions.renew(
+            ClockKey(self.group_id, member.member_id), now + member.session_timeout_ms / 1000
+        )
+
+    # -- the journal ---------------------------------------------------------------------------------------
+
+    def _reply(self, reply: object, answer: Answer) -> None:
+        """Answer once everything decided so far is committed."""
+
+        def decide(_: Group) -> Decision:
+            if isinstance(reply, KafkaError):
+                raise reply
+            return Decision(reply=reply)
+
+        self.runner.handle(decide, answer)
+
+    def _write(self, decide: Callable[[Group], Decision], answer: Answer) -> bool:
+        """Append records; False: that failed, and nothing changed."""
+        before = self.runner.tail
+        self.runner.handle(decide, answer)
+        return self.runner.tail is not before

@@ -1,0 +1,137 @@
+"""A program: one consumer of a group, `member.py KIND BOOTSTRAP TOPIC GROUP`. It ends when its input does.
+
+Told on its output, a line each: `has 0 2` when its partitions change, `read VALUE` for each record, before it commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterable
+
+POLL_S = 0.1
+SESSION_MS, HEARTBEAT_MS = 6_000, 500
+
+ended = threading.Event()
+
+
+def tell(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
+class Share:
+    """Tells when it changes."""
+
+    def __init__(self) -> None:
+        self._told: list[int] | None = None
+
+    def is_now(self, partitions: Iterable[int]) -> None:
+        now = sorted(partitions)
+        if now != self._told:
+            self._told = now
+            tell("has", *now)
+
+
+def confluent(bootstrap: str, topic: str, group: str) -> None:
+    from confluent_kafka import Consumer, KafkaException
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "partition.assignment.strategy": "roundrobin",
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([topic])
+    share = Share()
+    while not ended.is_set():
+        records = [each for each in consumer.consume(100, POLL_S) if each.error() is None]
+        for each in records:
+            tell("read", each.value().decode())
+        share.is_now(each.partition for each in consumer.assignment())
+        if records:
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException:
+                continue  # the next owner reads it again
+    consumer.close()
+
+
+def kafka_python(bootstrap: str, topic: str, group: str) -> None:
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+    from kafka.errors import KafkaError
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=bootstrap.split(","),
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        metadata_max_age_ms=1_000,
+        partition_assignment_strategy=[RoundRobinPartitionAssignor],
+    )
+    consumer.subscribe([topic])
+    share = Share()
+    while not ended.is_set():
+        found = consumer.poll(int(POLL_S * 1000))
+        for each in (record for records in found.values() for record in records):
+            tell("read", each.value.decode())
+        share.is_now(place.partition for place in consumer.assignment())
+        if found:
+            try:
+                consumer.commit()
+            except KafkaError:
+                continue
+    consumer.close()
+
+
+async def aio(bootstrap: str, topic: str, group: str) -> None:
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+    from aiokafka.errors import KafkaError
+
+    consumer = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        partition_assignment_strategy=[RoundRobinPartitionAssignor],
+    )
+    await consumer.start()
+    share = Share()
+    while not ended.is_set():
+        found = await consumer.getmany(timeout_ms=int(POLL_S * 1000))
+        for each in (record for records in found.values() for record in records):
+            tell("read", each.value.decode())
+        share.is_now(place.partition for place in consumer.assignment())
+        if found:
+            try:
+                await consumer.commit()
+            except KafkaError:
+                continue
+    await consumer.stop()
+
+
+def main() -> None:
+    kind, *where = sys.argv[1:]
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    if kind == "aiokafka":
+        asyncio.run(aio(*where))
+    else:
+        {"confluent": confluent, "kafka-python": kafka_python}[kind](*where)
+
+
+if __name__ == "__main__":
+    main()
