@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.errors import CorruptMessage, KafkaError
 from raftlog.base.log import get_logger
 from raftlog.broker.logs import Volume
+from raftlog.broker.turns import in_turns
 from raftlog.storage.cleanable import Cleanable, find_cleanable
 from raftlog.storage.cleaner import Cleaning
 from raftlog.storage.source import Steps
@@ -44,15 +45,15 @@ class Compaction:
     async def clean(self, volume: Volume) -> bool:
         """Clean every log of a volume that is worth it, the dirtiest first; says whether any was cleaned."""
         before = self.cleanings
-        for partition in self._due(volume):
+        for partition in await self._due(volume):
             bounds = self._bounds(partition)  # time has passed since they were put in order
             if bounds is not None and self._is_here(volume, partition):
                 await self._clean(volume, partition, bounds)
         return self.cleanings > before
 
-    def _due(self, volume: Volume) -> list[Partition]:
+    async def _due(self, volume: Volume) -> list[Partition]:
         found: list[tuple[float, int, Partition]] = []
-        for name, opened in volume.logs.items():
+        async for name, opened in in_turns(tuple(volume.logs.items())):
             partition = self._replicas.partitions.get(name) if opened.compacted else None
             if partition is None or partition.leader_epoch < 0:
                 continue
@@ -83,9 +84,12 @@ class Compaction:
             with closing(cleaning.steps()) as steps:
                 await self._run(steps, volume, partition)
         except CorruptMessage as error:
-            await self._look(partition, cleaning.position, error)
+            if self._is_here(volume, partition) and not cleaning.is_overtaken:
+                await self._look(partition, cleaning.position, error)
         except OSError as error:
-            self._replicas.logs.report(volume, error)
+            # whose file was deleted or dropped under it says so, and is no failing disk
+            if self._is_here(volume, partition) and not cleaning.is_overtaken:
+                self._replicas.logs.report(volume, error)
         self.bytes_before += cleaning.bytes_before
         self.bytes_after += cleaning.bytes_after
         self.records_removed += cleaning.records_before - cleaning.records_after

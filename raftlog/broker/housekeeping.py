@@ -45,6 +45,7 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
         self._written: dict[Volume, dict[TopicPartition, int]] = {}
         self._written_starts: dict[Volume, dict[TopicPartition, int]] = {}
+        self._written_cleaned: dict[Volume, dict[TopicPartition, int]] = {}
 
     def start(self) -> None:
         config = self._replicas.config
@@ -86,6 +87,8 @@ class Housekeeping:
         self._replicas.mark_unflushed(self._replicas.partitions.values())
         for volume in self._replicas.logs.online:
             if await self._visit(volume, _checkpoint):
+                # before the points: what a log was cut to and grew from again is not clean, whatever was written before
+                await self._checkpoint_cleaned(volume)
                 points = offsets(volume.logs.items(), lambda each: each.recovery_point)
                 await self._checkpoint(volume, volume.directory.write_recovery_points, points)
 
@@ -114,8 +117,15 @@ class Housekeeping:
         """Clean the compacted logs that are worth it, one after the other, the dirtiest first."""
         for volume in self._replicas.logs.online:
             if await self.compaction.clean(volume):
-                cleaned = offsets(volume.logs.items(), lambda each: each.cleaned_until)
-                await self._checkpoint(volume, volume.directory.write_cleaner_offsets, cleaned)
+                await self._checkpoint_cleaned(volume)
+
+    async def _checkpoint_cleaned(self, volume: Volume) -> None:
+        cleaned = offsets(volume.logs.items(), lambda each: each.cleaned_until)
+        write = volume.directory.write_cleaner_offsets
+        if self._written_cleaned.get(volume, volume.directory.cleaned) != cleaned and await self._checkpoint(
+            volume, write, cleaned
+        ):
+            self._written_cleaned[volume] = cleaned
 
     async def reap(self) -> None:
         """Remove files dropped long enough ago."""

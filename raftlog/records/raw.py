@@ -7,7 +7,7 @@ timestamp is the horizon, and the records' timestamps are told relative to that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -89,33 +89,34 @@ def delete_horizon(header: BatchHeader) -> int | None:
     return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
 
 
-def plain_with(
-    header: BatchHeader, plain: bytes, kept: Sequence[RawRecord], *, horizon_ms: int | None
-) -> bytes:
-    """Return the plain bytes of some of a batch's records; `horizon_ms` sets a delete horizon that was not set."""
+def copy_record(
+    out: bytearray, header: BatchHeader, plain: bytes, record: RawRecord, *, horizon_ms: int | None
+) -> None:
+    """Add a record's plain bytes to `out`; `horizon_ms` is the batch's new base, if it gets a delete horizon now."""
     if horizon_ms is None:
-        return b"".join([plain[each.start : each.end] for each in kept])
-    out = bytearray()
-    for each in kept:
-        body = bytearray(b"\0")
-        write_varint(body, header.base_timestamp + each.timestamp_delta - horizon_ms)
-        body += plain[each.after_time : each.end]
-        write_varint(out, len(body))
-        out += body
-    return bytes(out)
+        out += plain[record.start : record.end]
+        return
+    time = bytearray(1)  # and the attributes, which are always 0
+    write_varint(time, header.base_timestamp + record.timestamp_delta - horizon_ms)
+    write_varint(out, len(time) + record.end - record.after_time)
+    out += time
+    out += plain[record.after_time : record.end]
 
 
 def batch_with(
-    header: BatchHeader, payload: bytes, kept: Sequence[RawRecord], *, codec: int, horizon_ms: int | None
+    header: BatchHeader, payload: bytes, *, count: int, newest_delta: int, horizon_ms: int | None
 ) -> bytes:
-    """Return a batch with `payload`, the records `kept` of the one that `header` is of, compressed by `codec`."""
-    attributes = header.attributes & ~CODEC_MASK | codec
+    """Return the batch with other contents: `count` records in `payload`, compressed as before.
+
+    `newest_delta` is the largest timestamp delta among them, as the batch had it.
+    """
+    attributes = header.attributes
     base_timestamp, newest = header.base_timestamp, header.max_timestamp
-    if not header.attributes & LOG_APPEND_TIME_BIT:
-        newest = base_timestamp + max([each.timestamp_delta for each in kept])
+    if not attributes & LOG_APPEND_TIME_BIT:
+        newest = base_timestamp + newest_delta
     if horizon_ms is not None:
         attributes, base_timestamp = attributes | DELETE_HORIZON_BIT, horizon_ms
-    return _sealed(header, payload, (attributes, base_timestamp, newest, len(kept)))
+    return _sealed(header, payload, (attributes, base_timestamp, newest, count))
 
 
 def emptied(header: BatchHeader) -> bytes:

@@ -6,7 +6,7 @@ was cleaned, and a truncation into it leaves its mark on the disk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from raftlog.base.config_setting import LONG_MAX
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
@@ -15,6 +15,10 @@ from raftlog.storage.segment import Segment
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
     from raftlog.storage.log import Log
+
+
+MOST_JOINED: Final = 32
+"""Segments that become one in a cleaning."""
 
 
 class Cleanable(NamedTuple):
@@ -83,14 +87,18 @@ def _oldest_ms(segment: Segment, config: TopicConfig) -> int:
 
 
 def grouped(segments: tuple[Segment, ...], config: TopicConfig) -> list[tuple[Segment, ...]]:
-    """Return neighbours that fit into one segment together (segment.bytes, segment.index.bytes, 31 bits of offsets)."""
+    """Return neighbours that fit into one segment together (segment.bytes, segment.index.bytes, 31 bits of offsets).
+
+    Not too many: they change their names in one go.
+    """
     groups: list[list[Segment]] = []
     size = entries = 0
     most_entries = config.segment_index_bytes // max(OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES)
     for segment in segments:
         more = segment.size // max(config.index_interval_bytes, 1) + 1
         fits = groups and (
-            size + segment.size <= config.segment_bytes
+            len(groups[-1]) < MOST_JOINED
+            and size + segment.size <= config.segment_bytes
             and entries + more <= most_entries
             and segment.end_offset - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
         )

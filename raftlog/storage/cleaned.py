@@ -33,13 +33,13 @@ class CleanedSegment:
             index_bytes=config.segment_index_bytes,
             roll_ms=retention.roll_ms(config),
         )
-        self._pending: list[Buffer] = []
+        self._pending: list[bytes] = []
         self._headers: list[BatchHeader] = []
         self._buffered = 0
 
     def add(self, batch: Buffer) -> None:
         """Take in a batch. OSError if the disk refuses those before it."""
-        self._pending.append(batch)
+        self._pending.append(bytes(batch))  # a view would keep all that was read with it
         self._headers.append(read_header(batch))
         self._buffered += len(batch)
         if self._buffered >= WRITE_BYTES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
 
 from raftlog.base.types import NO_EPOCH, UNKNOWN_EPOCH_END, EpochEnd
@@ -79,6 +79,11 @@ class LeaderEpochs:
             return self._epochs[found] if found >= 0 else NO_EPOCH
         except IndexError:  # a cold read asks from another thread, and they were cut meanwhile
             return NO_EPOCH
+
+    def begins_at(self, offset: int) -> bool:
+        """Whether an epoch begins at `offset` and ends another: of the first one nobody asks where it begins."""
+        found = bisect_left(self._starts, offset)
+        return 0 < found < len(self._starts) and self._starts[found] == offset
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return the largest known epoch ≤ `epoch` and where it ends.

@@ -28,13 +28,11 @@ from raftlog.records.header import (
 from raftlog.storage import damage as damages
 from raftlog.storage import recovery, retention, snapshots, swap, timestamps
 from raftlog.storage.appended import Appended
-from raftlog.storage.damage import Damage
 from raftlog.storage.flush import FlushTicket, Unflushed
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
 from raftlog.storage.layout import EPOCH_CHECKPOINT, TRUNCATION_MARK
-from raftlog.storage.producers import AbortedTransaction, ProducerTails
-from raftlog.storage.recovery import Contents
-from raftlog.storage.replicated import sound_batches
+from raftlog.storage.producers import AbortedTransaction
+from raftlog.storage.replicated import has_gap, sound_batches
 from raftlog.storage.retention import Condemned
 from raftlog.storage.segment import Segment, segment_of
 
@@ -50,7 +48,9 @@ _new_tuple = tuple.__new__
 class Log:
     """Batches from `log_start_offset` to `log_end_offset` (exclusive). Another thread may call `read`, nothing else."""
 
-    def __init__(self, disk: Disk, directory: str, *, config: TopicConfig, contents: Contents) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, *, config: TopicConfig, contents: recovery.Contents
+    ) -> None:
         self.disk = disk
         self.directory = directory
         self._segments = contents.segments
@@ -58,7 +58,7 @@ class Log:
         self._epochs = contents.epochs
         self._producers = contents.producers
         self._aborted = contents.aborted
-        self.damage: Damage | None = contents.damage
+        self.damage: damages.Damage | None = contents.damage
         """Where records that may have been acknowledged are missing or bad: such a replica must not lead."""
         self._uncut_from: int | None = None
         """Where damage that a reader found begins, until `cut_damage`; what recovery found is cut already."""
@@ -67,8 +67,7 @@ class Log:
         self.log_end_offset = self._active.end_offset
         self.recovery_point = min(contents.recovery_point, self.log_end_offset)
         self._unflushed = Unflushed.recovered(disk, directory, contents)
-        self.cleaned_until = 0
-        """Before it compaction has seen every record; it may lie outside the log."""
+        self.cleaned_until = 0  # before it compaction has seen every record; it may lie outside the log
         self.cuts = 0  # how often the log's end went back
         self._snapshot_offset = contents.snapshot_offset
         self._checkpoints_to_unmark = 2 if contents.truncated else 0
@@ -115,13 +114,11 @@ class Log:
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
         self.compacted = "compact" in config.cleanup_policy
-        for segment in self._segments if self.compacted else ():
-            segment.gaps = True
         self._configure_active()
 
     def _configure_active(self) -> None:
         self._active.epochs = self._epochs
-        self._active.gaps = self.compacted or self._segments[0].gaps
+        self._active.gaps = self._segments[0].gaps
         self._active.configure(
             index_interval_bytes=self._config.index_interval_bytes,
             index_bytes=self._config.segment_index_bytes,
@@ -214,22 +211,26 @@ class Log:
         if ended is not None:
             self._aborted.add(ended)
 
-    def append_as_follower(self, records: Buffer) -> int:
+    def append_as_follower(self, records: Buffer, *, takes_gaps: bool = False) -> int:
         """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
 
         A batch cut off at the end is left out. CorruptMessage, with nothing of that batch or after it written, where a
-        CRC fails, an offset does not follow the log's end, or a leader epoch goes back.
+        CRC fails, an offset does not follow the log's end, or a leader epoch goes back. With `takes_gaps`, or where
+        there is a hole already, batches may be missing, which compaction took out of the leader's log.
         """
         self.cut_damage()
         view = memoryview(records)
         run: list[BatchHeader] = []
         run_start = run_end = 0
         refused: CorruptMessage | None = None
+        if takes_gaps and not self._active.gaps and has_gap(view, end_offset=self.log_end_offset):
+            self._note_gaps()
         gaps = self._active.gaps
         batches = sound_batches(view, end_offset=self.log_end_offset, epoch=self._epochs.latest, gaps=gaps)
         try:
             for position, header in batches:
-                if self._wants_roll(self._active.size + position - run_start, header):
+                size = self._active.size + position - run_start
+                if not self._active.has_room(header, size=size, segment_bytes=self._segment_bytes):
                     self._append_run(view[run_start:position], run)
                     run, run_start = [], position
                     self._roll(header.max_timestamp)
@@ -260,15 +261,6 @@ class Log:
                     self._producers.record(header, header.base_offset, header.max_timestamp)
             position += header.length
 
-    def _wants_roll(self, size: int, header: BatchHeader) -> bool:
-        segment = self._active
-        return size > 0 and (
-            size + header.length > self._segment_bytes
-            or segment.full
-            or header.max_timestamp > segment.roll_after_ms
-            or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-        )
-
     def _roll(self, now_ms: int) -> None:
         """Begin a new segment at the log's end. OSError leaves the log on the old one."""
         old = self._active
@@ -286,12 +278,11 @@ class Log:
     def _save_producers(self) -> None:
         """Write a snapshot for the log's end; only those at a segment's start outlive the next one."""
         old, offset = self._snapshot_offset, self.log_end_offset
-        if old == offset or offset == self._segments[0].base_offset:
-            return
-        snapshots.save(self.disk, self.directory, self._producers, offset)
-        self._snapshot_offset = offset
-        if old >= 0 and all(segment.base_offset != old for segment in self._segments):
-            snapshots.remove(self.disk, self.directory, old)
+        if offset not in (old, self._segments[0].base_offset):
+            snapshots.save(self.disk, self.directory, self._producers, offset)
+            self._snapshot_offset = offset
+            if old >= 0 and all(segment.base_offset != old for segment in self._segments):
+                snapshots.remove(self.disk, self.directory, old)
 
     def read(
         self,
@@ -346,6 +337,8 @@ class Log:
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
+        if segment not in self._segments:
+            raise FileNotFoundError(f"{segment.path}.log was replaced under its reader")
         end_offset = segment.end_offset
         bad = damages.first_bad_offset(segment, offset)
         if bad >= end_offset:
@@ -353,7 +346,7 @@ class Log:
             return False
         if self._uncut_from is None or bad < self._uncut_from:
             self._uncut_from = bad
-            self.damage = damages.merge(self.damage, Damage(bad, self.log_end_offset))
+            self.damage = damages.merge(self.damage, damages.Damage(bad, self.log_end_offset))
         return True
 
     # -- shrinking -----------------------------------------------------------------------------------------------
@@ -475,15 +468,26 @@ class Log:
         if self.damage is not None or stop >= len(self._segments) or self._segments[first:stop] != [*group]:
             return False
         cleaned.epochs = self._epochs
+        self._note_gaps()
         self._condemned.replaced(swap.exchange(self.disk, self.directory, group, cleaned))
         self._segments = [*self._segments[:first], cleaned, *self._segments[stop:]]
         self._aborted.cleaned(cleaned.base_offset, cleaned.end_offset)
         self._unflushed.directories.add(self.directory)
         return True
 
-    def past(self, end_offset: int) -> tuple[list[AbortedTransaction], ProducerTails]:
-        """Return the aborted transactions with records before an offset, and which batches tell of producers."""
-        return self._aborted.overlapping(0, end_offset), self._producers.tails()
+    def _note_gaps(self) -> None:
+        """The first hole is about to be made."""
+        if not self._active.gaps:
+            recovery.note_gaps(self.disk, self.directory, self._segments)
+            self._unflushed.directories.add(self.directory)
+
+    def aborted_before(self, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions with records before an offset."""
+        return self._aborted.overlapping(0, end_offset)
+
+    def rests_on(self, header: BatchHeader) -> bool:
+        """Whether the log would know less of producers or leader epochs if that batch were not in it, even empty."""
+        return self._epochs.begins_at(header.base_offset) or self._producers.rests_on(header)
 
     # -- damage --------------------------------------------------------------------------------------------------
 

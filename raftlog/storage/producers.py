@@ -85,14 +85,6 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class ProducerTails(NamedTuple):
-    """What of a log brings its producers' state back: batches by their last offsets, and markers without such."""
-
-    last_offsets: frozenset[int]
-    marker_epochs: dict[int, int]
-    """By producer id, the epoch that only a marker tells."""
-
-
 class ProducerState:
     """All producers of one partition."""
 
@@ -114,11 +106,14 @@ class ProducerState:
     def get(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
 
-    def tails(self) -> ProducerTails:
-        """Return which batches of the log this state would be lost without."""
-        batches = (batch.last_offset for each in self._producers.values() for batch in each.batches)
-        markers = {number: each.epoch for number, each in self._producers.items() if not each.batches}
-        return ProducerTails(frozenset(batches), markers)
+    def rests_on(self, header: BatchHeader) -> bool:
+        """Whether this state is brought back from that batch: one that is remembered, or a marker where none is."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return False
+        if header.is_control:
+            return not producer.batches and producer.epoch == header.producer_epoch
+        return any(batch.last_offset == header.last_offset for batch in producer.batches)
 
     def admit(self, header: BatchHeader) -> ProducedBatch | None:
         """Return the original if `header` is a retry of one of the last five batches, None if it is new and in order.

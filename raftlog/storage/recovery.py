@@ -90,7 +90,7 @@ def load(
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms) for base in bases or [0]
     ]
-    gaps = _may_have_gaps(disk, directory, config)
+    gaps = disk.exists(f"{directory}/{GAPS_MARK}")
     for segment in segments:
         segment.index_interval_bytes = config.index_interval_bytes
         segment.gaps = gaps
@@ -142,14 +142,14 @@ def _without_leftovers(disk: Disk, directory: str) -> list[str]:
     return [name for name in names if not name.endswith(LEFTOVER_SUFFIXES)]
 
 
-def _may_have_gaps(disk: Disk, directory: str, config: TopicConfig) -> bool:
-    """Whether compaction may have been here; written down, as the topic's policy may change."""
-    path = f"{directory}/{GAPS_MARK}"
-    marked = disk.exists(path)
-    if "compact" in config.cleanup_policy and not marked:
-        disk.write_file(path, b"0\n", sync=False)
-        return True
-    return marked
+def note_gaps(disk: Disk, directory: str, segments: list[Segment]) -> None:
+    """Write down that the log has holes, before its first one: a start knows nothing of the topic's policy.
+
+    Durable with the folder's names.
+    """
+    disk.write_file(f"{directory}/{GAPS_MARK}", b"0\n", sync=False)
+    for segment in segments:
+        segment.gaps = True
 
 
 def _identify(disk: Disk, directory: str, topic_id: UUID | None) -> UUID | None:
@@ -213,7 +213,6 @@ class _Recovery:
         self._directory = directory
         self._contents = contents
         self._segments = contents.segments
-        self._gaps = contents.segments[0].gaps
         self._witness = witness
         self._known_until = known_until
 
@@ -240,10 +239,10 @@ class _Recovery:
                 segment.file.sync()
                 segment.dirty = False
             following_base = segments[number + 1].base_offset if number + 1 < len(segments) else offset
-            if position < segment.size or (offset != following_base and not self._gaps):
+            if position < segment.size or offset != following_base:  # no hole ends a segment
                 self._cut(number, position, offset)
                 return
-            segment.end_offset = offset if number + 1 == len(segments) else following_base
+            segment.end_offset = offset
         self._expect(recovery_point)
 
     def _begin(self, segment: Segment, recovery_point: int | None) -> tuple[int, int]:

@@ -26,3 +26,15 @@ def sound_batches(
             raise CorruptMessage(f"leader epoch goes back from {epoch} to {header.leader_epoch}")
         yield position, header
         end_offset, epoch = header.end_offset, header.leader_epoch
+
+
+def has_gap(records: memoryview, *, end_offset: int) -> bool:
+    """Say whether batches that go to a log's end leave offsets out; what is not sound is for others to find."""
+    try:
+        for _, header in iter_headers(records):
+            if header.base_offset > end_offset:
+                return True
+            end_offset = header.end_offset
+    except CorruptMessage:
+        pass
+    return False

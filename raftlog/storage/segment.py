@@ -18,7 +18,13 @@ from raftlog.base.errors import CorruptMessage, OffsetOutOfRange
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
 from raftlog.storage.epochs import LeaderEpochs
-from raftlog.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from raftlog.storage.indexes import (
+    MAX_RELATIVE_OFFSET,
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    OffsetIndex,
+    TimeIndex,
+)
 
 SCAN_BYTES: Final = 8 * 1024
 """One look for a batch boundary: an index interval and some batches' worth."""
@@ -167,6 +173,15 @@ class Segment:
             position += header.length
         self.size = position
         self.end_offset = headers[-1].end_offset
+
+    def has_room(self, header: BatchHeader, *, size: int, segment_bytes: int) -> bool:
+        """Whether a batch still belongs here once the segment holds `size` bytes; the first one always does."""
+        return size == 0 or not (
+            size + header.length > segment_bytes
+            or self.full
+            or header.max_timestamp > self.roll_after_ms
+            or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
 
     def _drop_half_written(self, position: int) -> None:
         try:
