@@ -32,6 +32,7 @@ from raftlog.storage.flush import FlushTicket, Unflushed
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
 from raftlog.storage.layout import EPOCH_CHECKPOINT, TRUNCATION_MARK
 from raftlog.storage.producers import AbortedTransaction
+from raftlog.storage.recovery import Contents
 from raftlog.storage.replicated import has_gap, sound_batches
 from raftlog.storage.retention import Condemned
 from raftlog.storage.segment import Segment, segment_of
@@ -48,9 +49,7 @@ _new_tuple = tuple.__new__
 class Log:
     """Batches from `log_start_offset` to `log_end_offset` (exclusive). Another thread may call `read`, nothing else."""
 
-    def __init__(
-        self, disk: Disk, directory: str, *, config: TopicConfig, contents: recovery.Contents
-    ) -> None:
+    def __init__(self, disk: Disk, directory: str, *, config: TopicConfig, contents: Contents) -> None:
         self.disk = disk
         self.directory = directory
         self._segments = contents.segments
@@ -586,10 +585,9 @@ class Log:
             self._epochs.changed = False
         self._save_producers()
         self.recovery_point = self.flushed_end_offset
-        if self._checkpoints_to_unmark:
-            self._checkpoints_to_unmark -= 1
-            if not self._checkpoints_to_unmark:
-                self.disk.remove(f"{self.directory}/{TRUNCATION_MARK}")
+        if self._checkpoints_to_unmark == 1:
+            self.disk.remove(f"{self.directory}/{TRUNCATION_MARK}")
+        self._checkpoints_to_unmark = max(0, self._checkpoints_to_unmark - 1)
         return self.recovery_point
 
     def close(self, *, clean: bool) -> None:

@@ -1,4 +1,4 @@
-"""The holes that compaction leaves: written down before the first one, never where records were lost, known to epochs."""
+"""The holes that compaction leaves: written down before the first one, never taken for lost records."""
 
 from __future__ import annotations
 
