@@ -113,7 +113,7 @@ class ReplicaWatch:
         if self.high_watermark < before:
             faults.append(f"its high watermark went back from {before} to offset {self.high_watermark}")
         faults += self._compare_records()
-        if partition.log.active_segment.gaps and self._cleaned != partition.log.cleaned_until:
+        if _is_table(partition) and self._cleaned != partition.log.cleaned_until:
             self._cleaned = partition.log.cleaned_until
             faults += self._judge_table()
         if type(partition.role) is Leading:
@@ -220,7 +220,7 @@ class ReplicaWatch:
     ) -> list[str]:
         if self._disk.has_rotted(f"{segment.path}.log", range(position, position + header.length)):
             return []  # that is found elsewhere; here, that nobody took it over
-        if self._partition.log.active_segment.gaps:
+        if _is_table(self._partition):
             return self._compare_rows(header, content, position)
         batch = (header.end_offset, header.crc, header.leader_epoch)
         known = self.truth.batches.setdefault(header.base_offset, batch)
@@ -249,3 +249,8 @@ def _readable(role: Leading) -> int | None:
     except KafkaError:
         return None
     return None if found is None else found[0]
+
+
+def _is_table(partition: Partition) -> bool:
+    """Whether the newest record of each key is what counts in it."""
+    return partition.log.compacted or partition.log.active_segment.gaps
