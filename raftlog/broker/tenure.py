@@ -216,6 +216,9 @@ class Tenure:
         now_ms = self._env.wall_clock_ms()
         batch = build_batch([new_record(key, value, timestamp=now_ms) for key, value in records])
         try:
-            return partition.append_produced(memoryview(batch), acks=ALL_ACKS, now_ms=now_ms).end_offset
+            appended = partition.append_produced(
+                memoryview(batch), acks=ALL_ACKS, now_ms=now_ms, has_keys=True
+            )
+            return appended.end_offset
         except KafkaError as error:
             raise JOURNAL_ERRORS.get(type(error), type(error))(error.message) from error

@@ -30,6 +30,11 @@ from raftlog.records.varint import read_varint, write_varint
 DELETE_HORIZON_BIT: Final = 0x40
 MOST_CHECKED_BYTES: Final = 64 * 1024 * 1024
 """The most that a batch whose keys are looked at may decompress to."""
+RECORDS_AT_ONCE: Final = 200
+BYTES_AT_ONCE: Final = 128 * 1024
+"""What is looked at in one go: well below a millisecond."""
+
+_new_tuple = tuple.__new__
 
 
 class RawRecord(NamedTuple):
@@ -50,38 +55,78 @@ def iter_raw(plain: bytes, count: int) -> Iterator[RawRecord]:
     position = 0
     for _ in range(count):
         start = position
-        length, position = read_varint(plain, position)
+        length, position = _varint(plain, position)
         end = position + length
         if length < 1 or end > len(plain):
             raise CorruptMessage("a record is cut off")
-        timestamp_delta, after_time = read_varint(plain, position + 1)
-        offset_delta, position = read_varint(plain, after_time)
-        size, position = read_varint(plain, position)
+        timestamp_delta, after_time = _varint(plain, position + 1)
+        offset_delta, position = _varint(plain, after_time)
+        size, position = _varint(plain, position)
         key = None
         if size >= 0:
             key = plain[position : position + size]
             position += size
-        size, position = read_varint(plain, position)
+        size, position = _varint(plain, position)
         if position + max(size, 0) > end:
             raise CorruptMessage("a record's field is cut off")
-        yield RawRecord(start, end, after_time, timestamp_delta, offset_delta, key, size >= 0)
+        fields = (start, end, after_time, timestamp_delta, offset_delta, key, size >= 0)
+        yield _new_tuple(RawRecord, fields)
         position = end
     if position != len(plain):
         raise CorruptMessage(f"{len(plain) - position} bytes follow the last record of the batch")
 
 
-def require_keys(header: BatchHeader, batch: Buffer) -> None:
-    """Hold a produced batch to the laws of a compacted topic. InvalidRecord: a record without a key, a delete horizon.
+def _varint(plain: bytes, position: int) -> tuple[int, int]:
+    """Most are one byte long, or two."""
+    try:
+        byte = plain[position]
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position + 1
+        high = plain[position + 1]
+        if high < 0x80:
+            byte = byte & 0x7F | high << 7
+            return (byte >> 1) ^ -(byte & 1), position + 2
+    except IndexError as error:
+        raise CorruptMessage("a record is cut off") from error
+    return read_varint(plain, position)
 
-    CorruptMessage where the records are malformed.
+
+class TakesLong(Exception):
+    """The batch is one to look at a slice at a time."""
+
+
+def require_keys(header: BatchHeader, batch: Buffer) -> None:
+    """Hold a produced batch to the laws of a compacted topic, if that takes but a moment.
+
+    InvalidRecord: a record without a key, out of its place, a delete horizon. CorruptMessage where the records are
+    malformed. TakesLong: nothing is decided, see `plain_of` and `keys_in`.
     """
+    if header.record_count > RECORDS_AT_ONCE or header.length > BYTES_AT_ONCE:
+        raise TakesLong
+    try:
+        plain = plain_of(header, batch, max_bytes=BYTES_AT_ONCE)
+    except CorruptMessage as error:
+        raise TakesLong from error  # malformed, or larger than it looks
+    for _ in keys_in(header, plain):
+        pass
+
+
+def plain_of(header: BatchHeader, batch: Buffer, *, max_bytes: int = MOST_CHECKED_BYTES) -> bytes:
+    """Return the plain bytes of a produced batch's records. CorruptMessage."""
+    payload = memoryview(batch)[HEADER_BYTES : header.length]
+    return decompress(header.codec, payload, max_bytes=max_bytes)
+
+
+def keys_in(header: BatchHeader, plain: bytes) -> Iterator[None]:
+    """Look at the records of a batch one by one, as `require_keys` does; what it yields is an occasion to pause."""
     if header.attributes & DELETE_HORIZON_BIT:
         raise InvalidRecord("a producer may not set a delete horizon")
-    payload = memoryview(batch)[HEADER_BYTES : header.length]
-    plain = decompress(header.codec, payload, max_bytes=MOST_CHECKED_BYTES)
     for number, record in enumerate(iter_raw(plain, header.record_count)):
         if record.key is None:
             raise InvalidRecord(f"record {number} has no key, which a compacted topic needs")
+        if record.offset_delta != number:
+            raise InvalidRecord(f"record {number} says that it is number {record.offset_delta}")
+        yield
 
 
 def delete_horizon(header: BatchHeader) -> int | None:

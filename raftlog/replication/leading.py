@@ -105,13 +105,15 @@ class Leading(Role):
 
     # -- producing ----------------------------------------------------------------------------------------------
 
-    def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> Appended:
+    def append_produced(
+        self, records: memoryview, *, acks: int, now_ms: int, has_keys: bool = False
+    ) -> Appended:
         if acks == ALL_ACKS and self.below_min_isr:
             raise NotEnoughReplicas()
         log = self.log
         end_before = log.log_end_offset
         header = validate_produced(records, log.config.max_message_bytes)
-        if log.compacted:
+        if log.compacted and not has_keys:
             require_keys(header, records)
         appended = log.append_as_leader(header, records, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if not appended.duplicate:

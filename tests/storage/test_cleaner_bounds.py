@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
+from crc32c import crc32c
 
 from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import build_batch, new_record, read_header
@@ -90,8 +91,6 @@ def test_a_batch_that_cannot_be_decompressed_stays_and_holds_nothing_up(log: Log
     junk = bytearray(compress(ZSTD, b"x" * 40))
     batch[61:] = junk
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
-    from crc32c import crc32c
-
     batch[CRC_START - 4 : CRC_START] = crc32c(bytes(batch[CRC_START:])).to_bytes(4, "big")
     log.append_as_leader(read_header(batch), batch, leader_epoch=0, now_ms=NOW_MS)
     put(log, (b"k", b"new"))

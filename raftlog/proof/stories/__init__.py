@@ -24,6 +24,7 @@ from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.late_bytes import late_bytes
 from raftlog.proof.stories.lying_disk import lying_disk
+from raftlog.proof.stories.offsets_cleaned import offsets_cleaned
 from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.quorum import quorum_storm
 from raftlog.proof.stories.quorum_calm import quorum_calm
@@ -60,6 +61,7 @@ STORIES: Final[dict[str, Story]] = {
     "last-replica": last_replica,
     "late-bytes": late_bytes,
     "lying-disk": lying_disk,
+    "offsets-cleaned": offsets_cleaned,
     "pause-kill": pause_kill,
     "quorum": quorum_storm,
     "quorum-calm": quorum_calm,

@@ -43,7 +43,7 @@ async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
     await scene.whole()
     await _write_on_until_cleaned(scene, writer)
     report = await scene.end()
-    return replace(report, faults={**report.faults, "cleaning": _cleanings(scene)})
+    return replace(report, faults={**report.faults, "cleaning": cleanings(scene)})
 
 
 def _write(scene: Scene, writer: KeyedWriter) -> None:
@@ -81,6 +81,7 @@ async def _write_on_until_cleaned(scene: Scene, writer: KeyedWriter) -> None:
     await scene.cluster.until(all_cleaned, CLEANED_S + SERVED_S, "every replica cleaned")
 
 
-def _cleanings(scene: Scene) -> int:
+def cleanings(scene: Scene) -> int:
+    """How many cleanings the nodes' present lives have finished."""
     brokers = [place.node.broker for place in scene.cluster.running() if place.node is not None]
     return sum(each.housekeeping.compaction.cleanings for each in brokers if each is not None)
