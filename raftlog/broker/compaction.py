@@ -38,6 +38,9 @@ class Compaction:
         self._env = replicas.env
         self.cleanings = 0
         """Those that came to their end."""
+        self.failures = 0
+        """Those that met damage, or a disk that refused."""
+        self.seconds = 0.0
         self.bytes_before = 0
         self.bytes_after = 0
         self.records_removed = 0
@@ -80,16 +83,16 @@ class Compaction:
             may_forget=self._replicas.is_whole(partition),
             map_bytes=self._replicas.config.log_cleaner_dedupe_buffer_size,
         )
+        now = asyncio.get_running_loop().time
+        began_at = now()
         try:
             with closing(cleaning.steps()) as steps:
                 await self._run(steps, volume, partition)
-        except CorruptMessage as error:
+        except (CorruptMessage, OSError) as error:
+            # whose file was deleted or dropped under it says so, and is neither damage nor a failing disk
             if self._is_here(volume, partition) and not cleaning.is_overtaken:
-                await self._look(partition, cleaning.position, error)
-        except OSError as error:
-            # whose file was deleted or dropped under it says so, and is no failing disk
-            if self._is_here(volume, partition) and not cleaning.is_overtaken:
-                self._replicas.logs.report(volume, error)
+                await self._fail(volume, partition, cleaning.position, error)
+        self.seconds += now() - began_at
         self.bytes_before += cleaning.bytes_before
         self.bytes_after += cleaning.bytes_after
         self.records_removed += cleaning.records_before - cleaning.records_after
@@ -124,6 +127,15 @@ class Compaction:
             else:
                 continue
             began_at, taken = now(), 0
+
+    async def _fail(
+        self, volume: Volume, partition: Partition, position: int, error: CorruptMessage | OSError
+    ) -> None:
+        self.failures += 1
+        if isinstance(error, CorruptMessage):
+            await self._look(partition, position, error)
+        else:
+            self._replicas.logs.report(volume, error)
 
     async def _look(self, partition: Partition, offset: int, error: CorruptMessage) -> None:
         """Have the log look at what a cleaning found unsound, as a reader would, so that the replica is repaired."""

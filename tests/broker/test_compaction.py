@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from raftlog.base.errors import InvalidRecord
 from raftlog.base.types import TopicPartition
 from raftlog.records.batch import build_batch, iter_headers, iter_records, new_record
@@ -205,5 +209,81 @@ def test_a_cleaning_leaves_the_loop_to_others() -> None:
             if turns == 5:
                 world.delete("t")
         assert turns > 5 and compaction.cleanings == 0
+
+    play(story, size=1)
+
+
+@pytest.mark.parametrize("moment", [0.004, 0.012, 0.03, 0.05])
+def test_a_topic_deleted_under_a_cleaning_leaves_the_directory_in_service(moment: float) -> None:
+    """Its files are gone while they are read from the disk: that is no failing disk."""
+    running: list[asyncio.Task[bool]] = []
+
+    async def story(world: World) -> None:
+        compacted(world)
+        await world.pass_time(0.1)
+        partition = world[1].partition()
+        world[1].host.call(fill, partition, 200)
+        partition.log.flush()
+        partition.log.checkpoint()
+        await world.pass_time(0.1)
+        compaction = world[1].housekeeping.compaction
+        (volume,) = world[1].replicas.logs.volumes
+        world[1].host.disk.cold_read_rate = 1.0
+        world[1].host.offload_s = (0.01, 0.02)
+        world[1].host.call(running.append, world[1].host.start(compaction.clean(volume)))
+        await world.pass_time(moment)
+        world.delete("t")
+        await running[0]
+        assert (volume.error, compaction.cleanings, compaction.failures) == (None, 0, 0)
+
+    play(story, size=1)
+
+
+def test_a_new_replica_of_a_topic_that_once_was_compact_catches_up() -> None:
+    """It knows of no compaction, but the leader insists: nothing is left where the hole is."""
+
+    async def story(world: World) -> None:
+        compacted(world)
+        await world.pass_time(0.1)
+        world[3].host.crash()
+        world.change(isr=(1, 2))
+        leader = world[1].partition()
+        world[1].host.call(fill, leader, 60)
+        await world.pass_time(CLEANED_S)
+        assert world[1].housekeeping.compaction.cleanings > 0
+        world.publish(configs={("topic", "t"): {"cleanup.policy": "delete", "segment.bytes": "300"}})
+        world[3].host.disk.rmtree("/data")
+        await world.start(3)
+        await until(lambda: world[3].replicas.partitions)
+        newest = world[3].partition()
+        assert not newest.log.compacted
+        await until(lambda: newest.log_end_offset == leader.log_end_offset, within=30)
+        assert table(newest) == table(leader) == {b"k0": b"57", b"k1": b"58", b"k2": b"59"}
+        await world.pass_time(1)
+        world[3].host.crash()
+        await world.start(3)
+        await until(lambda: world[3].replicas.partitions)
+        assert world[3].partition().log.damage is None
+        assert world[3].partition().log_end_offset == leader.log_end_offset
+
+    play(story)
+
+
+def test_what_was_cut_and_grew_again_is_not_clean() -> None:
+    """However far the log was clean before: the checkpoint says so before the next recovery point does."""
+
+    async def story(world: World) -> None:
+        compacted(world)
+        await world.pass_time(0.1)
+        partition = world[1].partition()
+        world[1].host.call(fill, partition)
+        await world.pass_time(CLEANED_S)
+        assert offsets(world, CHECKPOINT)[NAME] > 30
+        world[1].host.call(partition.log.truncate_to, 20)
+        cut_to = partition.log.log_end_offset
+        assert 0 < cut_to <= 20
+        world[1].host.call(fill, partition, 4)
+        await world.pass_time(61)
+        assert offsets(world, CHECKPOINT)[NAME] == cut_to
 
     play(story, size=1)
