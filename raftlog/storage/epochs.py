@@ -39,6 +39,13 @@ class LeaderEpochs:
         self._set_latest()
         self.changed = True
 
+    def note_batch(self, epoch: int, base_offset: int, *, due: int) -> None:
+        """Take in a batch that was found where offset `due` comes next: compaction may have left a hole before it.
+
+        The first epoch of all begins at the hole: too early is safe, too late would hide that a log parted there.
+        """
+        self.note(epoch, base_offset if self._epochs else due)
+
     def _set_latest(self) -> None:
         self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
 
@@ -81,9 +88,9 @@ class LeaderEpochs:
             return NO_EPOCH
 
     def begins_at(self, offset: int) -> bool:
-        """Whether an epoch begins at `offset` and ends another: of the first one nobody asks where it begins."""
+        """Whether an epoch begins at `offset`."""
         found = bisect_left(self._starts, offset)
-        return 0 < found < len(self._starts) and self._starts[found] == offset
+        return found < len(self._starts) and self._starts[found] == offset
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return the largest known epoch ≤ `epoch` and where it ends.

@@ -252,7 +252,7 @@ class Log:
         position = 0
         for header in headers:
             if header.leader_epoch > self._epochs.latest:
-                self._epochs.note(header.leader_epoch, header.base_offset)
+                self._epochs.note_batch(header.leader_epoch, header.base_offset, due=self.log_start_offset)
             if header.producer_id >= 0:
                 if header.attributes & CONTROL_BIT:
                     self._end_transaction(header, run[position:], header.base_offset)

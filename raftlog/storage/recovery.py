@@ -199,7 +199,7 @@ def _rebuild_epochs(contents: Contents) -> None:
         for _, header in segment.headers(0):
             if header.leader_epoch < contents.epochs.latest:
                 raise CorruptMessage(f"leader epoch goes back at offset {header.base_offset}")
-            contents.epochs.note(header.leader_epoch, header.base_offset)
+            contents.epochs.note_batch(header.leader_epoch, header.base_offset, due=segment.base_offset)
     contents.epochs.changed = True
 
 
@@ -281,7 +281,7 @@ class _Recovery:
             is_new = header.leader_epoch > epochs.latest
             lone = (position, offset) if is_new and self._epoch_of(header) == NO_EPOCH else None
             before = epochs.latest if is_new else before
-            epochs.note(header.leader_epoch, header.base_offset)
+            epochs.note_batch(header.leader_epoch, header.base_offset, due=offset)
             position += header.length
             offset = header.end_offset
         return position, offset

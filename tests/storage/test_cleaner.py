@@ -154,6 +154,7 @@ def test_an_open_transaction_holds_up_cleaning_from_its_first_record(log: Log) -
 def test_a_marker_goes_after_its_horizon_once_nothing_of_its_transaction_is_left() -> None:
     """Not while a batch of it is there, were it only an emptied one: that would look open for ever."""
     log = open_compacted(SimDisk(0), delete_retention_ms=DAY_MS)
+    put(log, (b"first of its epoch", b"f"))
     put(log, (b"k", b"t"), producer=(7, 0, 0), transactional=True)
     end(log, 7, commit=True)
     story = [(0, 1, 1), (1, 1, 0), (2, 1, 0), (DAY_MS + 1, 1, 0), (DAY_MS + 2, 0, 0)]
@@ -166,8 +167,8 @@ def test_a_marker_goes_after_its_horizon_once_nothing_of_its_transaction_is_left
         close_segment(log)
         clean(log, now_ms=NOW_MS + later_ms)
         headers = [header for header, _ in batches_of(log)]
-        assert len([each for each in headers if each.base_offset == 1]) == markers, step
-        assert len([each for each in headers if each.base_offset == 0]) == data, step
+        assert len([each for each in headers if each.base_offset == 2]) == markers, step
+        assert len([each for each in headers if each.base_offset == 1]) == data, step
         log = reopened(log)
         assert log.first_unstable_offset is None
 

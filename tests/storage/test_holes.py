@@ -106,7 +106,28 @@ def test_the_first_batch_of_each_epoch_stays_if_only_as_a_header() -> None:
     follower = copy_of(log)
     assert [follower.epoch_end(each) for each in range(6)] == [log.epoch_end(each) for each in range(6)]
     clean(log)
-    assert len(batches_of(log)) < 9
+    assert len(batches_of(log)) < 12
+
+
+@pytest.mark.parametrize("lose_power", [False, True], ids=["kill", "power"])
+def test_a_log_that_begins_with_a_hole_knows_its_first_epoch_from_there_on(lose_power: bool) -> None:
+    """Too early is safe: who has older records there is told to cut them, rather than to keep them."""
+    log = open_compacted(SimDisk(0))
+    for number in range(12):
+        put(log, (b"k", b"%d" % number), leader_epoch=3)
+    close_segment(log)
+    log.advance_log_start(4)
+    log._epochs.advance_start(4)
+    clean(log)
+    follower = open_compacted(SimDisk(1))
+    follower.truncate_fully_and_start_at(4)
+    chunk = log.read(4, 1000, end_offset=12, cached=False)
+    assert chunk is not None
+    follower.append_as_follower(memoryview(bytes(chunk)), takes_gaps=True)
+    assert (follower.epoch_at(4), follower.epoch_end(2).end_offset) == (3, 4)
+    follower.flush()
+    again = reopened(follower, lose_power=lose_power)
+    assert (again.damage, again.epoch_at(4), again.epoch_end(2).end_offset) == (None, 3, 4)
 
 
 def test_a_reader_that_meets_the_new_file_by_the_old_name_finds_no_damage() -> None:
