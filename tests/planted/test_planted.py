@@ -19,6 +19,7 @@ QUICK = (
     "forgotten-while-away",
     "generation-not-recorded",
     "groups-read-back-in-part",
+    "holes-not-noted",
     "leaders-share-for-all",
     "min-isr-ignored",
     "stable-offset-one-too-high",
