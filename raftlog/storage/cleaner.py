@@ -106,8 +106,10 @@ class Cleaning:
         for group in grouped(segments, self._log.config):
             if not (yield from self._clean_group(group, outcomes)):
                 return
-        self._log.cleaned_until = self._map.end_offset
-        self.is_complete = True
+        yield from self._map.released()
+        if self._log.cuts == self._cuts:
+            self._log.cleaned_until = self._map.end_offset
+            self.is_complete = True
 
     # -- the keys ------------------------------------------------------------------------------------------------
 
@@ -169,6 +171,7 @@ class Cleaning:
         return replaced
 
     def _replace(self, group: tuple[Segment, ...], cleaned: Segment) -> bool:
+        self._log.note_gaps()
         try:
             return self._log.cuts == self._cuts and self._log.replace(group, cleaned)
         except OSError as error:  # whatever it was: names may be half changed

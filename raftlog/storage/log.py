@@ -223,7 +223,7 @@ class Log:
         run_start = run_end = 0
         refused: CorruptMessage | None = None
         if takes_gaps and not self._active.gaps and has_gap(view, end_offset=self.log_end_offset):
-            self._note_gaps()
+            self.note_gaps()
         gaps = self._active.gaps
         batches = sound_batches(view, end_offset=self.log_end_offset, epoch=self._epochs.latest, gaps=gaps)
         try:
@@ -460,22 +460,21 @@ class Log:
     def replace(self, group: Sequence[Segment], cleaned: Segment) -> bool:
         """Put a cleaned segment, all synced, in the place of neighbours; False if the log no longer has them.
 
-        OSError leaves a log that must go offline.
+        `note_gaps` first. OSError leaves a log that must go offline.
         """
         first = bisect_left(self._segments, group[0].base_offset, key=_BASE_OFFSET)
         stop = first + len(group)
         if self.damage is not None or stop >= len(self._segments) or self._segments[first:stop] != [*group]:
             return False
         cleaned.epochs = self._epochs
-        self._note_gaps()
         self._condemned.replaced(swap.exchange(self.disk, self.directory, group, cleaned))
         self._segments = [*self._segments[:first], cleaned, *self._segments[stop:]]
         self._aborted.cleaned(cleaned.base_offset, cleaned.end_offset)
         self._unflushed.directories.add(self.directory)
         return True
 
-    def _note_gaps(self) -> None:
-        """The first hole is about to be made."""
+    def note_gaps(self) -> None:
+        """The first hole is about to be made: say so on the disk. OSError changes nothing."""
         if not self._active.gaps:
             recovery.note_gaps(self.disk, self.directory, self._segments)
             self._unflushed.directories.add(self.directory)

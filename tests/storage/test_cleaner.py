@@ -361,7 +361,9 @@ def test_a_cut_under_a_cleaning_ends_it_with_nothing_replaced(log: Log) -> None:
                 call = steps.send(answer)
                 answer = call() if call is not None else None
         except StopIteration:
-            assert taken > 20
+            raise AssertionError("nothing was replaced") from None
+        if log.active_segment.gaps:  # something was replaced: from now on a cut goes back to a hole
+            assert taken > 10
             return
         log.truncate_to(11)
         run_rest(steps, answer)

@@ -13,7 +13,7 @@ from raftlog.records.compression import ZSTD, compress
 from raftlog.records.header import CRC_START
 from raftlog.storage.cleanable import MOST_JOINED, grouped
 from raftlog.storage.log import Log
-from raftlog.storage.offset_map import ENTRY_BYTES
+from raftlog.storage.offset_map import ENTRY_BYTES, TABLES, OffsetMap
 from tests.storage.batches import NOW_MS
 from tests.storage.compaction import (
     DAY_MS,
@@ -82,6 +82,17 @@ def test_the_map_ends_within_a_batch_that_has_more_keys_than_it_may_hold(log: Lo
     assert until == [20, 40, 60, 80, 100, 120, 140, 150]
     assert table_of(records_of(log)) == {b"key %d" % number: b"2" for number in range(50)}
     assert len(records_of(log)) < 150
+
+
+def test_the_map_grows_and_goes_away_in_parts() -> None:
+    """A table of all keys would be copied at once when it grows: the largest is a small part of the whole."""
+    offsets = OffsetMap(MIB * 100, 0)
+    for number in range(20_000):
+        offsets.put(b"a key that is longer than a digest %d" % (number % 10_000), number)
+    assert len(offsets) == 10_000
+    assert max(len(each) for each in offsets._tables) < 10_000 // TABLES * 2
+    assert offsets.newest(b"a key that is longer than a digest 7") == 10_007
+    assert len([*offsets.released()]) == TABLES and not offsets._tables
 
 
 def test_a_batch_that_cannot_be_decompressed_stays_and_holds_nothing_up(log: Log) -> None:
