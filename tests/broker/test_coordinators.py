@@ -327,8 +327,9 @@ def test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_h
                 sizes.append(max(_cleaned(each) for each in world.replicas.partitions.values()))
         assert max(sizes) < 12_000
         assert sum(each.log_end_offset for each in world.replicas.partitions.values()) >= 1_500
+        world.disk.cold_read_rate = 1.0  # it is read away from the loop
         world.publish(leader=1)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
         found = {each.group_id: each.offsets["t", 0].offset for each in await world.groups.read_all()}
         assert found == {"g0": 1_500, "g1": 1_496, "g2": 1_497, "g3": 1_498}
 
