@@ -177,6 +177,13 @@ class Connection(asyncio.BufferedProtocol):
         if not slot.overlaps:
             self._waiting_for = slot
 
+    def overlap(self, slot: Slot) -> None:
+        """From now on, requests behind that one may be handled while it is open."""
+        slot.overlaps = True
+        if slot is self._waiting_for:
+            self._waiting_for = None
+            self._go_on()
+
     def answered(self, slot: Slot) -> None:
         """A slot has its response: send it and those it held back."""
         server = self.server

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.base.errors import (
     CoordinatorNotAvailable,
+    CorruptMessage,
     InvalidCommitOffsetSize,
     KafkaError,
     KafkaStorageError,
@@ -30,7 +32,7 @@ from raftlog.base.log import get_logger
 from raftlog.coordinator.coordinator import GroupCoordinator, Room
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
-from raftlog.records.batch import build_batch, new_record
+from raftlog.records.batch import Buffer, build_batch, new_record
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -40,6 +42,9 @@ READ_BYTES: Final = 64 * 1024
 
 POLL_S: Final = 0.02
 """How often to look whether the replica has become the leader that the metadata says it is."""
+
+COLD_READS: Final = 5
+"""Attempts at what is not in memory."""
 
 ALL_ACKS: Final = -1
 
@@ -184,15 +189,29 @@ class Tenure:
 
     async def _read(self, partition: Partition, offset: int) -> bytes:
         read = partition.read(offset, READ_BYTES, min_one=True)
-        if read.records is None:
-            read = await self._env.offload(
-                lambda: partition.read(offset, READ_BYTES, min_one=True, cached=False)
-            )
         if read.error_code:
             raise from_code(read.error_code)
-        if not read.records:
+        records = read.records
+        if records is None:
+            records = await self._read_cold(partition, offset)
+        if not records:
             raise KafkaStorageError(f"nothing to read at offset {offset}")
-        return bytes(read.records)
+        return bytes(records)
+
+    async def _read_cold(self, partition: Partition, offset: int) -> Buffer | None:
+        """Away from the loop, where only the log may be asked."""
+        end_offset = partition.high_watermark
+        read = partial(partition.log.read, offset, READ_BYTES, end_offset=end_offset, cached=False)
+        for _ in range(COLD_READS):
+            try:
+                return await self._env.offload(read)
+            except FileNotFoundError:
+                continue  # compaction put another segment in its place meanwhile
+            except OSError as error:
+                raise partition.storage_failed(error) from error
+            except CorruptMessage as error:
+                raise partition.refusal(error) from error
+        return None
 
     def _append(self, records: tuple[KeyValue, ...]) -> int:
         partition = self._partition
@@ -202,6 +221,9 @@ class Tenure:
         now_ms = self._env.wall_clock_ms()
         batch = build_batch([new_record(key, value, timestamp=now_ms) for key, value in records])
         try:
-            return partition.append_produced(memoryview(batch), acks=ALL_ACKS, now_ms=now_ms).end_offset
+            appended = partition.append_produced(
+                memoryview(batch), acks=ALL_ACKS, now_ms=now_ms, has_keys=True
+            )
+            return appended.end_offset
         except KafkaError as error:
             raise JOURNAL_ERRORS.get(type(error), type(error))(error.message) from error

@@ -29,6 +29,7 @@ from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, UNKNOWN_EPOCH_
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import IsrChange, IsrMember
 from raftlog.records.header import validate_produced
+from raftlog.records.raw import require_keys
 from raftlog.replication.host import CommitWaiter, PartitionRead, ReplicaId
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.progress import NEVER, Progress
@@ -104,12 +105,16 @@ class Leading(Role):
 
     # -- producing ----------------------------------------------------------------------------------------------
 
-    def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> Appended:
+    def append_produced(
+        self, records: memoryview, *, acks: int, now_ms: int, has_keys: bool = False
+    ) -> Appended:
         if acks == ALL_ACKS and self.below_min_isr:
             raise NotEnoughReplicas()
         log = self.log
         end_before = log.log_end_offset
         header = validate_produced(records, log.config.max_message_bytes)
+        if log.compacted and not has_keys:
+            require_keys(header, records)
         appended = log.append_as_leader(header, records, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if not appended.duplicate:
             self._note_appended(end_before)

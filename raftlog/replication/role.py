@@ -27,7 +27,9 @@ class Role:
         self.error = error
         self.leader_epoch = NO_EPOCH
 
-    def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> Appended:
+    def append_produced(
+        self, records: memoryview, *, acks: int, now_ms: int, has_keys: bool = False
+    ) -> Appended:
         raise self.error()
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:

@@ -106,6 +106,15 @@ class ProducerState:
     def get(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
 
+    def rests_on(self, header: BatchHeader) -> bool:
+        """Whether this state is brought back from that batch: one that is remembered, or a marker where none is."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return False
+        if header.is_control:
+            return not producer.batches and producer.epoch == header.producer_epoch
+        return any(batch.last_offset == header.last_offset for batch in producer.batches)
+
     def admit(self, header: BatchHeader) -> ProducedBatch | None:
         """Return the original if `header` is a retry of one of the last five batches, None if it is new and in order.
 

@@ -6,7 +6,9 @@ over, acks=0 never: there an error closes the connection, the only sign that suc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from raftlog.base.errors import (
     InvalidRecord,
@@ -21,6 +23,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
 from raftlog.broker.slots import Slot
+from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.produce import (
     FIRST_HANDLED_VERSION,
@@ -30,8 +33,11 @@ from raftlog.protocol.produce import (
     decode_produce,
     encode_produce_response,
 )
+from raftlog.records.header import validate_produced
+from raftlog.records.raw import TakesLong, keys_in, plain_of
 
 if TYPE_CHECKING:
+    from raftlog.base.env import Env
     from raftlog.broker.connection import Connection
     from raftlog.replication.partition import Partition
 
@@ -60,6 +66,9 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         pending.append()
     else:
         pending.refuse(refused)
+    if pending.unlooked:
+        pending.look()
+        return
     if request.acks == NO_ACKS:
         _close_on_error(connection, pending)
         return
@@ -95,21 +104,41 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
                 return
 
 
+class Unlooked(NamedTuple):
+    """A batch that is appended once its records were looked at, and the place of its result."""
+
+    topic: TopicKey
+    partition: int
+    records: bytes
+    results: list[Produced]
+    position: int
+
+
+async def look_at_keys(env: Env, records: bytes, max_message_bytes: int) -> None:
+    """Look at each record of a batch for a compacted topic, a few at a time. Raises what is wrong with the batch."""
+    header = validate_produced(records, max_message_bytes)
+    plain = await env.offload(partial(plain_of, header, records))
+    for number, _ in enumerate(keys_in(header, plain), 1):
+        if number % PARTS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
 class PendingProduce(Slot):
     """One produce request, from its first append to its response. It is what hangs on partitions (`CommitWaiter`)."""
 
-    __slots__ = ("_leaders", "_open", "_settling", "_ticket", "_wanted", "header", "topics")
-
-    overlaps = True
+    __slots__ = ("_leaders", "_open", "_settling", "_ticket", "_wanted", "header", "topics", "unlooked")
 
     def __init__(self, connection: Connection, header: RequestHeader, request: ProduceRequest) -> None:
         self.connection = connection
         self.buffers = None
+        self.overlaps = True
         self.header = header
         self.topics: list[tuple[TopicKey, list[Produced]]] = []
         self._wanted = request
         self._open: dict[Partition, tuple[list[Produced], int, int]] = {}
         """What is not committed: where its result stands, and up to which offset it waits."""
+        self.unlooked: list[Unlooked] = []
+        """Batches for compacted topics that are too large to look at in one go."""
         self._leaders: tuple[int, ...] = ()
         self._ticket = NOTHING
         self._settling = True
@@ -127,13 +156,18 @@ class PendingProduce(Slot):
                     partition = locate(broker, topic, index)
                     if partition.topic in INTERNAL_TOPICS:
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
-                    if records is None or partition in self._open:
+                    if records is None or partition in self._open or self._is_unlooked(topic, index):
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
                         self._check_attributes(records[ATTRIBUTES_BYTE])
                     appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
                 except KafkaError as error:
                     results.append(self._failure(topic, index, error))
+                    continue
+                except TakesLong:
+                    assert records is not None
+                    self.unlooked.append(Unlooked(topic, index, bytes(records), results, len(results)))
+                    results.append(Produced(index))
                     continue
                 if acks == ALL_ACKS:
                     self._open[partition] = (results, len(results), appended.end_offset)
@@ -146,6 +180,61 @@ class PendingProduce(Slot):
                         appended.log_start_offset,
                     )
                 )
+
+    def _is_unlooked(self, topic: TopicKey, index: int) -> bool:
+        return bool(self.unlooked) and (topic, index) in [
+            (each.topic, each.partition) for each in self.unlooked
+        ]
+
+    def look(self) -> None:
+        """Append the rest a little later; what comes on this connection behind it waits, to stay in order."""
+        connection = self.connection
+        self.overlaps = False
+        connection.hold(self)
+        task = connection.server.loop.create_task(self._look())
+        connection.server.tasks.add(task)
+        task.add_done_callback(connection.server.tasks.discard)
+
+    async def _look(self) -> None:
+        connection = self.connection
+        try:
+            for each in self.unlooked:
+                await self._append_unlooked(each)
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
+        except Exception:
+            connection.crash("produce")
+            return
+        if not connection.is_open:
+            return
+        connection.overlap(self)
+        if self._wanted.acks == NO_ACKS:
+            _close_on_error(connection, self)
+            self.answer(())
+        elif (buffers := self.settle()) is not None:
+            self.answer(buffers)
+
+    async def _append_unlooked(self, each: Unlooked) -> None:
+        broker, acks = self.connection.server.broker, self._wanted.acks
+        try:
+            limit = locate(broker, each.topic, each.partition).config.max_message_bytes
+            async with self.connection.server.key_looks:
+                await look_at_keys(broker.env, each.records, limit)
+            if not self.connection.is_open:
+                return
+            partition = locate(broker, each.topic, each.partition)  # of now
+            appended = partition.append_produced(
+                memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), has_keys=True
+            )
+        except KafkaError as error:
+            each.results[each.position] = self._failure(each.topic, each.partition, error)
+            return
+        if acks == ALL_ACKS:
+            self._open[partition] = (each.results, each.position, appended.end_offset)
+        each.results[each.position] = Produced(
+            each.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+        )
 
     def _check_attributes(self, attributes: int) -> None:
         """Refuse what this API's version or raftlog's state forbids; the log's laws are the partition's business."""
