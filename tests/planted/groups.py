@@ -162,11 +162,6 @@ def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def a_group_that_goes_takes_members(patch: pytest.MonkeyPatch) -> None:
-    """Between two batches of its deletion a group lets members in, and goes on going."""
-    patch.setattr(GroupCoordinator, "_check_stays", lambda coordinator, group_id: None)
-
-
 def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
     """Offsets of a deleted topic go in time, and what was committed for its successor meanwhile goes with them."""
     patch.setattr(GroupCoordinator, "_catch_up", lambda coordinator, group: None)
@@ -196,7 +191,6 @@ PLANTS = [
     Plant(
         "deletion-answered-early", "a group goes in parts", group_ends, deletion_answered_before_its_end, 4.0
     ),
-    Plant("going-group-lets-in", "a group goes in parts", group_ends, a_group_that_goes_takes_members, 4.0),
     Plant("forgotten-too-late", "H13 lost commits", group_ends, topics_forgotten_after_the_next_commit, 4.0),
     Plant("gone-is-shown", "records skipped", group_ends, what_has_to_go_is_shown, 4.0),
     Plant("sleepers-stay", "partitions that nobody reads", group_churn, sleepers_stay_in_rebalances, 6.0),
