@@ -1,6 +1,7 @@
-"""A program: one consumer of a group, `member.py KIND BOOTSTRAP TOPIC GROUP`. It ends when its input does.
+"""A program: one consumer of a group, `member.py KIND BOOTSTRAP TOPIC GROUP ASSIGNOR`. It ends when its input does.
 
-Told on its output, a line each: `has 0 2` when its partitions change, `read VALUE` for each record, before it commits.
+ASSIGNOR is roundrobin, cooperative-sticky, or consumer: the protocol of KIP-848. Told on its output, a line each: `has 0 2`
+when its partitions change, `gave 2` for what it had and has no longer, `read VALUE` for each record, before it commits.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import asyncio
 import sys
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 POLL_S = 0.1
 SESSION_MS, HEARTBEAT_MS = 6_000, 500
+KIP_848 = "consumer"
 
 ended = threading.Event()
 
@@ -34,7 +37,22 @@ class Share:
             tell("has", *now)
 
 
-def confluent(bootstrap: str, topic: str, group: str) -> None:
+def gave(partitions: Iterable[Any]) -> None:
+    tell("gave", *sorted(each.partition for each in partitions))
+
+
+def confluent_settings(assignor: str) -> dict[str, Any]:
+    """The broker says how long sessions are in KIP-848, and how partitions are assigned."""
+    if assignor == KIP_848:
+        return {"group.protocol": KIP_848}
+    return {
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "partition.assignment.strategy": assignor,
+    }
+
+
+def confluent(bootstrap: str, topic: str, group: str, assignor: str) -> None:
     from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
@@ -43,13 +61,11 @@ def confluent(bootstrap: str, topic: str, group: str) -> None:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
-            "partition.assignment.strategy": "roundrobin",
             "log_level": 0,
+            **confluent_settings(assignor),
         }
     )
-    consumer.subscribe([topic])
+    consumer.subscribe([topic], on_revoke=lambda _, lost: gave(lost), on_lost=lambda _, lost: gave(lost))
     share = Share()
     while not ended.is_set():
         records = [each for each in consumer.consume(100, POLL_S) if each.error() is None]
@@ -64,11 +80,23 @@ def confluent(bootstrap: str, topic: str, group: str) -> None:
     consumer.close()
 
 
-def kafka_python(bootstrap: str, topic: str, group: str) -> None:
-    from kafka import KafkaConsumer
+def kafka_python(bootstrap: str, topic: str, group: str, assignor: str) -> None:
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.errors import KafkaError
 
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+            gave(revoked)
+
+        def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+            pass
+
+    assignors = {
+        "roundrobin": RoundRobinPartitionAssignor,
+        "cooperative-sticky": CooperativeStickyAssignor,
+    }
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
         group_id=group,
@@ -77,9 +105,9 @@ def kafka_python(bootstrap: str, topic: str, group: str) -> None:
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=HEARTBEAT_MS,
         metadata_max_age_ms=1_000,
-        partition_assignment_strategy=[RoundRobinPartitionAssignor],
+        partition_assignment_strategy=[assignors[assignor]],
     )
-    consumer.subscribe([topic])
+    consumer.subscribe([topic], listener=Listener())
     share = Share()
     while not ended.is_set():
         found = consumer.poll(int(POLL_S * 1000))
@@ -94,11 +122,12 @@ def kafka_python(bootstrap: str, topic: str, group: str) -> None:
     consumer.close()
 
 
-async def aio(bootstrap: str, topic: str, group: str) -> None:
+async def aio(bootstrap: str, topic: str, group: str, assignor: str) -> None:
     from aiokafka import AIOKafkaConsumer
     from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from aiokafka.errors import KafkaError
 
+    assert assignor == "roundrobin", f"aiokafka has no {assignor}"
     consumer = AIOKafkaConsumer(
         topic,
         bootstrap_servers=bootstrap,
