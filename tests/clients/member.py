@@ -1,7 +1,7 @@
 """A program: one consumer of a group, `member.py KIND BOOTSTRAP TOPIC GROUP ASSIGNOR`. It ends when its input does.
 
-ASSIGNOR is roundrobin, cooperative-sticky, or consumer: the protocol of KIP-848. Told on its output, a line each: `has 0 2`
-when its partitions change, `gave 2` for what it had and has no longer, `read VALUE` for each record, before it commits.
+ASSIGNOR is roundrobin, cooperative-sticky, or consumer: the protocol of KIP-848. Told on its output, a line
+each: `has 0 2` when its partitions change, `gave 2` for what was taken from it, `read VALUE` before that is committed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ class Share:
             self._told = now
             tell("has", *now)
 
-
-def gave(partitions: Iterable[Any]) -> None:
-    tell("gave", *sorted(each.partition for each in partitions))
+    def loses(self, places: Iterable[Any]) -> None:
+        """Tell what was taken from it."""
+        lost = sorted(each.partition for each in places)
+        tell("gave", *lost)
+        self.is_now(each for each in self._told or () if each not in lost)
 
 
 def confluent_settings(assignor: str) -> dict[str, Any]:
@@ -65,8 +67,12 @@ def confluent(bootstrap: str, topic: str, group: str, assignor: str) -> None:
             **confluent_settings(assignor),
         }
     )
-    consumer.subscribe([topic], on_revoke=lambda _, lost: gave(lost), on_lost=lambda _, lost: gave(lost))
     share = Share()
+    consumer.subscribe(
+        [topic],
+        on_revoke=lambda _, places: share.loses(places),
+        on_lost=lambda _, places: share.loses(places),
+    )
     while not ended.is_set():
         records = [each for each in consumer.consume(100, POLL_S) if each.error() is None]
         for each in records:
@@ -86,9 +92,11 @@ def kafka_python(bootstrap: str, topic: str, group: str, assignor: str) -> None:
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.errors import KafkaError
 
+    share = Share()
+
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-            gave(revoked)
+            share.loses(revoked)
 
         def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
             pass
@@ -108,7 +116,6 @@ def kafka_python(bootstrap: str, topic: str, group: str, assignor: str) -> None:
         partition_assignment_strategy=[assignors[assignor]],
     )
     consumer.subscribe([topic], listener=Listener())
-    share = Share()
     while not ended.is_set():
         found = consumer.poll(int(POLL_S * 1000))
         for each in (record for records in found.values() for record in records):

@@ -90,7 +90,9 @@ class MemberProcess:
             elif word == b"has":
                 self.partitions = frozenset(map(int, rest.split()))
             elif word == b"gave":
-                self.given_up += map(int, rest.split())
+                gave = [int(each) for each in rest.split()]
+                self.given_up += gave
+                self.partitions -= set(gave)
             else:
                 self.complaints.append(line.strip())
 
