@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import Cluster
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
+from tests.interop.features import needs_transactions
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples"
 ORDERS, BATCH = 20, 4
@@ -37,8 +37,6 @@ OUTCOMES = {
     ("exactly_once", "after-commit"): Told(missing=False, doubled=False),
 }
 """What a crash between a commit and the work leaves behind."""
-
-HAS_TRANSACTIONS = "END_TXN" in ApiKey.__members__
 
 
 def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -72,9 +70,7 @@ def outcome(cluster: Cluster, orders: str, semantics: str, crash: str) -> Told:
     [
         "at_most_once",
         "at_least_once",
-        pytest.param(
-            "exactly_once", marks=pytest.mark.skipif(not HAS_TRANSACTIONS, reason="no transactions")
-        ),
+        pytest.param("exactly_once", marks=needs_transactions),
     ],
 )
 def test_a_crash_leaves_duplicates_losses_or_neither_as_the_semantics_says(

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import Cluster
 from tests.clients.members import SESSION_S, Kind, party, python_kind
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
+from tests.interop.features import needs_kip_848
 from tests.interop.groups import stored_offsets
 from tests.interop.kinds import java_kind, kafkajs_kind
 
@@ -23,11 +23,10 @@ def case(kind: Kind) -> Any:
     """A library as a parameter, with the marks of what it needs."""
     marks = [getattr(pytest.mark, kind.name)] if kind.name in ("java", "kafkajs") else []
     if kind.assignor == "consumer":
-        marks.append(pytest.mark.skipif(not KIP_848, reason="this version has no groups of KIP-848"))
+        marks.append(needs_kip_848)
     return pytest.param(kind, marks=marks, id=str(kind))
 
 
-KIP_848 = "CONSUMER_GROUP_HEARTBEAT" in ApiKey.__members__
 EVERY_KIND = [
     case(python_kind("confluent")),
     case(python_kind("kafka-python")),
