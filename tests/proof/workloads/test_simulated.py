@@ -93,7 +93,7 @@ def test_in_fair_weather_everything_is_acknowledged_and_read(subscribe: bool) ->
     assert verdict.valid, verdict.text()
     assert not told.missing and not told.load.faults
     assert {op.f for op in told.ops if op.type in ("info", "fail")} == {"crash"}
-    assert len(told.load.keys) > 8 and told.load.acked_count > 200
+    assert len(told.load.keys) >= 6 and told.load.acked_count > 100
     assert told.load.polled_count > (0 if subscribe else 200)
 
 
