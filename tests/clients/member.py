@@ -1,7 +1,8 @@
-"""A program: one consumer of a group, `member.py KIND BOOTSTRAP TOPIC GROUP ASSIGNOR`. It ends when its input does.
+"""A program: one consumer of a group, `member.py KIND BOOTSTRAP TOPIC GROUP ASSIGNOR [INSTANCE]`.
 
-ASSIGNOR is roundrobin, cooperative-sticky, or consumer: the protocol of KIP-848. Told on its output, a line
-each: `has 0 2` when its partitions change, `gave 2` for what was taken from it, `read VALUE` before that is committed.
+ASSIGNOR is roundrobin, cooperative-sticky, or consumer: the protocol of KIP-848. INSTANCE makes it static. It ends
+when its input does. It tells, a line each: `has 0 2` when its partitions change, `gave 2` for what was taken from it,
+and `read VALUE` for each record before that is committed.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def confluent_settings(assignor: str) -> dict[str, Any]:
     }
 
 
-def confluent(bootstrap: str, topic: str, group: str, assignor: str) -> None:
+def confluent(bootstrap: str, topic: str, group: str, assignor: str, instance_id: str | None = None) -> None:
     from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
@@ -65,6 +66,7 @@ def confluent(bootstrap: str, topic: str, group: str, assignor: str) -> None:
             "enable.auto.commit": False,
             "log_level": 0,
             **confluent_settings(assignor),
+            **({"group.instance.id": instance_id} if instance_id else {}),
         }
     )
     share = Share()
@@ -86,7 +88,9 @@ def confluent(bootstrap: str, topic: str, group: str, assignor: str) -> None:
     consumer.close()
 
 
-def kafka_python(bootstrap: str, topic: str, group: str, assignor: str) -> None:
+def kafka_python(
+    bootstrap: str, topic: str, group: str, assignor: str, instance_id: str | None = None
+) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -108,6 +112,7 @@ def kafka_python(bootstrap: str, topic: str, group: str, assignor: str) -> None:
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
         group_id=group,
+        group_instance_id=instance_id,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         session_timeout_ms=SESSION_MS,

@@ -5,6 +5,7 @@ A member is any program that keeps to member.py's lines, whatever it is written 
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -59,7 +60,9 @@ def python_kind(library: str, assignor: str = "roundrobin") -> Kind:
 class MemberProcess:
     """A consumer. `values` are those of the records that it read, `partitions` its own now, `given_up` in order."""
 
-    def __init__(self, kind: Kind, bootstrap: str, topic: str, group: str) -> None:
+    def __init__(
+        self, kind: Kind, bootstrap: str, topic: str, group: str, *, instance_id: str | None = None
+    ) -> None:
         self.kind = kind
         self.values: list[bytes] = []
         self.partitions: frozenset[int] = frozenset()
@@ -67,7 +70,7 @@ class MemberProcess:
         self.complaints: deque[bytes] = deque(maxlen=MOST_COMPLAINTS)
         """The last lines that are none of the above, of standard error too."""
         self._process = subprocess.Popen(
-            [*kind.command, bootstrap, topic, group, kind.assignor],
+            [*kind.command, bootstrap, topic, group, kind.assignor, *([instance_id] if instance_id else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -105,6 +108,13 @@ class MemberProcess:
         self._process.kill()
         self._process.wait(10)
 
+    def pause(self) -> None:
+        """Let it stand still, with its connections open."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         """Let it leave the group."""
         assert self._process.stdin is not None
@@ -129,10 +139,10 @@ class Party:
     def __repr__(self) -> str:
         return f"{self.group}: {self._everybody}"
 
-    def join(self, *kinds: Kind) -> None:
-        """Start members."""
+    def join(self, *kinds: Kind, instance_id: str | None = None) -> None:
+        """Start members; with an instance id one that is static (KIP-345)."""
         for kind in kinds:
-            self.members.append(MemberProcess(kind, *self._where))
+            self.members.append(MemberProcess(kind, *self._where, instance_id=instance_id))
             self._everybody.append(self.members[-1])
 
     def kill(self, index: int) -> MemberProcess:

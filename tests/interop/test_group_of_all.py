@@ -9,6 +9,8 @@ from tests.clients.members import SESSION_S, Kind, party, python_kind
 from tests.clients.stock import PATIENCE_S
 from tests.clients.test_group_of_all import kill_coordinator
 from tests.clients.with_confluent import Confluent
+from tests.interop.features import case
+from tests.interop.groups import Orders
 from tests.interop.kinds import java_kind, kafkajs_kind
 
 PYTHON = [python_kind(library) for library in ("confluent", "kafka-python", "aiokafka")]
@@ -18,42 +20,32 @@ PARTITIONS = 8
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "stranger",
-    [
-        pytest.param(kafkajs_kind(), marks=pytest.mark.kafkajs, id="kafkajs"),
-        pytest.param(java_kind("roundrobin"), marks=pytest.mark.java, id="java"),
-    ],
+    [case(kafkajs_kind()), case(java_kind("roundrobin"))],
 )
 def test_one_group_of_four_libraries_processes_every_record(
     cluster: Cluster, client: Confluent, topic: str, stranger: Kind
 ) -> None:
     """One is killed, one leaves, one comes, the coordinator is killed: all is read, and the end is committed."""
-    client.create_topic(topic, PARTITIONS, 3)
-    sent: set[bytes] = set()
-
-    def write(count: int) -> None:
-        for index in range(PARTITIONS):
-            values = [b"%d-%d" % (index, len(sent) + number) for number in range(count)]
-            client.produce(topic, values, partition=index)
-            sent.update(values)
+    orders = Orders(client, topic, partitions=PARTITIONS)
 
     with party(
         cluster.bootstrap_servers, topic, f"of-{topic}", stranger, *PYTHON, partitions=PARTITIONS
     ) as group:
         group.wait_shares([2, 2, 2, 2], 2 * PATIENCE_S)
-        write(20)
-        group.wait_read(sent)
+        orders.send(20)
+        group.wait_read(orders.sent)
         group.kill(1)
-        write(20)
+        orders.send(20)
         group.wait_shares([2, 3, 3], SESSION_S + PATIENCE_S)
-        group.wait_read(sent)
+        group.wait_read(orders.sent)
         group.join(stranger)
         group.wait_shares([2, 2, 2, 2])
         kill_coordinator(cluster, group.group)
-        write(20)
-        group.wait_read(sent)
+        orders.send(20)
+        group.wait_read(orders.sent)
         group.kill(0)
-        write(20)
+        orders.send(20)
         group.wait_shares([2, 3, 3], SESSION_S + PATIENCE_S)
         group.leave(0)
-        write(20)
-        group.wait_read(sent)
+        orders.send(20)
+        group.wait_read(orders.sent)

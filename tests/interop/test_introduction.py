@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.members import SESSION_S, Kind, party, python_kind
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
-from tests.interop.features import needs_kip_848
-from tests.interop.groups import stored_offsets
+from tests.interop.features import case
+from tests.interop.groups import PARTITIONS, Orders, stored_offsets
 from tests.interop.kinds import java_kind, kafkajs_kind
 
-PARTITIONS = 4
 SHARES = {1: [4], 2: [2, 2], 3: [1, 1, 2], 4: [1, 1, 1, 1], 5: [0, 1, 1, 1, 1]}
 """How four partitions are shared by so many consumers: the fifth has nothing to do."""
-
-
-def case(kind: Kind) -> Any:
-    """A library as a parameter, with the marks of what it needs."""
-    marks = [getattr(pytest.mark, kind.name)] if kind.name in ("java", "kafkajs") else []
-    if kind.assignor == "consumer":
-        marks.append(needs_kip_848)
-    return pytest.param(kind, marks=marks, id=str(kind))
 
 
 EVERY_KIND = [
@@ -44,23 +33,6 @@ STEADY_KINDS = [
     case(java_kind("consumer")),
 ]
 """Those that promise the healthy members of a group that they keep what they have."""
-
-
-class Orders:
-    """Records in all partitions of a topic, and what they were."""
-
-    def __init__(self, client: Confluent, topic: str) -> None:
-        client.create_topic(topic, PARTITIONS, 3)
-        self.sent: set[bytes] = set()
-        self._client = client
-        self._topic = topic
-
-    def send(self, count: int) -> None:
-        """Send so many to each partition."""
-        for index in range(PARTITIONS):
-            values = [b"%d-%d" % (index, len(self.sent) + number) for number in range(count)]
-            self._client.produce(self._topic, values, partition=index)
-            self.sent.update(values)
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -117,16 +89,3 @@ def test_one_of_three_consumers_dies_and_the_healthy_ones_keep_theirs(
         for each, (kept, gave) in zip(group.members, before[1:], strict=True):
             assert each.partitions >= kept
             assert len(each.given_up) == gave, f"{each} gave up {each.given_up[gave:]}"
-
-
-def test_with_an_eager_assignor_everybody_gives_up_everything(
-    cluster: Cluster, client: Confluent, topic: str
-) -> None:
-    """The other half of the promise: what cooperative consumers are spared is what eager ones do."""
-    Orders(client, topic)
-    kind = python_kind("confluent")
-    with party(cluster.bootstrap_servers, topic, f"of-{topic}", kind, partitions=PARTITIONS) as group:
-        group.wait_shares([4])
-        group.join(kind)
-        group.wait_shares([2, 2])
-        assert sorted(group.members[0].given_up) == [0, 1, 2, 3]

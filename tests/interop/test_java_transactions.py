@@ -11,13 +11,11 @@ from tests.clients.stock import PATIENCE_S
 from tests.clients.test_group_of_all import kill_coordinator
 from tests.clients.with_confluent import Confluent
 from tests.interop.features import needs_kip_848, needs_transactions
-from tests.interop.groups import stored_offsets
+from tests.interop.groups import PARTITIONS, Orders, stored_offsets
 from tests.interop.kinds import java_command
 from tests.interop.transactions import transactors, values
 
 pytestmark = [pytest.mark.java, needs_transactions]
-
-PARTITIONS = 4
 
 
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
@@ -127,34 +125,27 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
 ) -> None:
     """Copiers are killed and added, the coordinator dies: each record is there once, and the next offset is stored."""
     copies = f"copies-of-{topic}"
-    client.create_topic(topic, PARTITIONS, 3)
+    orders = Orders(client, topic)
     client.create_topic(copies, PARTITIONS, 3)
     kind = Kind("copier", java_command("raftlog.Copier"), assignor)
-    sent: list[str] = []
-
-    def write(count: int) -> None:
-        for index in range(PARTITIONS):
-            numbers = [f"{index}-{len(sent) + number}" for number in range(count)]
-            client.produce(topic, [number.encode() for number in numbers], partition=index)
-            sent.extend(numbers)
 
     def copied() -> list[str]:
         return sorted(values(cluster, copies, PARTITIONS, committed=True))
 
     with party(cluster.bootstrap_servers, topic, copies, kind, kind, partitions=PARTITIONS) as group:
-        write(50)
+        orders.send(50)
         group.wait_shares([2, 2], 2 * PATIENCE_S)
-        write(50)
+        orders.send(50)
         group.kill(0)
-        write(50)
+        orders.send(50)
         group.join(kind)
         group.wait_shares([2, 2], 2 * PATIENCE_S)
         kill_coordinator(cluster, copies)
-        write(50)
+        orders.send(50)
         until(
-            lambda: copied() == sorted(sent),
+            lambda: copied() == sorted(map(bytes.decode, orders.sent)),
             "each record is there once",
             2 * PATIENCE_S,
-            seen=lambda: (len(copied()), len(sent), group),
+            seen=lambda: (len(copied()), len(orders.sent), group),
         )
     assert stored_offsets(cluster, copies) == dict.fromkeys(range(PARTITIONS), 200)

@@ -1,12 +1,15 @@
 package raftlog;
 
 import java.util.Collection;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
@@ -20,11 +23,20 @@ final class Consumers {
 
     private Consumers() {}
 
-    /** The assignor `consumer` is the protocol of KIP-848, where the broker assigns. Never commits by itself. */
-    static KafkaConsumer<String, String> subscribed(String bootstrap, String topic, String group, String assignor) {
+    /**
+     * The words are BOOTSTRAP TOPIC GROUP ASSIGNOR [INSTANCE]. The assignor `consumer` is the protocol of KIP-848, where the broker
+     * assigns; a topic that begins with ^ is a pattern, then also evaluated there; an instance is a static member. Never
+     * commits by itself.
+     */
+    static KafkaConsumer<String, String> subscribed(String[] words) {
+        String topic = words[1];
+        String assignor = words[3];
         Properties settings = new Properties();
-        settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap);
-        settings.put(ConsumerConfig.GROUP_ID_CONFIG, group);
+        settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, words[0]);
+        settings.put(ConsumerConfig.GROUP_ID_CONFIG, words[2]);
+        if (words.length > 4) {
+            settings.put(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG, words[4]);
+        }
         settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
         settings.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, "false");
         settings.put(ConsumerConfig.ISOLATION_LEVEL_CONFIG, "read_committed");
@@ -38,7 +50,7 @@ final class Consumers {
         }
         KafkaConsumer<String, String> consumer =
                 new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
-        consumer.subscribe(java.util.List.of(topic), new ConsumerRebalanceListener() {
+        ConsumerRebalanceListener listener = new ConsumerRebalanceListener() {
             @Override
             public void onPartitionsAssigned(Collection<TopicPartition> added) {
                 Lines.tell("has " + numbers(consumer.assignment()));
@@ -53,7 +65,14 @@ final class Consumers {
             public void onPartitionsLost(Collection<TopicPartition> lost) {
                 onPartitionsRevoked(lost);
             }
-        });
+        };
+        if (!topic.startsWith("^")) {
+            consumer.subscribe(List.of(topic), listener);
+        } else if (assignor.equals("consumer")) {
+            consumer.subscribe(new SubscriptionPattern(topic), listener);
+        } else {
+            consumer.subscribe(Pattern.compile(topic), listener);
+        }
         return consumer;
     }
 

@@ -36,7 +36,7 @@ public final class Copier {
     private Copier(String[] words) {
         bootstrap = words[0];
         target = words[2];
-        consumer = Consumers.subscribed(words[0], words[1], words[2], words[3]);
+        consumer = Consumers.subscribed(words);
         producer = producer();
     }
 

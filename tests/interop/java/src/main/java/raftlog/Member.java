@@ -9,14 +9,13 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.RetriableException;
 
-/** One consumer of a group, `Member BOOTSTRAP TOPIC GROUP ASSIGNOR`: what tests/clients/member.py is for Python. */
+/** One consumer of a group, `Member BOOTSTRAP TOPIC GROUP ASSIGNOR [INSTANCE]`: what tests/clients/member.py is for Python. */
 public final class Member {
     private Member() {}
 
     public static void main(String[] words) {
         AtomicBoolean ended = Lines.ended();
-        try (KafkaConsumer<String, String> consumer =
-                Consumers.subscribed(words[0], words[1], words[2], words[3])) {
+        try (KafkaConsumer<String, String> consumer = Consumers.subscribed(words)) {
             while (!ended.get()) {
                 ConsumerRecords<String, String> found = consumer.poll(Duration.ofMillis(100));
                 for (ConsumerRecord<String, String> each : found) {
