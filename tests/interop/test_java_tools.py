@@ -1,4 +1,4 @@
-"""Apache Kafka's own scripts, by the classes that they start: kafka-consumer-groups.sh shows and resets groups."""
+"""Apache Kafka's own scripts for groups, transactions and features, by the classes that they start."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from raftlog.testing.cluster import Cluster
 from tests.clients.members import party, python_kind
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
+from tests.interop.features import needs_kip_848, needs_transactions
 from tests.interop.groups import stored_offsets
 from tests.interop.kinds import java_command
+from tests.interop.transactions import transactors
 
 pytestmark = pytest.mark.java
 
 PARTITIONS = 3
 RECORDS = 10
+FIRST_COLUMNS = {"GROUP", "TransactionalId", "CoordinatorId", "ProducerId", "Topic"}
 
 
-class Groups:
-    """kafka-consumer-groups.sh at one cluster."""
+class Tool:
+    """A script at one cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        main = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+    def __init__(self, cluster: Cluster, main: str) -> None:
         self._command = (*java_command(main), "--bootstrap-server", cluster.bootstrap_servers)
 
     def say(self, *words: str) -> str:
@@ -41,9 +43,17 @@ class Groups:
     def table(self, *words: str) -> list[dict[str, str]]:
         """Return the rows of what it printed, by the names of its columns."""
         lines = [line for line in self.say(*words).splitlines() if line.strip()]
-        header = next(row for row, line in enumerate(lines) if line.startswith("GROUP"))
+        header = next((row for row, line in enumerate(lines) if line.split()[0] in FIRST_COLUMNS), None)
+        assert header is not None, lines
         names = lines[header].split()
         return [dict(zip(names, line.split(), strict=False)) for line in lines[header + 1 :]]
+
+
+class Groups(Tool):
+    """kafka-consumer-groups.sh."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
 
     def reset(self, group: str, topic: str, *how: str) -> dict[int, int]:
         """Reset a group's offsets; returns what the tool says they are now."""
@@ -94,3 +104,37 @@ def test_the_stock_tool_describes_resets_and_deletes_a_group(
     assert stored_offsets(cluster, name) == {1: RECORDS, 2: RECORDS}
     assert "successful" in tool.say("--delete", "--group", name)
     assert name not in tool.say("--list").split()
+
+
+@needs_transactions
+def test_the_stock_tool_shows_transactions_and_their_producers(
+    cluster: Cluster, client: Confluent, topic: str
+) -> None:
+    """Listed, described and found in the partition while it is open; finished, it hangs nowhere."""
+    client.create_topic(topic, 1, 3)
+    tool, name = Tool(cluster, "org.apache.kafka.tools.TransactionsCommand"), f"tx-{topic}"
+    with transactors(cluster, name) as (producer,):
+        producer.take("init", "begin", f"send {topic} 0 x", "flush")
+        (listed,) = [row for row in tool.table("list") if row["TransactionalId"] == name]
+        assert listed["TransactionState"] == "Ongoing"
+        (described,) = tool.table("describe", "--transactional-id", name)
+        assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", f"{topic}-0")
+        (writing,) = tool.table("describe-producers", "--topic", topic, "--partition", "0")
+        assert writing["ProducerId"] == listed["ProducerId"]
+        assert writing["CurrentTransactionStartOffset"] == "0"
+        producer.take("commit")
+        (written,) = tool.table("describe-producers", "--topic", topic, "--partition", "0")
+        assert written["CurrentTransactionStartOffset"] == "None"
+    assert "Exception" not in tool.say("find-hanging", "--broker-id", "1")
+
+
+@needs_kip_848
+@needs_transactions
+def test_the_stock_tool_shows_the_features_of_groups_and_transactions(cluster: Cluster) -> None:
+    """group.version 1 is KIP-848, transaction.version 2 is KIP-890: both final, as in a new cluster of Kafka 4."""
+    found = {}
+    for line in Tool(cluster, "org.apache.kafka.tools.FeatureCommand").say("describe").splitlines():
+        words = line.split()
+        if "Feature:" in words and "FinalizedVersionLevel:" in words:
+            found[words[words.index("Feature:") + 1]] = words[words.index("FinalizedVersionLevel:") + 1]
+    assert (found.get("group.version"), found.get("transaction.version")) == ("1", "2")
