@@ -132,18 +132,18 @@ class Party:
     def __init__(self, bootstrap: str, topic: str, group: str, *, partitions: int) -> None:
         self.group = group
         self.members: list[MemberProcess] = []
-        self._everybody: list[MemberProcess] = []
+        self.everybody: list[MemberProcess] = []
         self._where = (bootstrap, topic, group)
         self._partitions = partitions
 
     def __repr__(self) -> str:
-        return f"{self.group}: {self._everybody}"
+        return f"{self.group}: {self.everybody}"
 
     def join(self, *kinds: Kind, instance_id: str | None = None) -> None:
         """Start members; with an instance id one that is static (KIP-345)."""
         for kind in kinds:
             self.members.append(MemberProcess(kind, *self._where, instance_id=instance_id))
-            self._everybody.append(self.members[-1])
+            self.everybody.append(self.members[-1])
 
     def kill(self, index: int) -> MemberProcess:
         """Kill -9 a member, which then is none; returns it."""
@@ -156,17 +156,17 @@ class Party:
         return self.members.pop(index)
 
     def end(self) -> None:
-        for each in self._everybody:
+        for each in self.everybody:
             each.kill()
 
     @property
     def values(self) -> set[bytes]:
         """What anybody read."""
-        return {value for each in self._everybody for value in each.values}
+        return {value for each in self.everybody for value in each.values}
 
     def readings(self) -> list[bytes]:
         """What was read, as often as it was."""
-        return [value for each in self._everybody for value in each.values]
+        return [value for each in self.everybody for value in each.values]
 
     @property
     def shares(self) -> list[int]:
@@ -189,7 +189,7 @@ class Party:
 
     def _wait(self, holds: Callable[[], bool], what: str, patience_s: float) -> None:
         def look() -> bool:
-            assert not any(each.has_failed for each in self._everybody), f"a member failed: {self}"
+            assert not any(each.has_failed for each in self.everybody), f"a member failed: {self}"
             return holds()
 
         until(look, what, patience_s, seen=lambda: self)

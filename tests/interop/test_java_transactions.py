@@ -149,3 +149,5 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
             seen=lambda: (len(copied()), len(orders.sent), group),
         )
     assert stored_offsets(cluster, copies) == dict.fromkeys(range(PARTITIONS), 200)
+    surprises = [line for each in group.everybody for line in each.complaints if b"Unexpected" in line]
+    assert not surprises, "what a client does not expect is fatal to it"

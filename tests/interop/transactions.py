@@ -77,7 +77,7 @@ def values(cluster: Cluster, topic: str, partitions: int = 1, *, committed: bool
     found: list[str] = []
     at_end = 0
     while at_end < partitions:
-        for message in reader.consume(500, 1.0):
+        for message in reader.consume(500, 0.2):
             if message.error() is None:
                 found.append(message.value().decode())
             else:
