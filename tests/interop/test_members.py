@@ -97,7 +97,6 @@ def test_a_member_that_stood_still_is_replaced_and_comes_back(
     [
         case(python_kind("confluent", "cooperative-sticky"), python_kind("confluent", "consumer")),
         case(java_kind("cooperative-sticky"), java_kind("consumer")),
-        case(java_kind("roundrobin"), java_kind("consumer")),
     ],
 )
 def test_a_group_goes_over_to_the_new_protocol_and_back_while_it_reads(
