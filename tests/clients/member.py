@@ -15,6 +15,9 @@ from typing import Any
 
 POLL_S = 0.1
 SESSION_MS, HEARTBEAT_MS = 6_000, 500
+STATIC_SESSION_MS = 20_000
+"""Within it a static member must be back, however busy the machine is."""
+
 KIP_848 = "consumer"
 
 ended = threading.Event()
@@ -44,12 +47,16 @@ class Share:
         self.is_now(each for each in self._told or () if each not in lost)
 
 
-def confluent_settings(assignor: str) -> dict[str, Any]:
+def session_ms(instance_id: str | None) -> int:
+    return STATIC_SESSION_MS if instance_id else SESSION_MS
+
+
+def confluent_settings(assignor: str, instance_id: str | None) -> dict[str, Any]:
     """The broker says how long sessions are in KIP-848, and how partitions are assigned."""
     if assignor == KIP_848:
         return {"group.protocol": KIP_848}
     return {
-        "session.timeout.ms": SESSION_MS,
+        "session.timeout.ms": session_ms(instance_id),
         "heartbeat.interval.ms": HEARTBEAT_MS,
         "partition.assignment.strategy": assignor,
     }
@@ -65,7 +72,7 @@ def confluent(bootstrap: str, topic: str, group: str, assignor: str, instance_id
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "log_level": 0,
-            **confluent_settings(assignor),
+            **confluent_settings(assignor, instance_id),
             **({"group.instance.id": instance_id} if instance_id else {}),
         }
     )
@@ -115,7 +122,7 @@ def kafka_python(
         group_instance_id=instance_id,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=session_ms(instance_id),
         heartbeat_interval_ms=HEARTBEAT_MS,
         metadata_max_age_ms=1_000,
         partition_assignment_strategy=[assignors[assignor]],

@@ -20,11 +20,11 @@ _numbers = count(1)
 
 SETTINGS = {
     "group.consumer.min.session.timeout.ms": "6000",
-    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "8000",
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.heartbeat.interval.ms": "500",
 }
-"""What members of the classic protocol ask for themselves."""
+"""About what members of the classic protocol ask for themselves."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -45,7 +45,7 @@ final class Consumers {
             settings.put(ConsumerConfig.GROUP_PROTOCOL_CONFIG, "consumer");
         } else {
             settings.put(ConsumerConfig.PARTITION_ASSIGNMENT_STRATEGY_CONFIG, ASSIGNORS.get(assignor));
-            settings.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, "6000");
+            settings.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, words.length > 4 ? "20000" : "6000");
             settings.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, "500");
         }
         KafkaConsumer<String, String> consumer =
