@@ -8,6 +8,7 @@ import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.errors.UnknownMemberIdException;
 
 /** One consumer of a group, `Member BOOTSTRAP TOPIC GROUP ASSIGNOR [INSTANCE]`: what tests/clients/member.py is for Python. */
 public final class Member {
@@ -32,7 +33,10 @@ public final class Member {
         }
         try {
             consumer.commitSync();
-        } catch (CommitFailedException | RebalanceInProgressException | RetriableException moved) {
+        } catch (CommitFailedException
+                | RebalanceInProgressException
+                | RetriableException
+                | UnknownMemberIdException moved) {
             // the next owner reads it again
         }
     }
