@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SPARK := .venv/.spark-installed
 
-.PHONY: demo test lint sim planted chaos interop interop-spark api compose-test test-spark pipeline-demo bench clean
+.PHONY: demo test lint sim planted chaos interop interop-groups interop-java interop-spark api compose-test test-spark pipeline-demo bench clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -36,6 +36,17 @@ chaos: $(STAMP)
 # Every stock client library against real processes.
 interop: $(STAMP)
 	$(BIN)/python -m pytest -m clients $(TEST)
+
+# Groups of stock consumers, Python's and KafkaJS (where there is Node.js), and what a crash does to each delivery semantics.
+interop-groups: $(STAMP)
+	if command -v npm >/dev/null; then cd tests/interop/javascript && npm ci --silent --no-audit --no-fund; fi
+	$(BIN)/python -m pytest -m "interop and not java" -n 2 -rs tests/interop $(TEST)
+
+# The Java client and Apache Kafka's own tools; Maven fetches them and compiles the programs that use them.
+interop-java: $(STAMP)
+	@command -v java mvn >/dev/null || { echo "there is no java or mvn here"; exit 1; }
+	mvn --quiet --batch-mode --file tests/interop/java compile
+	$(BIN)/python -m pytest -m java -n 2 -rs tests/interop $(TEST)
 
 # Taxi trips through three nodes and two Spark jobs while a leader dies; every count and sum is checked.
 pipeline-demo: $(SPARK)

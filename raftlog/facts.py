@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from raftlog.admin.facts import ConnectionFacts, DirectoryFacts, GroupFacts, PartitionFacts, RaftFacts
+from raftlog.admin.facts import (
+    CompactionFacts,
+    ConnectionFacts,
+    DirectoryFacts,
+    GroupFacts,
+    PartitionFacts,
+    RaftFacts,
+)
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.node import Node
 from raftlog.replication.traffic import Traffic
@@ -57,6 +64,10 @@ class NodeFacts:
             DirectoryFacts(each.path, each.error is None, each.flusher.seconds)
             for each in self._replicas.logs.volumes
         ]
+
+    def compaction(self) -> CompactionFacts | None:
+        """Return what cleanings came to; None without the broker role."""
+        return None if self._node.broker is None else self._node.broker.housekeeping.compaction
 
     def raft(self) -> RaftFacts | None:
         """Return the quorum as this node sees it; None while it is not started."""

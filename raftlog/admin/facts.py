@@ -68,6 +68,17 @@ class DirectoryFacts(NamedTuple):
     sync_seconds: Histogram
 
 
+class CompactionFacts(Protocol):
+    """What the cleanings of compacted logs came to, since this process began."""
+
+    cleanings: int
+    failures: int
+    bytes_before: int
+    bytes_after: int
+    records_removed: int
+    seconds: float
+
+
 class GroupFacts(NamedTuple):
     """One consumer group that this node coordinates. `offsets`: (topic, partition) → next offset to read."""
 
@@ -105,6 +116,9 @@ class Facts(Protocol):
 
     def directories(self) -> list[DirectoryFacts]:
         """Return the log directories."""
+
+    def compaction(self) -> CompactionFacts | None:
+        """Return what cleanings came to; None without the broker role."""
 
     def raft(self) -> RaftFacts | None:
         """Return the quorum as this node sees it; None while it is not started."""

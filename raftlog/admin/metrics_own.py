@@ -22,6 +22,7 @@ def families(scrape: Scrape) -> Iterator[Family]:
     yield from _partitions(scrape)
     yield from _changes(scrape)
     yield from _traffic(scrape)
+    yield from _compaction(scrape)
     yield from _requests(scrape)
     yield from _answers(scrape)
     yield from _disks(scrape)
@@ -129,6 +130,22 @@ def _traffic(scrape: Scrape) -> Iterator[Family]:
     yield counter("produces_failed", "Partitions of produce requests that were refused.", "failed_produces")
     yield counter("fetches", "Partitions that were answered to fetches.", "fetches")
     yield counter("fetches_failed", "Partitions of fetches that were refused.", "failed_fetches")
+
+
+def _compaction(scrape: Scrape) -> Iterator[Family]:
+    counts = scrape.facts.compaction()
+    if counts is None:
+        return
+
+    def counter(name: str, text: str, value: float) -> Family:
+        return single(f"raftlog_compaction{name}_total", "counter", text, value)
+
+    yield counter("s", "Cleanings of compacted logs that came to their end.", counts.cleanings)
+    yield counter("s_failed", "Cleanings that met damage or a disk's refusal.", counts.failures)
+    yield counter("_read_bytes", "Bytes of segments that were cleaned.", counts.bytes_before)
+    yield counter("_written_bytes", "Bytes of the segments that took their place.", counts.bytes_after)
+    yield counter("_removed_records", "Records that cleanings took out.", counts.records_removed)
+    yield counter("_seconds", "Time in which a log was being cleaned.", counts.seconds)
 
 
 def _requests(scrape: Scrape) -> Iterator[Family]:

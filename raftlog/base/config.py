@@ -197,10 +197,7 @@ def _scaled(value: int, factor: int) -> int:
 
 
 def parse_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> dict[str, Any]:
-    """Return {dotted name: value}. Raises InvalidConfig that names every faulty config and its rule.
-
-    Internal topics may carry cleanup.policy=compact.
-    """
+    """Return {dotted name: value}. Raises InvalidConfig that names every faulty config and its rule."""
     table = settings_of(TopicConfig)
     values: dict[str, Any] = {}
     faults = []
@@ -220,10 +217,13 @@ def parse_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> dict[
 
 def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str, str]]:
     policy = values.get("cleanup.policy", ("delete",))
-    if "compact" in policy and not internal:
-        yield "cleanup.policy", "raftlog does not compact topics yet, so compact is refused; use delete"
     if not policy:
-        yield "cleanup.policy", "must be delete"
+        yield "cleanup.policy", "must be delete, compact, or both"
+    if internal and "compact" not in policy and "cleanup.policy" in values:
+        yield (
+            "cleanup.policy",
+            "internal topics must stay compacted: without that they grow for ever, or forget",
+        )
     if values.get("remote.storage.enable"):
         yield "remote.storage.enable", "raftlog has no tiered storage"
 

@@ -299,6 +299,24 @@ class NodeConfig(TransactionSettings):
         "How often segments past their retention are looked for",
         at_least=1,
     )
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable", "boolean", True, "Whether topics with cleanup.policy=compact are compacted"
+    )
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms",
+        "long",
+        15_000,
+        "How often logs that are worth compacting are looked for",
+        at_least=1,
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size",
+        "long",
+        134_217_728,
+        "Memory for the keys of one log that is compacted; what does not fit waits for the next round",
+        unit="bytes",
+        at_least=1024,
+    )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
         "int",

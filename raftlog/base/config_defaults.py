@@ -153,7 +153,6 @@ class TopicDefaults:
         86_400_000,
         "Default of delete.retention.ms",
         at_least=0,
-        applied=False,
     )
     log_cleaner_min_compaction_lag_ms: int = _default_of_topics(
         "log.cleaner.min.compaction.lag.ms",
@@ -161,7 +160,6 @@ class TopicDefaults:
         0,
         "Default of min.compaction.lag.ms",
         at_least=0,
-        applied=False,
     )
     log_cleaner_max_compaction_lag_ms: int = _default_of_topics(
         "log.cleaner.max.compaction.lag.ms",
@@ -169,7 +167,6 @@ class TopicDefaults:
         LONG_MAX,
         "Default of max.compaction.lag.ms",
         at_least=1,
-        applied=False,
     )
     log_cleaner_min_cleanable_ratio: float = _default_of_topics(
         "log.cleaner.min.cleanable.ratio",
@@ -178,5 +175,4 @@ class TopicDefaults:
         "Default of min.cleanable.dirty.ratio",
         at_least=0,
         at_most=1,
-        applied=False,
     )

@@ -64,7 +64,6 @@ NAMES = frozenset(
     inter.broker.protocol.version internal.metadata.delete.delay.millis
     internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
     kafka.metrics.polling.interval.secs kafka.metrics.reporters
-    log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable
     log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
     log.cleaner.threads log.dir.failure.timeout.ms log.initial.task.delay.ms log.local.retention.bytes
     log.local.retention.ms log.message.downconversion.enable log.message.format.version

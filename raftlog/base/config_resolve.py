@@ -317,5 +317,5 @@ def _judge_relations(draft: Draft) -> None:
             times = f"{factor} times " if factor > 1 else ""
             blamed = smaller if smaller in draft.given else larger
             draft.fault(blamed, f"{times}{smaller} ({low}) must be at most {larger} ({high})")
-    if draft.get("log_cleanup_policy") != ("delete",):
-        draft.fault("log.cleanup.policy", "raftlog does not compact topics yet; use delete")
+    if not draft.get("log_cleanup_policy"):
+        draft.fault("log.cleanup.policy", "must be delete, compact, or both")

@@ -250,7 +250,6 @@ class TopicConfig:
         86_400_000,
         "How long compaction keeps tombstones",
         at_least=0,
-        applied=False,
         synonyms=_from("log.cleaner.delete.retention.ms"),
     )
     min_compaction_lag_ms: int = _topic(
@@ -259,7 +258,6 @@ class TopicConfig:
         0,
         "A record is left alone by compaction for at least this long",
         at_least=0,
-        applied=False,
         synonyms=_from("log.cleaner.min.compaction.lag.ms"),
     )
     max_compaction_lag_ms: int = _topic(
@@ -268,7 +266,6 @@ class TopicConfig:
         LONG_MAX,
         "A record is looked at by compaction after this long at the latest",
         at_least=1,
-        applied=False,
         synonyms=_from("log.cleaner.max.compaction.lag.ms"),
     )
     min_cleanable_dirty_ratio: float = _topic(
@@ -278,7 +275,6 @@ class TopicConfig:
         "Compaction starts when this part of the log has not been compacted yet",
         at_least=0,
         at_most=1,
-        applied=False,
         synonyms=_from("log.cleaner.min.cleanable.ratio"),
     )
     local_retention_ms: int = _topic(

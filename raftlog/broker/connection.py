@@ -182,8 +182,9 @@ class Connection(asyncio.BufferedProtocol):
         if not slot.overlaps:
             self._waiting_for = slot
 
-    def let_on(self, slot: Slot) -> None:
-        """What came behind an open slot may be handled now, though that is not answered yet."""
+    def overlap(self, slot: Slot) -> None:
+        """From now on, requests behind that one may be handled while it is open."""
+        slot.overlaps = True
         if slot is self._waiting_for:
             self._waiting_for = None
             self._go_on()

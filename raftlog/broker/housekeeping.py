@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
+from raftlog.broker.compaction import Compaction
 from raftlog.broker.logs import Volume, offsets
 from raftlog.storage.log_directory import Offsets
 
@@ -40,9 +41,11 @@ class Housekeeping:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         self._env = replicas.env
+        self.compaction = Compaction(replicas)
         self._tasks: list[asyncio.Task[None]] = []
         self._written: dict[Volume, dict[TopicPartition, int]] = {}
         self._written_starts: dict[Volume, dict[TopicPartition, int]] = {}
+        self._written_cleaned: dict[Volume, dict[TopicPartition, int]] = {}
 
     def start(self) -> None:
         config = self._replicas.config
@@ -55,6 +58,8 @@ class Housekeeping:
             (EXPIRE_INTERVAL, self.expire_producers),
             (REAP_INTERVAL, self.reap),
         ]
+        if config.log_cleaner_enable:
+            chores.append((config.log_cleaner_backoff_ms / 1000, self.compact))
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(_every(seconds, chore)) for seconds, chore in chores]
 
@@ -82,6 +87,8 @@ class Housekeeping:
         self._replicas.mark_unflushed(self._replicas.partitions.values())
         for volume in self._replicas.logs.online:
             if await self._visit(volume, _checkpoint):
+                # before the points: what a log was cut to and grew from again is not clean, whatever was written before
+                await self._checkpoint_cleaned(volume)
                 points = offsets(volume.logs.items(), lambda each: each.recovery_point)
                 await self._checkpoint(volume, volume.directory.write_recovery_points, points)
 
@@ -105,6 +112,20 @@ class Housekeeping:
             start = partition.log_start_offset
             self._replicas.happened("segments_deleted", partition, segments=dropped, log_start_offset=start)
         return dropped > 0
+
+    async def compact(self) -> None:
+        """Clean the compacted logs that are worth it, one after the other, the dirtiest first."""
+        for volume in self._replicas.logs.online:
+            if await self.compaction.clean(volume):
+                await self._checkpoint_cleaned(volume)
+
+    async def _checkpoint_cleaned(self, volume: Volume) -> None:
+        cleaned = offsets(volume.logs.items(), lambda each: each.cleaned_until)
+        write = volume.directory.write_cleaner_offsets
+        if self._written_cleaned.get(volume, volume.directory.cleaned) != cleaned and await self._checkpoint(
+            volume, write, cleaned
+        ):
+            self._written_cleaned[volume] = cleaned
 
     async def reap(self) -> None:
         """Remove files dropped long enough ago."""

@@ -158,6 +158,8 @@ class Logs:
             topic_id=topic_id,
             now_ms=self._env.wall_clock_ms(),
         )
+        # what was cut since that was written is not in the recovery point any more
+        opened.cleaned_until = min(directory.cleaned.get(name, 0), opened.recovery_point)
         start = directory.log_starts.get(name, 0)
         if opened.log_start_offset < start <= opened.log_end_offset:
             opened.advance_log_start(start)
@@ -212,7 +214,8 @@ class Logs:
         if removed is None or volume.error is not None:
             return
         try:
-            path = removed.delete(f"{self._env.random.getrandbits(128):032x}")
+            removed.close(clean=False)
+            path = volume.directory.doom(removed.directory, f"{self._env.random.getrandbits(128):032x}")
         except OSError as error:
             self.report(volume, error)
             return
@@ -277,6 +280,7 @@ def _mark_clean(volume: Volume, high_watermarks: dict[TopicPartition, int], brok
     directory.write_recovery_points(offsets(volume.logs.items(), lambda each: each.recovery_point))
     directory.write_log_starts(offsets(volume.logs.items(), lambda each: each.log_start_offset))
     directory.write_high_watermarks({name: high_watermarks[name] for name in volume.logs})
+    directory.write_cleaner_offsets(offsets(volume.logs.items(), lambda each: each.cleaned_until))
     directory.mark_clean(broker_epoch)
 
 

@@ -411,6 +411,11 @@ class Replicas:
             else:
                 self.peers.broker_changed(broker_id)
 
+    def is_whole(self, partition: Partition) -> bool:
+        """Whether all replicas are in sync, as far as the metadata knows: what is committed, each of them has."""
+        state = self._applied.partition(partition.topic, partition.index)
+        return state is not None and set(state.replicas) <= set(state.isr)
+
     def led(self) -> list[Partition]:
         """The partitions that this broker leads."""
         return [partition for partition in self.partitions.values() if type(partition.role) is Leading]

@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 class Slot:
     """One response that is not ready yet, or waits for the ones before it."""
 
-    __slots__ = ("api_key", "arrived_at", "buffers", "connection")
-
-    overlaps = False
-    """Whether requests behind this one may be handled while it is open."""
+    __slots__ = ("api_key", "arrived_at", "buffers", "connection", "overlaps")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.buffers: Sequence[Buffer] | None = None
+        self.overlaps = False
+        """Whether requests behind this one may be handled while it is open."""
         self.api_key = 0
         self.arrived_at = 0.0
         """Set by the connection that holds it, for its latency."""
@@ -48,8 +47,7 @@ class ReadySlot(Slot):
 
     __slots__ = ()
 
-    overlaps = True
-
     def __init__(self, connection: Connection, buffers: Sequence[Buffer]) -> None:
         self.connection = connection
         self.buffers = buffers
+        self.overlaps = True

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeVar
 
 from raftlog.base.env import Env
 from raftlog.base.errors import (
     CoordinatorNotAvailable,
+    CorruptMessage,
     KafkaError,
     KafkaStorageError,
     NotCoordinator,
@@ -33,6 +35,9 @@ READ_BYTES: Final = 64 * 1024
 
 POLL_S: Final = 0.02
 """How often to look whether the replica has become the leader that the metadata says it is."""
+
+COLD_READS: Final = 5
+"""Attempts at what is not in memory."""
 
 ALL_ACKS: Final = -1
 
@@ -186,21 +191,37 @@ class Tenure(Generic[C, R]):
 
     async def _read(self, partition: Partition, offset: int) -> bytes:
         read = partition.read(offset, READ_BYTES, min_one=True)
-        if read.records is None:
-            read = await self._env.offload(
-                lambda: partition.read(offset, READ_BYTES, min_one=True, cached=False)
-            )
         if read.error_code:
             raise from_code(read.error_code)
-        if not read.records:
+        records = read.records
+        if records is None:
+            records = await self._read_cold(partition, offset)
+        if not records:
             raise KafkaStorageError(f"nothing to read at offset {offset}")
-        return bytes(read.records)
+        return bytes(records)
+
+    async def _read_cold(self, partition: Partition, offset: int) -> Buffer | None:
+        """Away from the loop, where only the log may be asked."""
+        end_offset = partition.high_watermark
+        read = partial(partition.log.read, offset, READ_BYTES, end_offset=end_offset, cached=False)
+        for _ in range(COLD_READS):
+            try:
+                return await self._env.offload(read)
+            except FileNotFoundError:
+                continue  # compaction put another segment in its place meanwhile
+            except OSError as error:
+                raise partition.storage_failed(error) from error
+            except CorruptMessage as error:
+                raise partition.refusal(error) from error
+        return None
 
     def _append(self, records: tuple[tuple[bytes, bytes | None], ...]) -> int:
         now_ms = self._env.wall_clock_ms()
         batch = memoryview(build_batch([new_record(key, value, timestamp=now_ms) for key, value in records]))
         return self._write(
-            lambda partition: partition.append_produced(batch, acks=ALL_ACKS, now_ms=now_ms).end_offset,
+            lambda partition: (
+                partition.append_produced(batch, acks=ALL_ACKS, now_ms=now_ms, has_keys=True).end_offset
+            ),
             self.journal_errors,
         )
 

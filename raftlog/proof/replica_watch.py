@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import CorruptMessage, KafkaError
 from raftlog.base.types import TopicPartition
+from raftlog.proof.table_truth import TableTruth
+from raftlog.records.batch import iter_records
 from raftlog.records.header import HEADER_BYTES, BatchHeader, check_crc, read_header
 from raftlog.replication.leading import LATEST, Leading
 from raftlog.replication.partition import Partition
@@ -40,6 +42,8 @@ class PartitionTruth:
         self.readable: dict[int, int] = {}
         """The highest latest offset that the leader of each epoch would tell a client."""
         self.excused = False
+        self.table = TableTruth()
+        """Of a compacted topic, whose batches change while its records don't."""
 
     def excuse(self) -> None:
         """The last in-sync replica is lost, or a leader was elected uncleanly: records may go, as documented."""
@@ -55,6 +59,7 @@ class ReplicaWatch:
 
     __slots__ = (
         "_chronicle",
+        "_cleaned",
         "_damaged",
         "_disk",
         "_end",
@@ -76,7 +81,9 @@ class ReplicaWatch:
         self._partition = partition
         self._chronicle = chronicle
         self._damaged = False
-        self._segment = self._position = NOWHERE
+        self._segment: Segment | None = None
+        self._position = NOWHERE
+        self._cleaned = partition.log.cleaned_until
         self._end = NOWHERE
         self._log_end = partition.log_end_offset
         self.truth = truth
@@ -88,6 +95,7 @@ class ReplicaWatch:
         return (
             partition.high_watermark != self.high_watermark
             or partition.role is not self.role
+            or partition.log.cleaned_until != self._cleaned
             or (self._chronicle is not None and partition.log.log_end_offset != self._log_end)
         )
 
@@ -105,6 +113,9 @@ class ReplicaWatch:
         if self.high_watermark < before:
             faults.append(f"its high watermark went back from {before} to offset {self.high_watermark}")
         faults += self._compare_records()
+        if _is_table(partition) and self._cleaned != partition.log.cleaned_until:
+            self._cleaned = partition.log.cleaned_until
+            faults += self._judge_table()
         if type(partition.role) is Leading:
             faults += self._judge_leader(partition.role, is_new=changed_role)
         return [f"{self.truth.where}: {self._node}: {fault}" for fault in faults]
@@ -171,28 +182,46 @@ class ReplicaWatch:
         content = self._disk.peek(segment.path + ".log")
         if content is None:
             return start
-        position = self._position if (self._segment, self._end) == (segment.base_offset, start) else 0
+        position = self._position if self._segment is segment and self._end == start else 0
         due = start if position else segment.base_offset
         while position + HEADER_BYTES <= segment.size:
             try:
                 header = read_header(content, position)
             except CorruptMessage:
                 break
-            if header.end_offset > self.high_watermark or header.base_offset != due:
+            follows = header.base_offset == due or (segment.gaps and header.base_offset > due)
+            if header.end_offset > self.high_watermark or not follows:
                 break  # out of its place: it rotted, as where a CRC fails; that is found elsewhere
             if header.base_offset >= start:
                 faults += self._compare_batch(header, content, segment, position)
             due = header.end_offset
             start = max(start, due)
             position += header.length
-        self._segment, self._position, self._end = segment.base_offset, position, start
+        self._segment, self._position, self._end = segment, position, start
         return start
+
+    def _judge_table(self) -> list[str]:
+        """After a cleaning: what is left of the log is what was committed, and the newest of each key."""
+        log, left, faults = self._partition.log, list[int](), list[str]()
+        for segment in log.segments:
+            content = self._disk.peek(segment.path + ".log")
+            position = 0
+            while content is not None and position + HEADER_BYTES <= segment.size:
+                header = read_header(content, position)
+                batch = memoryview(bytes(content[position : position + header.length]))
+                if header.end_offset <= self.high_watermark and not header.is_control:
+                    faults += self.truth.table.take(header, batch)
+                    left += [record.offset for record in iter_records(batch)]
+                position += header.length
+        return faults[:3] + self.truth.table.judge(left, log.log_start_offset, self.high_watermark)
 
     def _compare_batch(
         self, header: BatchHeader, content: bytearray, segment: Segment, position: int
     ) -> list[str]:
         if self._disk.has_rotted(f"{segment.path}.log", range(position, position + header.length)):
             return []  # that is found elsewhere; here, that nobody took it over
+        if _is_table(self._partition):
+            return self._compare_rows(header, content, position)
         batch = (header.end_offset, header.crc, header.leader_epoch)
         known = self.truth.batches.setdefault(header.base_offset, batch)
         if known == batch:
@@ -204,6 +233,14 @@ class ReplicaWatch:
         mine, others = (f"epoch {epoch}, up to {end}, CRC {crc:08x}" for end, crc, epoch in (batch, known))
         return [f"committed offset {header.base_offset} holds another batch ({mine}) than before ({others})"]
 
+    def _compare_rows(self, header: BatchHeader, content: bytearray, position: int) -> list[str]:
+        batch = memoryview(bytes(content[position : position + header.length]))
+        try:
+            check_crc(batch, 0, header)
+        except CorruptMessage:
+            return []  # as below
+        return self.truth.table.take(header, batch)
+
 
 def _readable(role: Leading) -> int | None:
     """Return the latest offset that the leader would tell a client now, None if it would not tell."""
@@ -212,3 +249,8 @@ def _readable(role: Leading) -> int | None:
     except KafkaError:
         return None
     return None if found is None else found[0]
+
+
+def _is_table(partition: Partition) -> bool:
+    """Whether the newest record of each key is what counts in it."""
+    return partition.log.compacted or partition.log.active_segment.gaps

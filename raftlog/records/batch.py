@@ -241,8 +241,10 @@ def build_end_marker(
 
 
 def read_end_marker(batch: Buffer) -> EndMarker | None:
-    """Return what a control batch says about its transaction; None for control records of other types."""
-    record = next(iter_records(batch))
+    """Return what a control batch says about its transaction; None if it has no record, or one of another type."""
+    record = next(iter_records(batch), None)
+    if record is None:
+        return None
     try:
         _, kind = _CONTROL_KEY.unpack_from(record.key or b"")
         if kind not in (_ABORT, _COMMIT):

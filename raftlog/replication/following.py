@@ -11,8 +11,9 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.errors import NotLeaderOrFollower
-from raftlog.base.types import EpochEnd
+from raftlog.base.types import NO_OFFSET, EpochEnd
 from raftlog.metadata.image import PartitionState
+from raftlog.replication.leading import SERVED_UNCHECKED
 from raftlog.replication.role import Role
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _BATCH_START = struct.Struct(">qii")
 _BATCH_LENGTH_FROM = 12
 """A batch's length field counts what follows it."""
+BELIEVED_AFTER = 2 * SERVED_UNCHECKED
+"""A leader that shows the same hole so often has looked whether its log really has it."""
 
 
 class FetchPosition(NamedTuple):
@@ -35,12 +38,14 @@ class FetchPosition(NamedTuple):
 class Following(Role):
     """This replica follows `leader` (NO_BROKER: nobody leads) in `leader_epoch`."""
 
-    __slots__ = ("leader",)
+    __slots__ = ("_hole", "_hole_shown", "leader")
 
     def __init__(self, partition: Partition, state: PartitionState) -> None:
         super().__init__(partition)
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
+        self._hole = (NO_OFFSET, NO_OFFSET)
+        self._hole_shown = 0
 
     def active_producers(self) -> list[ActiveProducer]:
         return self.partition.log.producers.active()
@@ -67,7 +72,8 @@ class Following(Role):
         log = partition.log
         if records:
             damage = log.damage
-            log.append_as_follower(up_to_epoch(records, leader_epoch))
+            batches = up_to_epoch(records, leader_epoch)
+            log.append_as_follower(batches, takes_gaps=log.compacted or self._believes_in_hole(batches))
             partition.host.log_appended(partition)
             if damage is not None and log.damage is None:
                 partition.host.happened(
@@ -79,6 +85,21 @@ class Following(Role):
             log.forget_replicated(known)
         if log_start_offset > log.log_start_offset:
             self._advance_log_start(min(log_start_offset, partition.high_watermark))
+
+    def _believes_in_hole(self, batches: memoryview) -> bool:
+        """Whether the leader insists that nothing is left between our end and its next batch.
+
+        So it is where a topic once was compacted. What the wire or a memory did to an offset does not last: whoever is
+        asked again and again reads from the disk, and finds out.
+        """
+        if len(batches) < _BATCH_START.size:
+            return False
+        hole = (self.partition.log.log_end_offset, _BATCH_START.unpack_from(batches)[0])
+        if hole[0] >= hole[1]:
+            return False
+        self._hole_shown = self._hole_shown + 1 if hole == self._hole else 1
+        self._hole = hole
+        return self._hole_shown > BELIEVED_AFTER
 
     def _advance_log_start(self, offset: int) -> None:
         log = self.partition.log
@@ -105,6 +126,7 @@ class Following(Role):
         partition = self.partition
         before = partition.log.log_end_offset
         partition.log.truncate_to(offset)
+        offset = min(offset, partition.log.log_end_offset)  # compaction may have left a hole before it
         partition.host.happened("log_truncated", partition, log_end_offset=offset, before=before)
         if partition.high_watermark > offset:
             # only an unclean election, or a disk that lost what it had synced, brings a follower here

@@ -29,7 +29,9 @@ class Role:
         self.error = error
         self.leader_epoch = NO_EPOCH
 
-    def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> Appended:
+    def append_produced(
+        self, records: memoryview, *, acks: int, now_ms: int, has_keys: bool = False
+    ) -> Appended:
         raise self.error()
 
     def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:

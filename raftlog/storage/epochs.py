@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
 
 from raftlog.base.types import NO_EPOCH, UNKNOWN_EPOCH_END, EpochEnd
@@ -38,6 +38,13 @@ class LeaderEpochs:
         self._starts.append(start_offset)
         self._set_latest()
         self.changed = True
+
+    def note_batch(self, epoch: int, base_offset: int, *, due: int) -> None:
+        """Take in a batch that was found where offset `due` comes next: compaction may have left a hole before it.
+
+        The first epoch of all begins at the hole: too early is safe, too late would hide that a log parted there.
+        """
+        self.note(epoch, base_offset if self._epochs else due)
 
     def _set_latest(self) -> None:
         self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
@@ -79,6 +86,11 @@ class LeaderEpochs:
             return self._epochs[found] if found >= 0 else NO_EPOCH
         except IndexError:  # a cold read asks from another thread, and they were cut meanwhile
             return NO_EPOCH
+
+    def begins_at(self, offset: int) -> bool:
+        """Whether an epoch begins at `offset`."""
+        found = bisect_left(self._starts, offset)
+        return found < len(self._starts) and self._starts[found] == offset
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return the largest known epoch ≤ `epoch` and where it ends.

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from raftlog.base.disk import Disk, File
+from raftlog.storage.layout import PARTITION_METADATA
 from raftlog.storage.segment import Segment
+
+if TYPE_CHECKING:
+    from raftlog.storage.recovery import Contents
 
 
 class FlushTicket:
@@ -77,6 +82,19 @@ class Unflushed:
         self._rolled: list[Segment] = []
         self._ticket: FlushTicket | None = None
         self._closing: list[File] = []
+
+    @classmethod
+    def recovered(cls, disk: Disk, directory: str, contents: Contents) -> Unflushed:
+        """Return what of a log that was just opened may not be on the disk."""
+        flushed = min(contents.recovery_point, contents.segments[-1].end_offset)
+        unflushed = cls(disk, flushed, contents.unsynced_directories)
+        if contents.unsynced_directories and contents.topic_id is not None:
+            # whose records these are must be as durable as the first of them
+            unflushed.paths.append(f"{directory}/{PARTITION_METADATA}")
+        for segment in contents.segments[:-1]:
+            if segment.end_offset > flushed:
+                unflushed.rolled(segment)
+        return unflushed
 
     def rolled(self, segment: Segment) -> None:
         """Take over a segment that is no longer the active one."""

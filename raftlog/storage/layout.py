@@ -12,6 +12,8 @@ DAMAGE_MARK: Final = "raftlog-damage"
 """Not Kafka's: says that acknowledged records may be missing, see `raftlog.storage.recovery.Damage`."""
 TRUNCATION_MARK: Final = "raftlog-truncated-to"
 """Not Kafka's: a truncation below a recovery point that the directory's checkpoint may still name."""
+GAPS_MARK: Final = "raftlog-gaps"
+"""Not Kafka's: the log is or was compacted, so that offsets need not follow each other."""
 LEFTOVER_SUFFIXES: Final = (".deleted", ".cleaned", ".swap", ".tmp")
 OFFSET_DIGITS: Final = 20
 

@@ -7,8 +7,9 @@ as it was. Offsets count as flushed only through `begin_flush`, `FlushTicket.run
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from raftlog.base.disk import Buffer, Disk
@@ -25,45 +26,38 @@ from raftlog.records.header import (
     stamp_append_time,
 )
 from raftlog.storage import damage as damages
-from raftlog.storage import recovery, retention, snapshots, timestamps
-from raftlog.storage.damage import Damage
+from raftlog.storage import recovery, retention, snapshots, swap, timestamps
+from raftlog.storage.appended import Appended
 from raftlog.storage.flush import FlushTicket, Unflushed
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
-from raftlog.storage.layout import EPOCH_CHECKPOINT, PARTITION_METADATA, TRUNCATION_MARK
+from raftlog.storage.layout import EPOCH_CHECKPOINT, TRUNCATION_MARK
+from raftlog.storage.producers import AbortedTransaction
 from raftlog.storage.recovery import Contents
-from raftlog.storage.replicated import sound_batches
+from raftlog.storage.replicated import has_gap, sound_batches
 from raftlog.storage.retention import Condemned
 from raftlog.storage.segment import Segment, segment_of
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
 
+__all__ = ["Appended", "Log"]
+
 _BASE_OFFSET: Final = attrgetter("base_offset")
 _new_tuple = tuple.__new__
-
-
-class Appended(NamedTuple):
-    """Where a produced batch is. `log_append_time_ms` is -1 under CreateTime; a duplicate names its original."""
-
-    base_offset: int
-    end_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    duplicate: bool = False
 
 
 class Log:
     """Batches from `log_start_offset` to `log_end_offset` (exclusive). Another thread may call `read`, nothing else."""
 
     def __init__(self, disk: Disk, directory: str, *, config: TopicConfig, contents: Contents) -> None:
-        self._disk = disk
+        self.disk = disk
         self.directory = directory
         self._segments = contents.segments
         self._active = contents.segments[-1]
         self._epochs = contents.epochs
         self.producers = contents.producers
         self._aborted = contents.aborted
-        self.damage: Damage | None = contents.damage
+        self.damage: damages.Damage | None = contents.damage
         """Where records that may have been acknowledged are missing or bad: such a replica must not lead."""
         self._uncut_from: int | None = None
         """Where damage that a reader found begins, until `cut_damage`; what recovery found is cut already."""
@@ -71,13 +65,9 @@ class Log:
         self.log_start_offset = self._segments[0].base_offset
         self.log_end_offset = self._active.end_offset
         self.recovery_point = min(contents.recovery_point, self.log_end_offset)
-        self._unflushed = Unflushed(disk, self.recovery_point, contents.unsynced_directories)
-        if contents.unsynced_directories and contents.topic_id is not None:
-            # whose records these are must be as durable as the first of them
-            self._unflushed.paths.append(f"{directory}/{PARTITION_METADATA}")
-        for segment in self._segments[:-1]:
-            if segment.end_offset > self.recovery_point:
-                self._unflushed.rolled(segment)
+        self._unflushed = Unflushed.recovered(disk, directory, contents)
+        self.cleaned_until = 0  # before it compaction has seen every record; it may lie outside the log
+        self.cuts = 0  # how often the log's end went back
         self._snapshot_offset = contents.snapshot_offset
         self._checkpoints_to_unmark = 2 if contents.truncated else 0
         """The mark of a truncation is needed until the recovery point that follows it was written."""
@@ -122,14 +112,16 @@ class Log:
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
+        self.compacted = "compact" in config.cleanup_policy
         self._configure_active()
 
     def _configure_active(self) -> None:
         self._active.epochs = self._epochs
+        self._active.gaps = self._segments[0].gaps
         self._active.configure(
             index_interval_bytes=self._config.index_interval_bytes,
             index_bytes=self._config.segment_index_bytes,
-            roll_ms=self._config.segment_ms,
+            roll_ms=retention.roll_ms(self._config),
         )
 
     @property
@@ -218,21 +210,26 @@ class Log:
         if ended is not None:
             self._aborted.add(ended)
 
-    def append_as_follower(self, records: Buffer) -> int:
+    def append_as_follower(self, records: Buffer, *, takes_gaps: bool = False) -> int:
         """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
 
         A batch cut off at the end is left out. CorruptMessage, with nothing of that batch or after it written, where a
-        CRC fails, an offset does not follow the log's end, or a leader epoch goes back.
+        CRC fails, an offset does not follow the log's end, or a leader epoch goes back. With `takes_gaps`, or where
+        there is a hole already, batches may be missing, which compaction took out of the leader's log.
         """
         self.cut_damage()
         view = memoryview(records)
         run: list[BatchHeader] = []
         run_start = run_end = 0
         refused: CorruptMessage | None = None
-        batches = sound_batches(view, end_offset=self.log_end_offset, epoch=self._epochs.latest)
+        if takes_gaps and not self._active.gaps and has_gap(view, end_offset=self.log_end_offset):
+            self.note_gaps()
+        gaps = self._active.gaps
+        batches = sound_batches(view, end_offset=self.log_end_offset, epoch=self._epochs.latest, gaps=gaps)
         try:
             for position, header in batches:
-                if self._wants_roll(self._active.size + position - run_start, header):
+                size = self._active.size + position - run_start
+                if not self._active.has_room(header, size=size, segment_bytes=self._segment_bytes):
                     self._append_run(view[run_start:position], run)
                     run, run_start = [], position
                     self._roll(header.max_timestamp)
@@ -255,7 +252,7 @@ class Log:
         position = 0
         for header in headers:
             if header.leader_epoch > self._epochs.latest:
-                self._epochs.note(header.leader_epoch, header.base_offset)
+                self._epochs.note_batch(header.leader_epoch, header.base_offset, due=self.log_start_offset)
             if header.producer_id >= 0:
                 if header.attributes & CONTROL_BIT:
                     self._end_transaction(header, run[position:], header.base_offset)
@@ -263,25 +260,14 @@ class Log:
                     self.producers.record(header, header.base_offset, header.max_timestamp)
             position += header.length
 
-    # -- rolling -------------------------------------------------------------------------------------------------
-
-    def _wants_roll(self, size: int, header: BatchHeader) -> bool:
-        segment = self._active
-        return size > 0 and (
-            size + header.length > self._segment_bytes
-            or segment.full
-            or header.max_timestamp > segment.roll_after_ms
-            or header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
-        )
-
     def _roll(self, now_ms: int) -> None:
         """Begin a new segment at the log's end. OSError leaves the log on the old one."""
         old = self._active
         assert old.size, "an empty segment is never left behind"
         old.save_indexes(final=True)
-        self._aborted.save(self._disk, old)
+        self._aborted.save(self.disk, old)
         self._save_producers()
-        new = Segment(self._disk, self.directory, base_offset=self.log_end_offset, create=True, now_ms=now_ms)
+        new = Segment(self.disk, self.directory, base_offset=self.log_end_offset, create=True, now_ms=now_ms)
         self._unflushed.rolled(old)
         self._unflushed.directories.add(self.directory)
         self._segments = [*self._segments, new]
@@ -291,14 +277,11 @@ class Log:
     def _save_producers(self) -> None:
         """Write a snapshot for the log's end; only those at a segment's start outlive the next one."""
         old, offset = self._snapshot_offset, self.log_end_offset
-        if old == offset or offset == self._segments[0].base_offset:
-            return
-        snapshots.save(self._disk, self.directory, self.producers, offset)
-        self._snapshot_offset = offset
-        if old >= 0 and all(segment.base_offset != old for segment in self._segments):
-            snapshots.remove(self._disk, self.directory, old)
-
-    # -- reading -------------------------------------------------------------------------------------------------
+        if offset not in (old, self._segments[0].base_offset):
+            snapshots.save(self.disk, self.directory, self.producers, offset)
+            self._snapshot_offset = offset
+            if old >= 0 and all(segment.base_offset != old for segment in self._segments):
+                snapshots.remove(self.disk, self.directory, old)
 
     def read(
         self,
@@ -353,6 +336,8 @@ class Log:
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
+        if segment not in self._segments:
+            raise FileNotFoundError(f"{segment.path}.log was replaced under its reader")
         end_offset = segment.end_offset
         bad = damages.first_bad_offset(segment, offset)
         if bad >= end_offset:
@@ -360,7 +345,7 @@ class Log:
             return False
         if self._uncut_from is None or bad < self._uncut_from:
             self._uncut_from = bad
-            self.damage = damages.merge(self.damage, Damage(bad, self.log_end_offset))
+            self.damage = damages.merge(self.damage, damages.Damage(bad, self.log_end_offset))
         return True
 
     # -- shrinking -----------------------------------------------------------------------------------------------
@@ -374,11 +359,10 @@ class Log:
         if offset >= self.log_end_offset:
             return self.log_end_offset
         keep = bisect_left(self._segments, offset, key=_BASE_OFFSET)
-        found = self._segments[keep - 1].locate(offset, cached=False)
-        assert found is not None
+        found = self._segments[keep - 1].cut_point(offset)
         self._announce_cut(found[1])
         self._drop_segments(keep, len(self._segments))
-        self._disk.sync_dir(self.directory)
+        self.disk.sync_dir(self.directory)
         self._active = self._segments[-1]
         self._active.truncate(*found)
         self._configure_active()
@@ -392,10 +376,10 @@ class Log:
         """
         self._announce_cut(offset)
         self._epochs.clear()
-        recovery.forget_epochs(self._disk, self.directory)
+        recovery.forget_epochs(self.disk, self.directory)
         self._drop_segments(0, len(self._segments))
-        segment = Segment(self._disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
-        self._disk.sync_dir(self.directory)
+        segment = Segment(self.disk, self.directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
+        self.disk.sync_dir(self.directory)
         self._segments = [segment]
         self._active = segment
         self._configure_active()
@@ -405,7 +389,7 @@ class Log:
     def _announce_cut(self, end_offset: int) -> None:
         """Write durably that what a recovery point claims is cut, before it goes: else the next start may miss it."""
         if end_offset < self.recovery_point:
-            recovery.mark_truncation(self._disk, self.directory, end_offset)
+            recovery.mark_truncation(self.disk, self.directory, end_offset)
             self.recovery_point = end_offset
             self._checkpoints_to_unmark = 2
 
@@ -424,17 +408,19 @@ class Log:
 
     def _forget_beyond(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
+        self.cleaned_until = min(self.cleaned_until, end_offset)
+        self.cuts += 1
         self._unflushed.truncate(end_offset)
         self._announce_cut(end_offset)
         self._epochs.truncate(end_offset)
-        snapshots.remove_after(self._disk, self.directory, end_offset)
+        snapshots.remove_after(self.disk, self.directory, end_offset)
         self._aborted.truncate(end_offset)
-        self._aborted.save(self._disk, self._segments[-1])
+        self._aborted.save(self.disk, self._segments[-1])
         if end_offset > self._segments[0].base_offset and self.producers.roll_back(end_offset):
             self._snapshot_offset = -1 if self._snapshot_offset > end_offset else self._snapshot_offset
             return
         self.producers, self._snapshot_offset = snapshots.load(
-            self._disk, self.directory, self._segments, aborted=self._aborted
+            self.disk, self.directory, self._segments, aborted=self._aborted
         )
 
     def advance_log_start(self, offset: int) -> None:
@@ -471,6 +457,36 @@ class Log:
         """Remove the files dropped `file.delete.delay.ms` ago; returns how many."""
         return self._condemned.reap(now_ms, delay_ms=self._config.file_delete_delay_ms)
 
+    def replace(self, group: Sequence[Segment], cleaned: Segment) -> bool:
+        """Put a cleaned segment, all synced, in the place of neighbours; False if the log no longer has them.
+
+        `note_gaps` first. OSError leaves a log that must go offline.
+        """
+        first = bisect_left(self._segments, group[0].base_offset, key=_BASE_OFFSET)
+        stop = first + len(group)
+        if self.damage is not None or stop >= len(self._segments) or self._segments[first:stop] != [*group]:
+            return False
+        cleaned.epochs = self._epochs
+        self._condemned.replaced(swap.exchange(self.disk, self.directory, group, cleaned))
+        self._segments = [*self._segments[:first], cleaned, *self._segments[stop:]]
+        self._aborted.cleaned(cleaned.base_offset, cleaned.end_offset)
+        self._unflushed.directories.add(self.directory)
+        return True
+
+    def note_gaps(self) -> None:
+        """The first hole is about to be made: say so on the disk. OSError changes nothing."""
+        if not self._active.gaps:
+            recovery.note_gaps(self.disk, self.directory, self._segments)
+            self._unflushed.directories.add(self.directory)
+
+    def aborted_before(self, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions with records before an offset."""
+        return self._aborted.overlapping(0, end_offset)
+
+    def rests_on(self, header: BatchHeader) -> bool:
+        """Whether the log would know less of producers or leader epochs if that batch were not in it, even empty."""
+        return self._epochs.begins_at(header.base_offset) or self.producers.rests_on(header)
+
     # -- damage --------------------------------------------------------------------------------------------------
 
     def cut_damage(self) -> None:
@@ -483,13 +499,13 @@ class Log:
         if offset is None:
             return
         assert self.damage is not None
-        damages.mark(self._disk, self.directory, self.damage)
+        damages.mark(self.disk, self.directory, self.damage)
         keep = bisect_right(self._segments, offset, key=_BASE_OFFSET)
         self._drop_segments(keep, len(self._segments), suffix=".damaged")
-        self._disk.sync_dir(self.directory)
+        self.disk.sync_dir(self.directory)
         self._active = self._segments[-1]
         position = damages.position_after(self._active, offset)
-        damages.set_aside(self._disk, self._active, position, offset)
+        damages.set_aside(self.disk, self._active, position, offset)
         self._active.truncate(position, offset)
         self._configure_active()
         self._forget_beyond(offset)
@@ -498,7 +514,7 @@ class Log:
         """Take the log as it is: the replica has caught up with its leader, or an unclean election chose it."""
         self.cut_damage()
         self.damage = None
-        damages.unmark(self._disk, self.directory)
+        damages.unmark(self.disk, self.directory)
 
     # -- leader epochs, timestamps, transactions -----------------------------------------------------------------
 
@@ -532,10 +548,7 @@ class Log:
         return self._aborted.between(start_offset, end_offset)
 
     def expire_producers(self, now_ms: int, *, idle_ms: int) -> int:
-        """Forget producers that were idle for `idle_ms` (producer.id.expiration.ms); returns how many.
-
-        Idle by the times of these calls, not by records' timestamps, which may be old.
-        """
+        """Forget producers idle for `idle_ms` by these calls' times (producer.id.expiration.ms); returns how many."""
         return self.producers.expire(now_ms, idle_ms=idle_ms)
 
     # -- making durable ------------------------------------------------------------------------------------------
@@ -563,21 +576,17 @@ class Log:
             self.complete_flush(ticket)
 
     def checkpoint(self) -> int:
-        """Write indexes, leader epochs and producer snapshot; returns the new recovery point, for the directory's file.
-
-        Waits for the disk if the epochs changed.
-        """
+        """Write indexes, epochs (waits for the disk if they changed) and producers; returns the new recovery point."""
         self._active.save_indexes()
-        self._aborted.save(self._disk, self._active)
+        self._aborted.save(self.disk, self._active)
         if self._epochs.changed:
-            self._disk.write_file(f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
+            self.disk.write_file(f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
             self._epochs.changed = False
         self._save_producers()
         self.recovery_point = self.flushed_end_offset
-        if self._checkpoints_to_unmark:
-            self._checkpoints_to_unmark -= 1
-            if not self._checkpoints_to_unmark:
-                self._disk.remove(f"{self.directory}/{TRUNCATION_MARK}")
+        if self._checkpoints_to_unmark == 1:
+            self.disk.remove(f"{self.directory}/{TRUNCATION_MARK}")
+        self._checkpoints_to_unmark = max(0, self._checkpoints_to_unmark - 1)
         return self.recovery_point
 
     def close(self, *, clean: bool) -> None:
@@ -588,13 +597,3 @@ class Log:
             self.checkpoint()
         for segment in self._segments:
             segment.close()
-
-    def delete(self, unique: str) -> str:
-        """Close the log and rename its folder to `<name>.<unique>-delete`, as Kafka does; returns the new path.
-
-        Who removes it does so away from the loop: a replica may have come back and gone again before that is done.
-        """
-        self.close(clean=False)
-        target = f"{self.directory}.{unique}-delete"
-        self._disk.rename(self.directory, target)
-        return target

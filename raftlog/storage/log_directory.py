@@ -21,6 +21,7 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 DELETED_SUFFIX: Final = "-delete"
 
 Offsets = Mapping[TopicPartition, int]
@@ -45,6 +46,7 @@ class LogDirectory:
         self.recovery_points = self._read_offsets(RECOVERY_POINTS)
         self.log_starts = self._read_offsets(LOG_STARTS)
         self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+        self.cleaned = self._read_offsets(CLEANER_OFFSETS)
         """What the checkpoints said at the start; later writes do not change it."""
 
     @classmethod
@@ -113,6 +115,15 @@ class LogDirectory:
                 found.append(TopicPartition(topic, int(number)))
         return found
 
+    def doom(self, path: str, unique: str) -> str:
+        """Rename a closed log's folder to `<name>.<unique>-delete`, as Kafka does; returns the new path.
+
+        Who removes it does so away from the loop: a replica may have come back and gone again before that is done.
+        """
+        target = f"{path}.{unique}{DELETED_SUFFIX}"
+        self._disk.rename(path, target)
+        return target
+
     def remove_deleted(self) -> int:
         """Remove the folders of deleted partitions; returns how many. May take long: away from the loop."""
         doomed = [name for name in self._disk.listdir(self.path) if name.endswith(DELETED_SUFFIX)]
@@ -142,6 +153,10 @@ class LogDirectory:
         """Write each replica's high watermark."""
         self._write_offsets(HIGH_WATERMARKS, offsets, sync=sync)
 
+    def write_cleaner_offsets(self, offsets: Offsets, *, sync: bool = True) -> None:
+        """Write up to where each compacted log has been cleaned."""
+        self._write_offsets(CLEANER_OFFSETS, offsets, sync=sync)
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Strike partitions from all checkpoints, durably: what stands there is of former logs of these names."""
         gone = set(partitions)
@@ -149,6 +164,7 @@ class LogDirectory:
             RECOVERY_POINTS: self.recovery_points,
             LOG_STARTS: self.log_starts,
             HIGH_WATERMARKS: self.high_watermarks,
+            CLEANER_OFFSETS: self.cleaned,
         }
         for name, known in read.items():
             written = self._read_offsets(name)

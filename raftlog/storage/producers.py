@@ -66,6 +66,7 @@ class Producer:
         "idle_mark",
         "idle_since_ms",
         "last_timestamp",
+        "marker_offset",
         "open_since",
     )
 
@@ -76,6 +77,8 @@ class Producer:
         self.coordinator_epoch = NO_EPOCH
         self.open_since = NO_OFFSET
         """First offset of the open transaction, -1 without one."""
+        self.marker_offset = NO_OFFSET
+        """Where its last marker lies; -1: there is none, or a snapshot, which does not tell, was read since."""
         self.idle_mark: ProducedBatch | None = None
         self.idle_since_ms = NO_TIMESTAMP
         """When a look found `idle_mark` to be the newest batch; records' own timestamps may be years old."""
@@ -123,6 +126,19 @@ class ProducerState:
 
     def get(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
+
+    def rests_on(self, header: BatchHeader) -> bool:
+        """Whether this state is brought back from that batch: one that is remembered, or where none is the last marker.
+
+        Coordinators' batches have no sequences and are not remembered: offsets that a producer commits rest on a marker.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return False
+        if header.is_control:
+            is_last = producer.marker_offset in (header.base_offset, NO_OFFSET)
+            return not producer.batches and producer.epoch == header.producer_epoch and is_last
+        return any(batch.last_offset == header.last_offset for batch in producer.batches)
 
     def active(self) -> list[ActiveProducer]:
         """Return every producer that is known, in the order in which they came."""
@@ -288,6 +304,7 @@ class ProducerState:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.coordinator_epoch = marker.coordinator_epoch
+        producer.marker_offset = offset
         producer.last_timestamp = header.max_timestamp
         producer.idle_since_ms = NO_TIMESTAMP
         first_offset, producer.open_since = producer.open_since, NO_OFFSET

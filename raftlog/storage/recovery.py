@@ -17,7 +17,7 @@ from raftlog.base.errors import CorruptMessage, InconsistentTopicId
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.records.header import BatchHeader
-from raftlog.storage import snapshots
+from raftlog.storage import snapshots, swap
 from raftlog.storage.damage import (
     Damage,
     Window,
@@ -33,6 +33,7 @@ from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
 from raftlog.storage.layout import (
     EPOCH_CHECKPOINT,
+    GAPS_MARK,
     LEFTOVER_SUFFIXES,
     PARTITION_METADATA,
     TRUNCATION_MARK,
@@ -82,13 +83,14 @@ def load(
     Raises InconsistentTopicId if the folder is another topic's.
     """
     disk.mkdir(directory)
+    swap.finish(disk, directory)
     names = _without_leftovers(disk, directory)
     topic_id = _identify(disk, directory, topic_id)
     bases = numbered(names, ".log")
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms) for base in bases or [0]
     ]
-    gaps = "compact" in config.cleanup_policy
+    gaps = disk.exists(f"{directory}/{GAPS_MARK}")
     for segment in segments:
         segment.index_interval_bytes = config.index_interval_bytes
         segment.gaps = gaps
@@ -140,6 +142,16 @@ def _without_leftovers(disk: Disk, directory: str) -> list[str]:
     return [name for name in names if not name.endswith(LEFTOVER_SUFFIXES)]
 
 
+def note_gaps(disk: Disk, directory: str, segments: list[Segment]) -> None:
+    """Write down that the log has holes, before its first one: a start knows nothing of the topic's policy.
+
+    Durable with the folder's names.
+    """
+    disk.write_file(f"{directory}/{GAPS_MARK}", b"0\n", sync=False)
+    for segment in segments:
+        segment.gaps = True
+
+
 def _identify(disk: Disk, directory: str, topic_id: UUID | None) -> UUID | None:
     path = f"{directory}/{PARTITION_METADATA}"
     found = None
@@ -187,7 +199,7 @@ def _rebuild_epochs(contents: Contents) -> None:
         for _, header in segment.headers(0):
             if header.leader_epoch < contents.epochs.latest:
                 raise CorruptMessage(f"leader epoch goes back at offset {header.base_offset}")
-            contents.epochs.note(header.leader_epoch, header.base_offset)
+            contents.epochs.note_batch(header.leader_epoch, header.base_offset, due=segment.base_offset)
     contents.epochs.changed = True
 
 
@@ -201,7 +213,6 @@ class _Recovery:
         self._directory = directory
         self._contents = contents
         self._segments = contents.segments
-        self._gaps = contents.segments[0].gaps
         self._witness = witness
         self._known_until = known_until
 
@@ -228,10 +239,10 @@ class _Recovery:
                 segment.file.sync()
                 segment.dirty = False
             following_base = segments[number + 1].base_offset if number + 1 < len(segments) else offset
-            if position < segment.size or (offset != following_base and not self._gaps):
+            if position < segment.size or offset != following_base:  # no hole ends a segment
                 self._cut(number, position, offset)
                 return
-            segment.end_offset = offset if number + 1 == len(segments) else following_base
+            segment.end_offset = offset
         self._expect(recovery_point)
 
     def _begin(self, segment: Segment, recovery_point: int | None) -> tuple[int, int]:
@@ -270,7 +281,7 @@ class _Recovery:
             is_new = header.leader_epoch > epochs.latest
             lone = (position, offset) if is_new and self._epoch_of(header) == NO_EPOCH else None
             before = epochs.latest if is_new else before
-            epochs.note(header.leader_epoch, header.base_offset)
+            epochs.note_batch(header.leader_epoch, header.base_offset, due=offset)
             position += header.length
             offset = header.end_offset
         return position, offset

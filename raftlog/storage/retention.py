@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raftlog.base.disk import Disk
+from raftlog.base.disk import Disk, File
 from raftlog.base.types import NO_TIMESTAMP
 from raftlog.storage.segment import Segment
 
@@ -37,6 +37,13 @@ def deletable(
     return count
 
 
+def roll_ms(config: TopicConfig) -> int:
+    """Return the age at which the active segment ends; what max.compaction.lag.ms waits for must leave it (KIP-354)."""
+    if "compact" in config.cleanup_policy:
+        return min(config.segment_ms, config.max_compaction_lag_ms)
+    return config.segment_ms
+
+
 def _newest_ms(segment: Segment, now_ms: int) -> int:
     segment.load_time_index()
     if segment.max_timestamp >= 0:
@@ -49,15 +56,21 @@ def _newest_ms(segment: Segment, now_ms: int) -> int:
 class Condemned:
     """Files renamed away, that go after file.delete.delay.ms: a slow reader may still use them."""
 
-    __slots__ = ("_disk", "_files")
+    __slots__ = ("_disk", "_files", "_open")
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._files: list[tuple[int, str]] = []
+        self._open: dict[str, File] = {}
 
     def add(self, paths: list[str]) -> None:
         """Begin the delay of some files at the next `reap`."""
         self._files += [(NO_TIMESTAMP, path) for path in paths]
+
+    def replaced(self, files: dict[str, File | None]) -> None:
+        """Begin the delay of files that others took the place of; readers may go on in those that are open."""
+        self.add([*files])
+        self._open.update({path: file for path, file in files.items() if file is not None})
 
     def reap(self, now_ms: int, *, delay_ms: int) -> int:
         """Remove the files whose delay is over; returns how many."""
@@ -65,5 +78,7 @@ class Condemned:
         due = [path for at, path in since if now_ms - at >= delay_ms]
         self._files = [(at, path) for at, path in since if now_ms - at < delay_ms]
         for path in due:
+            if (file := self._open.pop(path, None)) is not None:
+                file.close()
             self._disk.remove(path)
         return len(due)

@@ -18,7 +18,13 @@ from raftlog.base.errors import CorruptMessage, OffsetOutOfRange
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
 from raftlog.storage.epochs import LeaderEpochs
-from raftlog.storage.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+from raftlog.storage.indexes import (
+    MAX_RELATIVE_OFFSET,
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    OffsetIndex,
+    TimeIndex,
+)
 
 SCAN_BYTES: Final = 8 * 1024
 """One look for a batch boundary: an index interval and some batches' worth."""
@@ -73,11 +79,14 @@ class Segment:
         "verified",
     )
 
-    def __init__(self, disk: Disk, directory: str, *, base_offset: int, create: bool, now_ms: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, *, base_offset: int, create: bool, now_ms: int, suffix: str = ""
+    ) -> None:
+        """`suffix`: of a file that does not bear its final name yet."""
         self._disk = disk
         self.base_offset = base_offset
         self.path = segment_path(directory, base_offset)
-        self.file = disk.open(self.path + ".log", create=create)
+        self.file = disk.open(self.path + ".log" + suffix, create=create)
         self.size = self.file.size()
         if create and self.size:
             self.file.truncate(0)
@@ -164,6 +173,15 @@ class Segment:
             position += header.length
         self.size = position
         self.end_offset = headers[-1].end_offset
+
+    def has_room(self, header: BatchHeader, *, size: int, segment_bytes: int) -> bool:
+        """Whether a batch still belongs here once the segment holds `size` bytes; the first one always does."""
+        return size == 0 or not (
+            size + header.length > segment_bytes
+            or self.full
+            or header.max_timestamp > self.roll_after_ms
+            or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
 
     def _drop_half_written(self, position: int) -> None:
         try:
@@ -449,6 +467,12 @@ class Segment:
         self._extend(".timeindex", times, times_saved * TIME_ENTRY_BYTES, sync=sync)
         self._saved = (len(self.index), len(self.time_index))
 
+    def side_files(self) -> dict[str, bytes]:
+        """Return the whole contents of the index files by suffix, and count them as written: the caller does that."""
+        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self._saved = (len(self.index), len(self.time_index))
+        return {".index": self.index.encode(), ".timeindex": self.time_index.encode()}
+
     def _extend(self, suffix: str, entries: bytes, position: int, *, sync: bool) -> None:
         file = self._disk.open(self.path + suffix, create=True)
         try:
@@ -486,6 +510,21 @@ class Segment:
         self.dirty = False
         self.save_indexes(sync=True)
         self.restore_tail()
+
+    def cut_point(self, offset: int) -> tuple[int, int]:
+        """Return (position, end offset) of what is left once every batch that reaches `offset` or beyond is cut.
+
+        Where compaction left a hole before the cut, the log ends where the hole begins: no end of a log is in a hole.
+        """
+        found = self.locate(offset, cached=False)
+        assert found is not None
+        position, end_offset = found
+        if self.gaps:
+            end_offset = self.base_offset
+            if position:
+                for _, header in self.headers(self.index.position_at_most(position - 1), position):
+                    end_offset = header.end_offset
+        return position, end_offset
 
     def start_recovery(self, position: int, offset: int) -> None:
         """Forget what the indexes say of batches at or after a boundary, to `absorb` them again."""

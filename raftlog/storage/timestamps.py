@@ -42,7 +42,7 @@ def latest(segments: list[Segment], start_offset: int) -> Found | None:
         segment.load_time_index()
         if segment.end_offset <= start_offset or (newest and segment.max_timestamp <= newest.timestamp):
             continue
-        whole = segment.base_offset >= start_offset
+        whole = segment.base_offset >= start_offset and not segment.gaps
         found = segment.locate(segment.max_timestamp_offset if whole else start_offset, cached=False)
         assert found is not None
         for position, header in segment.headers(found[0]):

@@ -43,6 +43,17 @@ class AbortedTransactions:
             if aborted.first_offset < end_offset
         ]
 
+    def overlapping(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return those that may have records in [start, end)."""
+        first = bisect_left(self._entries, start_offset, key=_LAST_OFFSET)
+        return [aborted for aborted in self._entries[first:] if aborted.first_offset < end_offset]
+
+    def cleaned(self, start_offset: int, end_offset: int) -> None:
+        """Forget those whose marker lies in [start, end): none of their records is left."""
+        first = bisect_left(self._entries, start_offset, key=_LAST_OFFSET)
+        stop = bisect_left(self._entries, end_offset, key=_LAST_OFFSET)
+        del self._entries[first:stop]
+
     def truncate(self, end_offset: int) -> None:
         """Forget those whose marker lies at or after `end_offset`. Save before the log grows there again."""
         keep = bisect_left(self._entries, end_offset, key=_LAST_OFFSET)

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from raftlog.admin import scrape as scraping
 from raftlog.admin.exposition import SLICE_STEPS, histogram, labelled, labels, single, slices
 from raftlog.admin.facts import (
+    CompactionFacts,
     ConnectionFacts,
     DirectoryFacts,
     GroupFacts,
@@ -53,6 +54,9 @@ class Node:
 
     def directories(self) -> list[DirectoryFacts]:
         return []
+
+    def compaction(self) -> CompactionFacts | None:
+        return None
 
     def raft(self) -> RaftFacts | None:
         return RaftFacts(1, 3, 10, 11, True, True)

@@ -357,3 +357,16 @@ def test_question_that_waits_is_neither_cut_short_nor_waited_for(api: Api, node:
             assert time.monotonic() - asked_at < 1
         assert waiting.result().body["records"] == []
         assert time.monotonic() - began_at >= 1.4
+
+
+def test_a_record_without_a_key_is_refused_alone_where_records_need_one(api: Api) -> None:
+    """A compacted topic takes the others; the broker would refuse all that it was sent together with."""
+    configs = [{"name": "cleanup.policy", "value": "compact"}]
+    create(api, "table", partitions_count=1, configs=configs)
+    value = {"type": "STRING", "data": "v"}
+    keyed = {"key": {"type": "STRING", "data": "k"}, "value": value}
+    body = "".join(map(json.dumps, [keyed, {"value": value}, keyed])).encode()
+    reports = api.ask("POST", "/topics/table/records", body).body
+    assert [each["error_code"] for each in reports] == [200, 422, 200]
+    assert "has no key" in reports[1]["message"]
+    assert [each["offset"] for each in (reports[0], reports[2])] == [0, 1]

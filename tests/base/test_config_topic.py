@@ -75,8 +75,7 @@ def test_resolving_twice_gives_the_same_object():
 @pytest.mark.parametrize(
     ("configs", "rule"),
     [
-        ({"cleanup.policy": "compact"}, "cleanup.policy: raftlog does not compact topics yet"),
-        ({"cleanup.policy": "compact,delete"}, "does not compact"),
+        ({"cleanup.policy": ""}, "cleanup.policy: must be delete, compact, or both"),
         ({"cleanup.policy": "shred"}, "must be of compact, delete, but is 'shred'"),
         ({"retention.ms": "a week"}, "retention.ms: must be a whole number, but is 'a week'"),
         ({"retention.ms": "-2"}, "must be at least -1"),
@@ -93,9 +92,15 @@ def test_a_bad_topic_config_is_refused_by_name_and_rule(configs, rule):
         validate_topic_configs(configs)
 
 
-def test_an_internal_topic_may_say_compact():
-    """__consumer_offsets carries it, uncleaned for now."""
-    validate_topic_configs({"cleanup.policy": "compact"}, topic="__consumer_offsets")
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+def test_a_topic_is_compacted_or_not_as_it_says(policy):
+    """Internal topics are compacted in any case: deleting by age would lose what somebody still needs."""
+    validate_topic_configs({"cleanup.policy": policy})
+    if "compact" in policy:
+        validate_topic_configs({"cleanup.policy": policy}, topic="__consumer_offsets")
+    else:
+        with pytest.raises(InvalidConfig, match="stay compacted"):
+            validate_topic_configs({"cleanup.policy": policy}, topic="__consumer_offsets")
 
 
 def test_a_running_broker_takes_topic_defaults_and_nothing_else():

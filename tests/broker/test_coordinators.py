@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.config import TopicConfig
 from raftlog.base.env import Env
 from raftlog.base.errors import (
     CoordinatorLoadInProgress,
@@ -28,7 +29,9 @@ from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, Of
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.records.batch import Buffer
+from raftlog.replication.partition import Partition
 from tests.broker.group_world import PARTITIONS, TOPIC, World
+from tests.storage.compaction import clean, settle
 
 
 def run(story: Callable[[World], Awaitable[None]], *, with_topic: bool = True, **settings: object) -> None:
@@ -335,3 +338,35 @@ def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
         assert (await world.groups.read("g")).offsets == {}
 
     run(story)
+
+
+def test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_holes() -> None:
+    """Thousands of commits of a few groups: what is kept is their last, whoever coordinates next."""
+
+    async def story(world: World) -> None:
+        config = TopicConfig(cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0)
+        for partition in world.replicas.partitions.values():
+            partition.log.config = config
+        sizes = []
+        for offset in range(1, 1_501):
+            assert await world.groups.commit(commit_of(offset, group_id=f"g{offset % 5}")) == (0,)
+            if offset % 100 == 0:
+                await world.groups.delete(f"g{(offset - 1) % 5}")
+                sizes.append(max(_cleaned(each) for each in world.replicas.partitions.values()))
+        assert max(sizes) < 12_000
+        assert sum(each.log_end_offset for each in world.replicas.partitions.values()) >= 1_500
+        world.disk.cold_read_rate = 1.0  # it is read away from the loop
+        world.publish(leader=1)
+        await asyncio.sleep(0.5)
+        found = {each.group_id: each.offsets["t", 0].offset for each in await world.groups.read_all()}
+        assert found == {"g0": 1_500, "g1": 1_496, "g2": 1_497, "g3": 1_498}
+
+    run(story)
+
+
+def _cleaned(partition: Partition) -> int:
+    """Clean a partition's log as often as that brings anything; returns the bytes that it has left."""
+    settle(partition.log)
+    while clean(partition.log) is not None:
+        pass
+    return partition.log.size_bytes

@@ -1,6 +1,8 @@
-"""A program: one consumer of a group, `member.py KIND BOOTSTRAP TOPIC GROUP`. It ends when its input does.
+"""A program: one consumer of a group, `member.py KIND BOOTSTRAP TOPIC GROUP ASSIGNOR [INSTANCE]`.
 
-Told on its output, a line each: `has 0 2` when its partitions change, `read VALUE` for each record, before it commits.
+ASSIGNOR is roundrobin, cooperative-sticky, or consumer: the protocol of KIP-848. INSTANCE makes it static. It ends
+when its input does. It tells, a line each: `has 0 2` when its partitions change, `gave 2` for what was taken from it,
+and `read VALUE` for each record before that is committed.
 """
 
 from __future__ import annotations
@@ -9,9 +11,14 @@ import asyncio
 import sys
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 POLL_S = 0.1
 SESSION_MS, HEARTBEAT_MS = 6_000, 500
+STATIC_SESSION_MS = 20_000
+"""Within it a static member must be back, however busy the machine is."""
+
+KIP_848 = "consumer"
 
 ended = threading.Event()
 
@@ -33,8 +40,29 @@ class Share:
             self._told = now
             tell("has", *now)
 
+    def loses(self, places: Iterable[Any]) -> None:
+        """Tell what was taken from it."""
+        lost = sorted(each.partition for each in places)
+        tell("gave", *lost)
+        self.is_now(each for each in self._told or () if each not in lost)
 
-def confluent(bootstrap: str, topic: str, group: str) -> None:
+
+def session_ms(instance_id: str | None) -> int:
+    return STATIC_SESSION_MS if instance_id else SESSION_MS
+
+
+def confluent_settings(assignor: str, instance_id: str | None) -> dict[str, Any]:
+    """The broker says how long sessions are in KIP-848, and how partitions are assigned."""
+    if assignor == KIP_848:
+        return {"group.protocol": KIP_848}
+    return {
+        "session.timeout.ms": session_ms(instance_id),
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "partition.assignment.strategy": assignor,
+    }
+
+
+def confluent(bootstrap: str, topic: str, group: str, assignor: str, instance_id: str | None = None) -> None:
     from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
@@ -43,14 +71,17 @@ def confluent(bootstrap: str, topic: str, group: str) -> None:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
-            "partition.assignment.strategy": "roundrobin",
             "log_level": 0,
+            **confluent_settings(assignor, instance_id),
+            **({"group.instance.id": instance_id} if instance_id else {}),
         }
     )
-    consumer.subscribe([topic])
     share = Share()
+    consumer.subscribe(
+        [topic],
+        on_revoke=lambda _, places: share.loses(places),
+        on_lost=lambda _, places: share.loses(places),
+    )
     while not ended.is_set():
         records = [each for each in consumer.consume(100, POLL_S) if each.error() is None]
         for each in records:
@@ -64,23 +95,39 @@ def confluent(bootstrap: str, topic: str, group: str) -> None:
     consumer.close()
 
 
-def kafka_python(bootstrap: str, topic: str, group: str) -> None:
-    from kafka import KafkaConsumer
+def kafka_python(
+    bootstrap: str, topic: str, group: str, assignor: str, instance_id: str | None = None
+) -> None:
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.errors import KafkaError
 
+    share = Share()
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+            share.loses(revoked)
+
+        def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+            pass
+
+    assignors = {
+        "roundrobin": RoundRobinPartitionAssignor,
+        "cooperative-sticky": CooperativeStickyAssignor,
+    }
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
         group_id=group,
+        group_instance_id=instance_id,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=session_ms(instance_id),
         heartbeat_interval_ms=HEARTBEAT_MS,
         metadata_max_age_ms=1_000,
-        partition_assignment_strategy=[RoundRobinPartitionAssignor],
+        partition_assignment_strategy=[assignors[assignor]],
     )
-    consumer.subscribe([topic])
-    share = Share()
+    consumer.subscribe([topic], listener=Listener())
     while not ended.is_set():
         found = consumer.poll(int(POLL_S * 1000))
         for each in (record for records in found.values() for record in records):
@@ -94,11 +141,12 @@ def kafka_python(bootstrap: str, topic: str, group: str) -> None:
     consumer.close()
 
 
-async def aio(bootstrap: str, topic: str, group: str) -> None:
+async def aio(bootstrap: str, topic: str, group: str, assignor: str) -> None:
     from aiokafka import AIOKafkaConsumer
     from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from aiokafka.errors import KafkaError
 
+    assert assignor == "roundrobin", f"aiokafka has no {assignor}"
     consumer = AIOKafkaConsumer(
         topic,
         bootstrap_servers=bootstrap,

@@ -76,7 +76,7 @@ def test_append_and_subtract_start_from_what_holds(world: World) -> None:
         (ConfigOp("retention.ms", "soon"), InvalidConfig),
         (ConfigOp("retention.ms", None), InvalidConfig),
         (ConfigOp("compression.type", "x" * 40_000), InvalidConfig),
-        (ConfigOp("cleanup.policy", "compact"), InvalidConfig),
+        (ConfigOp("cleanup.policy", "shred"), InvalidConfig),
         (ConfigOp("cleanup.policy", "delete", SUBTRACT), InvalidConfig),
         (ConfigOp("retention.ms", "5", 9), InvalidRequest),
     ],

@@ -100,7 +100,7 @@ def test_legal_names_are_taken(world: World, name: str) -> None:
         (NewTopic("t", 10_001, 1), PolicyViolation),
         (NewTopic("t", 1, 1, configs={"retention.ms": "soon"}), InvalidConfig),
         (NewTopic("t", 1, 1, configs={"no.such": "1"}), InvalidConfig),
-        (NewTopic("t", 1, 1, configs={"cleanup.policy": "compact"}), InvalidConfig),
+        (NewTopic("t", 1, 1, configs={"cleanup.policy": "shred"}), InvalidConfig),
         (NewTopic("t", 1, -1, assignments={0: (1,)}), InvalidRequest),
         (NewTopic("t", -1, 1, assignments={0: (1,)}), InvalidRequest),
         (NewTopic("t", assignments={1: (1,)}), InvalidReplicaAssignment),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
+from raftlog.base.disk import RealDisk
 from raftlog.storage.log import Log
+from raftlog.storage.log_directory import LogDirectory
 from tests.storage.batches import NOW_MS, append, read_all
 from tests.storage.conftest import OpenLog
 
@@ -104,7 +107,11 @@ def test_a_restarted_log_retains_the_same(open_log: OpenLog) -> None:
 def test_a_deleted_logs_folder_is_renamed_away(open_log: OpenLog, tmp_path: Path) -> None:
     """delete renames the folder to `<name>.<id>-delete`, so that the topic can be made again at once."""
     log = filled(open_log)
-    path = Path(log.delete("01ab"))
+    log.close(clean=False)
+    directory = LogDirectory.open(
+        RealDisk(), str(tmp_path), node_id=1, cluster_id=None, new_directory_id=lambda: UUID(int=1)
+    )
+    path = Path(directory.doom(log.directory, "01ab"))
     assert path.parent == tmp_path and path.name.startswith("t-0.") and path.name.endswith("-delete")
     assert path.is_dir() and not (tmp_path / "t-0").exists()
     assert open_log().log_end_offset == 0

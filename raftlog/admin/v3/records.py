@@ -12,7 +12,7 @@ import base64
 import binascii
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -26,6 +26,7 @@ from raftlog.admin.route import Call, Route
 from raftlog.admin.sending import send
 from raftlog.admin.v3.shared import image_of, topic_of
 from raftlog.admin.wire import REQUEST_TIMEOUT_MS
+from raftlog.base.config import topic_config
 from raftlog.base.errors import (
     LeaderNotAvailable,
     MessageTooLarge,
@@ -205,9 +206,12 @@ async def _write(call: Call, topic: TopicState, records: Sequence[NewRecord]) ->
     """Write records to their partitions, a request for each, and report in the same order."""
     reports: list[Report | None] = [None] * len(records)
     batches: defaultdict[int, list[tuple[int, Record]]] = defaultdict(list)
+    needs_keys = "compact" in _cleanup_policy(call, topic)
     for number, each in enumerate(records):
         try:
             record = _record(each)
+            if needs_keys and record.key is None:
+                raise ApiError(422, f"the record has no key, which the compacted topic {topic.name} needs")
             batches[_partition(topic, each, record)].append((number, record))
         except ApiError as error:
             reports[number] = Report(error_code=error.body.error_code, message=str(error))
@@ -238,6 +242,13 @@ async def _write(call: Call, topic: TopicState, records: Sequence[NewRecord]) ->
 
     await asyncio.gather(*(write(partition, batch) for partition, batch in batches.items()))
     return [each for each in reports if each is not None]
+
+
+def _cleanup_policy(call: Call, topic: TopicState) -> Collection[str]:
+    """What this node knows of it: a keyless record is then its own fault, not that of all it would be sent with."""
+    image = call.node.image()
+    configs = image.config("topic", topic.name)
+    return topic_config(call.node.config, image.config("broker", ""), configs).cleanup_policy
 
 
 def _record(given: NewRecord) -> Record:

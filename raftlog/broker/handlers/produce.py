@@ -10,7 +10,8 @@ and what follows on the connection waits behind it, so that batches are appended
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from raftlog.base.errors import (
     InvalidRecord,
@@ -25,6 +26,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
 from raftlog.broker.slots import Slot
+from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.broker.txn_verification import Dialect, Questions
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.produce import (
@@ -35,8 +37,13 @@ from raftlog.protocol.produce import (
     decode_produce,
     encode_produce_response,
 )
+from raftlog.records.header import validate_produced
+from raftlog.records.raw import TakesLong, keys_in, plain_of
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from raftlog.base.env import Env
     from raftlog.broker.connection import Connection
     from raftlog.replication.partition import Partition
 
@@ -70,6 +77,10 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         return
     else:
         pending.append()
+    if pending.unlooked:
+        pending.go_on_later(pending.look())
+        connection.hold(pending)
+        return
     if request.acks == NO_ACKS:
         _close_on_error(connection, pending)
         return
@@ -109,6 +120,25 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
                 return
 
 
+class Unlooked(NamedTuple):
+    """A batch that is appended once its records were looked at, and the place of its result."""
+
+    topic: TopicKey
+    partition: int
+    records: bytes
+    results: list[Produced]
+    position: int
+
+
+async def look_at_keys(env: Env, records: bytes, max_message_bytes: int) -> None:
+    """Look at each record of a batch for a compacted topic, a few at a time. Raises what is wrong with the batch."""
+    header = validate_produced(records, max_message_bytes)
+    plain = await env.offload(partial(plain_of, header, records))
+    for number, _ in enumerate(keys_in(header, plain), 1):
+        if number % PARTS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
 class PendingProduce(Slot):
     """One produce request, from its first append to its response. It is what hangs on partitions (`CommitWaiter`)."""
 
@@ -120,22 +150,24 @@ class PendingProduce(Slot):
         "_unverified",
         "_wanted",
         "header",
-        "overlaps",
         "topics",
+        "unlooked",
     )
 
     def __init__(self, connection: Connection, header: RequestHeader, request: ProduceRequest) -> None:
         self.connection = connection
         self.buffers = None
+        self.overlaps = True
         self.header = header
         self.topics: list[tuple[TopicKey, list[Produced]]] = []
         self._wanted = request
         self._open: dict[Partition, tuple[list[Produced], int, int]] = {}
         """What is not committed: where its result stands, and up to which offset it waits."""
+        self.unlooked: list[Unlooked] = []
+        """Batches for compacted topics that are too large to look at in one go."""
         self._leaders: tuple[int, ...] = ()
         self._ticket = NOTHING
         self._settling = True
-        self.overlaps = True
         self._unverified: dict[tuple[TopicKey, int], KafkaError] = {}
         """What was not appended because its transaction was not confirmed, and why."""
 
@@ -157,36 +189,14 @@ class PendingProduce(Slot):
             )
             for topic, each in wanted.topics
         ]
-        self.overlaps = False  # and what comes behind must not be appended before
-        server = self.connection.server
-        task = server.loop.create_task(self._verify(asked))
-        server.tasks.add(task)
-        task.add_done_callback(server.tasks.discard)
+        self.go_on_later(self._verify(asked))
         return True
 
     async def _verify(self, asked: Questions) -> None:
-        connection = self.connection
-        try:
-            self._unverified = await asked.refused(_dialect(self.header.api_version))
-            if not connection.is_open:
-                return
-            acks = self._wanted.acks
+        self._unverified = await asked.refused(_dialect(self.header.api_version))
+        if self.connection.is_open:
             self.append()
-            if acks == NO_ACKS:
-                _close_on_error(connection, self)
-                self.answer(())
-                return
-            buffers = self.settle()
-            if buffers is not None:
-                self.answer(buffers)
-            else:
-                self.overlaps = True
-                connection.let_on(self)
-        except asyncio.CancelledError:
-            connection.abort()
-            raise
-        except Exception:
-            connection.crash("produce")
+            await self.look()
 
     def append(self) -> None:
         """Append each batch; with acks=-1 what was appended stays open until it is committed."""
@@ -201,7 +211,7 @@ class PendingProduce(Slot):
                     partition = locate(broker, topic, index)
                     if partition.topic in INTERNAL_TOPICS:
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
-                    if records is None or partition in self._open:
+                    if records is None or partition in self._open or self._is_unlooked(topic, index):
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._unverified and (topic, index) in self._unverified:
                         partition.refuse_unverified(records)
@@ -211,6 +221,11 @@ class PendingProduce(Slot):
                     appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
                 except KafkaError as error:
                     results.append(self._failure(topic, index, error))
+                    continue
+                except TakesLong:
+                    assert records is not None
+                    self.unlooked.append(Unlooked(topic, index, bytes(records), results, len(results)))
+                    results.append(Produced(index))
                     continue
                 if acks == ALL_ACKS:
                     self._open[partition] = (results, len(results), appended.end_offset)
@@ -223,6 +238,64 @@ class PendingProduce(Slot):
                         appended.log_start_offset,
                     )
                 )
+
+    def _is_unlooked(self, topic: TopicKey, index: int) -> bool:
+        return bool(self.unlooked) and (topic, index) in [
+            (each.topic, each.partition) for each in self.unlooked
+        ]
+
+    async def look(self) -> None:
+        """Append what could not be looked at in one go."""
+        for each in self.unlooked:
+            await self._append_unlooked(each)
+
+    def go_on_later(self, work: Coroutine[None, None, None]) -> None:
+        """Answer after this work; what comes on this connection behind it waits, to stay in order."""
+        self.overlaps = False
+        server = self.connection.server
+        task = server.loop.create_task(self._conclude(work))
+        server.tasks.add(task)
+        task.add_done_callback(server.tasks.discard)
+
+    async def _conclude(self, work: Coroutine[None, None, None]) -> None:
+        connection = self.connection
+        try:
+            await work
+            if not connection.is_open:
+                return
+            if self._wanted.acks == NO_ACKS:
+                _close_on_error(connection, self)
+                self.answer(())
+            elif (buffers := self.settle()) is not None:
+                self.answer(buffers)
+            else:
+                connection.overlap(self)
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
+        except Exception:
+            connection.crash("produce")
+
+    async def _append_unlooked(self, each: Unlooked) -> None:
+        broker, acks = self.connection.server.broker, self._wanted.acks
+        try:
+            limit = locate(broker, each.topic, each.partition).config.max_message_bytes
+            async with self.connection.server.key_looks:
+                await look_at_keys(broker.env, each.records, limit)
+            if not self.connection.is_open:
+                return
+            partition = locate(broker, each.topic, each.partition)  # of now
+            appended = partition.append_produced(
+                memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), has_keys=True
+            )
+        except KafkaError as error:
+            each.results[each.position] = self._failure(each.topic, each.partition, error)
+            return
+        if acks == ALL_ACKS:
+            self._open[partition] = (each.results, each.position, appended.end_offset)
+        each.results[each.position] = Produced(
+            each.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+        )
 
     def _check_attributes(self, attributes: int) -> None:
         """Refuse what this API's version forbids; the log's laws are the partition's business."""

@@ -13,6 +13,7 @@ from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.blackouts import blackouts
 from raftlog.proof.stories.clean_stop import clean_stop
 from raftlog.proof.stories.commits import commits
+from raftlog.proof.stories.compaction import compaction
 from raftlog.proof.stories.consumer_churn import consumer_churn, group_migration
 from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
@@ -26,6 +27,7 @@ from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.late_bytes import late_bytes
 from raftlog.proof.stories.lying_disk import lying_disk
+from raftlog.proof.stories.offsets_cleaned import offsets_cleaned
 from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.quorum import quorum_storm
 from raftlog.proof.stories.quorum_calm import quorum_calm
@@ -52,6 +54,7 @@ STORIES: Final[dict[str, Story]] = {
     "jepsen": jepsen,
     "clean-stop": clean_stop,
     "commits": commits,
+    "compaction": compaction,
     "consumer-churn": consumer_churn,
     "corruption": corruption,
     "disk-errors": disk_errors,
@@ -65,6 +68,7 @@ STORIES: Final[dict[str, Story]] = {
     "last-replica": last_replica,
     "late-bytes": late_bytes,
     "lying-disk": lying_disk,
+    "offsets-cleaned": offsets_cleaned,
     "pause-kill": pause_kill,
     "quorum": quorum_storm,
     "quorum-calm": quorum_calm,

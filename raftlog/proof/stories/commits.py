@@ -21,7 +21,7 @@ async def commits(loop: SimLoop, seconds: float = 3.0) -> Report:
     """For some virtual seconds, kill the coordinator whenever there is one. Raises AssertionError."""
     scene = Scene(loop, settings={"offsets.topic.num.partitions": "1"})
     await scene.begin()
-    committers = [_employ(scene, f"g{number}") for number in range(GROUPS)]
+    committers = [employ_committer(scene, f"g{number}") for number in range(GROUPS)]
     end = loop.time() + seconds
     while loop.time() < end:
         await _progress(scene, committers)
@@ -42,7 +42,8 @@ async def _progress(scene: Scene, committers: list[Committer]) -> None:
     await scene.cluster.until(lambda: sum(each.acked for each in committers) >= wanted, SERVED_S, "committed")
 
 
-def _employ(scene: Scene, name: str) -> Committer:
+def employ_committer(scene: Scene, name: str) -> Committer:
+    """Start a group of one that commits for the scene's partition."""
     chance = scene.loop.stream(f"client/{name}")
     client = Client(name, scene.cluster.bootstrap)
     committer = Committer(client, TOPIC, scene.partition, history=scene.history, chance=chance)

@@ -25,9 +25,8 @@ seconds = 4
 steps = [{ fault = "kill-leader", for_s = 1.0, rest_s = 1.0 }]
 
 [expect]
-acked = 20
-acked_during_faults = 1
-injections = 2
+acked = 5
+injections = 1
 """,
     "nowhere": """
 title = "Cuts, where nothing can be cut"

@@ -1,0 +1,300 @@
+"""Compaction: one cleaning of one log keeps the newest record of each key (KIP-58, 87, 354, 534; Kafka's Cleaner).
+
+First the keys of the dirty part are gathered, as many as the memory allows; then all segments up to there are written
+anew without what is superseded, group by group, each put in its place at once. What stays, and why:
+
+- offsets, and the bounds of batches: a hole comes before a batch, never after the last one of a segment, so that who
+  reads there finds the next batch in the same file;
+- a batch that producers are known by, emptied of its records if need be, so that their sequences are known for ever;
+- the first batch of each leader epoch, likewise: a replica that is made from this log learns where they begin, and
+  later leads others to cut what they alone have;
+- a tombstone, and the marker of a transaction without batches, until delete.retention.ms after the cleaning that found
+  it so; no longer, but also not while a replica is away, which would else keep what was deleted and show it one day;
+- everything of and after the first transaction that is not decided: `end_limit` is the last stable offset.
+
+Ordering law: a group is replaced only after those before it, and `cleaned_until` moves after all of them. So nothing
+that deletes goes before what it deletes.
+"""
+
+from __future__ import annotations
+
+from errno import EIO
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from raftlog.base.errors import CorruptMessage, UnsupportedCompressionType
+from raftlog.records.batch import read_end_marker
+from raftlog.records.compression import NONE, compress, decompress
+from raftlog.records.header import HEADER_BYTES, BatchHeader
+from raftlog.records.raw import (
+    MOST_CHECKED_BYTES,
+    RawRecord,
+    batch_with,
+    copy_record,
+    delete_horizon,
+    emptied,
+    iter_raw,
+)
+from raftlog.storage.cleanable import Cleanable, grouped
+from raftlog.storage.cleaned import CleanedSegment
+from raftlog.storage.offset_map import OffsetMap
+from raftlog.storage.outcomes import Outcomes
+from raftlog.storage.segment import Segment
+from raftlog.storage.source import Batch, Overtaken, Source, Steps
+
+if TYPE_CHECKING:
+    from raftlog.storage.log import Log
+
+RECORDS_AT_ONCE: Final = 100
+"""Records between two places where others may have their turn: well below a millisecond."""
+
+
+NO_DELTA: Final = -(2**63)
+
+
+class Left(NamedTuple):
+    """What is left of a batch. `deletes`: some of it are tombstones."""
+
+    records: int
+    newest_delta: int
+    deletes: bool
+
+
+class Cleaning:
+    """One cleaning. Run through `steps`; `is_complete` says whether it got to its end."""
+
+    def __init__(self, log: Log, bounds: Cleanable, *, now_ms: int, may_forget: bool, map_bytes: int) -> None:
+        """`may_forget`: tombstones and markers whose time is over may go, since all replicas have seen them."""
+        self._log = log
+        self._bounds = bounds
+        self._now_ms = now_ms
+        self._may_forget = may_forget
+        self._map = OffsetMap(map_bytes, bounds.first_dirty)
+        self._aborted = log.aborted_before(bounds.end)
+        self._cuts = log.cuts
+        self._source = Source(log, bounds.segments)
+        self.bytes_before = self.bytes_after = 0
+        self.records_before = self.records_after = 0
+        self.is_complete = False
+
+    @property
+    def cleaned_until(self) -> int:
+        """Every record before this offset was looked at."""
+        return self._map.end_offset
+
+    @property
+    def position(self) -> int:
+        """The offset that the cleaning has come to: where a batch is unsound if it fails."""
+        return self._source.offset
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether the log was cut or dropped what is read: an error then is none of the disk's."""
+        return self._source.is_overtaken
+
+    def steps(self) -> Steps[None]:
+        """Clean. Raises CorruptMessage where the log is damaged, OSError; the log is then as it was, or partly done."""
+        try:
+            yield from self._clean()
+        except Overtaken:
+            return
+
+    def _clean(self) -> Steps[None]:
+        yield from self._gather_keys()
+        segments = tuple(each for each in self._bounds.segments if each.base_offset < self._map.end_offset)
+        outcomes = Outcomes(self._aborted)
+        for group in grouped(segments, self._log.config):
+            if not (yield from self._clean_group(group, outcomes)):
+                return
+        yield from self._map.released()
+        if self._log.cuts == self._cuts:
+            self._log.cleaned_until = self._map.end_offset
+            self.is_complete = True
+
+    # -- the keys ------------------------------------------------------------------------------------------------
+
+    def _gather_keys(self) -> Steps[None]:
+        """Fill the map from the dirty part, until it is full: the rest waits for the next cleaning."""
+        bounds, outcomes = self._bounds, Outcomes(self._aborted)
+        dirty = [each for each in bounds.segments if each.end_offset > bounds.first_dirty]
+        self._source = source = Source(self._log, dirty)
+        while (batch := (yield from source.next())) is not None:
+            header = batch.header
+            if header.end_offset <= bounds.first_dirty:
+                continue
+            if not header.is_control and not outcomes.is_aborted(header):
+                plain = yield from _plain(batch)
+                if plain is not None and not (yield from self._gather_batch(header, plain)):
+                    return
+            self._map.end_offset = header.end_offset
+            yield None
+        self._map.end_offset = bounds.end
+
+    def _gather_batch(self, header: BatchHeader, plain: bytes) -> Steps[bool]:
+        """Take in a batch's keys; False if the map had no room for all."""
+        for number, record in enumerate(iter_raw(plain, header.record_count), 1):
+            offset = header.base_offset + record.offset_delta
+            if record.key is not None and offset >= self._bounds.first_dirty:
+                if self._map.is_full:
+                    self._map.end_offset = offset
+                    return False
+                self._map.put(record.key, offset)
+            if number % RECORDS_AT_ONCE == 0:
+                yield None
+        return True
+
+    # -- the segments --------------------------------------------------------------------------------------------
+
+    def _clean_group(self, group: tuple[Segment, ...], outcomes: Outcomes) -> Steps[bool]:
+        """Write a group anew and put that in its place; False if the log was cut meanwhile."""
+        log = self._log
+        target = CleanedSegment(log.disk, log.directory, group, config=log.config)
+        replaced = False
+        try:
+            self._source = source = Source(log, group)
+            while (batch := (yield from source.next())) is not None:
+                if log.cuts != self._cuts:
+                    return False
+                kept = yield from self._filter(batch, outcomes, is_last=batch.header.end_offset == target.due)
+                if kept is not None:
+                    target.add(kept)
+                yield None
+            yield target.seal
+            replaced = self._replace(group, target.segment)
+        finally:
+            if not replaced:
+                target.discard()
+        self.bytes_before += sum(each.size for each in group)
+        self.bytes_after += target.segment.size
+        if replaced:
+            yield partial(log.disk.sync_dir, log.directory)
+        return replaced
+
+    def _replace(self, group: tuple[Segment, ...], cleaned: Segment) -> bool:
+        self._log.note_gaps()
+        try:
+            return self._log.cuts == self._cuts and self._log.replace(group, cleaned)
+        except OSError as error:  # whatever it was: names may be half changed
+            raise OSError(EIO, "segments could not be replaced", cleaned.path) from error
+
+    def _filter(self, batch: Batch, outcomes: Outcomes, *, is_last: bool) -> Steps[bytes | memoryview | None]:
+        """Return what is left of a batch, None if nothing is."""
+        header = batch.header
+        self.records_before += header.record_count
+        if header.is_control:
+            kept = self._filter_marker(batch, outcomes, is_last=is_last)
+        else:
+            kept = yield from self._filter_data(batch, is_aborted=outcomes.is_aborted(header))
+            if kept is None and (is_last or self._log.rests_on(header)):
+                kept = emptied(header)
+        return kept
+
+    def _filter_marker(self, batch: Batch, outcomes: Outcomes, *, is_last: bool) -> bytes | memoryview | None:
+        """A marker is kept whole or not at all: an empty one would say nothing of its producer's epoch."""
+        header = batch.header
+        is_marker = read_end_marker(batch.whole) is not None
+        ends_nothing = outcomes.ends_nothing(header)
+        self.records_after += header.record_count
+        if not is_marker or not ends_nothing:
+            return batch.whole
+        horizon_ms = delete_horizon(header)
+        if horizon_ms is None:
+            return self._with_horizon(batch)
+        if is_last or self._log.rests_on(header) or not self._is_over(horizon_ms):
+            return batch.whole
+        self.records_after -= header.record_count
+        return None
+
+    def _with_horizon(self, marker: Batch) -> bytes:
+        header, plain = marker.header, bytes(marker.whole[HEADER_BYTES:])
+        horizon_ms, out = self._new_horizon(), bytearray()
+        for record in iter_raw(plain, header.record_count):
+            copy_record(out, header, plain, record, horizon_ms=horizon_ms)
+        count, newest = header.record_count, header.max_timestamp - header.base_timestamp
+        return batch_with(header, bytes(out), count=count, newest_delta=newest, horizon_ms=horizon_ms)
+
+    def _filter_data(self, batch: Batch, *, is_aborted: bool) -> Steps[bytes | memoryview | None]:
+        header = batch.header
+        if is_aborted or not header.record_count:
+            return None
+        plain = None
+        if header.base_offset < self._map.end_offset:
+            plain = yield from _plain(batch)
+        if plain is None:
+            self.records_after += header.record_count
+            return batch.whole
+        left = yield from self._count(header, plain)
+        self.records_after += left.records
+        if not left.records:
+            return None
+        sets_horizon = left.deletes and delete_horizon(header) is None
+        if left.records == header.record_count and not sets_horizon:
+            return batch.whole
+        return (yield from self._rebuild(header, plain, left, self._new_horizon() if sets_horizon else None))
+
+    def _count(self, header: BatchHeader, plain: bytes) -> Steps[Left]:
+        """Find out what is left of a batch, without keeping it: a batch may have very many records."""
+        count, newest, deletes = 0, NO_DELTA, False
+        horizon_ms = delete_horizon(header)
+        for number, record in enumerate(iter_raw(plain, header.record_count), 1):
+            if self._is_wanted(record, header.base_offset, horizon_ms):
+                count += 1
+                newest = max(newest, record.timestamp_delta)
+                deletes = deletes or not record.has_value
+            if number % RECORDS_AT_ONCE == 0:
+                yield None
+        return Left(count, newest, deletes)
+
+    def _rebuild(
+        self, header: BatchHeader, plain: bytes, left: Left, new_horizon_ms: int | None
+    ) -> Steps[bytes]:
+        out = bytearray()
+        horizon_ms = delete_horizon(header)
+        for number, record in enumerate(iter_raw(plain, header.record_count), 1):
+            if self._is_wanted(record, header.base_offset, horizon_ms):
+                copy_record(out, header, plain, record, horizon_ms=new_horizon_ms)
+            if number % RECORDS_AT_ONCE == 0:
+                yield None
+        payload = bytes(out)
+        if header.codec != NONE:
+            payload = yield partial(compress, header.codec, payload)
+        return batch_with(
+            header, payload, count=left.records, newest_delta=left.newest_delta, horizon_ms=new_horizon_ms
+        )
+
+    def _is_wanted(self, record: RawRecord, base_offset: int, horizon_ms: int | None) -> bool:
+        """Nobody can ask for a record without a key in a compacted topic."""
+        if record.key is None or self._map.newest(record.key) > base_offset + record.offset_delta:
+            return False
+        return record.has_value or horizon_ms is None or not self._is_over(horizon_ms)
+
+    def _is_over(self, horizon_ms: int) -> bool:
+        return self._may_forget and self._now_ms >= horizon_ms
+
+    def _new_horizon(self) -> int:
+        return self._now_ms + self._log.config.delete_retention_ms
+
+
+def _plain(batch: Batch) -> Steps[bytes | None]:
+    """Return a batch's plain bytes; None if its records are malformed, as a producer may send them: such a batch stays.
+
+    Decompressing may take long, as what looks small may be large.
+    """
+    header, payload = batch.header, batch.whole[HEADER_BYTES:]
+    plain: bytes | None = bytes(payload)
+    if header.codec != NONE:
+        plain = yield partial(_decompressed, header.codec, payload)
+    try:
+        for number, _ in enumerate(iter_raw(plain or b"", header.record_count), 1):
+            if number % RECORDS_AT_ONCE == 0:
+                yield None
+    except CorruptMessage:
+        return None
+    return plain
+
+
+def _decompressed(codec: int, payload: memoryview) -> bytes | None:
+    try:
+        return decompress(codec, payload, max_bytes=MOST_CHECKED_BYTES)
+    except (CorruptMessage, UnsupportedCompressionType):
+        return None

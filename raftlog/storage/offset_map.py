@@ -1,0 +1,62 @@
+"""The newest offset of each key in a stretch of a log, in bounded memory.
+
+It is many small tables: one that grows or goes away at once would hold up the loop for as long as it has keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Final
+
+from raftlog.base.types import NO_OFFSET
+
+DIGEST_BYTES: Final = 16
+"""128 bits: two keys of a log share a digest about as often as its disk turns into another one."""
+ENTRY_BYTES: Final = 200
+"""What a key costs in memory, whatever its length: a digest, an offset, and a place in a half full table."""
+TABLES: Final = 64
+
+
+class OffsetMap:
+    """Keys and their newest offsets. `end_offset`: every record before it is in the map."""
+
+    __slots__ = ("_count", "_most", "_tables", "end_offset")
+
+    def __init__(self, limit_bytes: int, start_offset: int) -> None:
+        self._tables: list[dict[bytes, int]] = [{} for _ in range(TABLES)]
+        self._count = 0
+        self._most = max(1, limit_bytes // ENTRY_BYTES)
+        self.end_offset = start_offset
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for a further key."""
+        return self._count >= self._most
+
+    def put(self, key: bytes, offset: int) -> None:
+        """Take in a record; offsets grow from call to call."""
+        digest = _digest(key)
+        table = self._tables[hash(digest) % TABLES]
+        before = len(table)
+        table[digest] = offset
+        self._count += len(table) - before
+
+    def newest(self, key: bytes) -> int:
+        """Return the newest offset of a key, -1 if it is not here."""
+        digest = _digest(key)
+        return self._tables[hash(digest) % TABLES].get(digest, NO_OFFSET)
+
+    def released(self) -> Iterator[None]:
+        """Give the memory back, a table at each step; nothing is known afterwards."""
+        while self._tables:
+            self._tables.pop()
+            yield
+
+
+def _digest(key: bytes) -> bytes:
+    """A short key stands for itself: it is shorter than any digest."""
+    return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()

@@ -1,0 +1,206 @@
+"""Members of a group as processes, so that a kill is a kill: what they have read and own, as they tell it themselves.
+
+A member is any program that keeps to member.py's lines, whatever it is written in.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.clients.stock import PATIENCE_S
+
+SESSION_S = 6.0
+"""How long a group waits for a silent member: what all members ask for."""
+
+LOOK_S = 0.05
+LEAVE_S = 15.0
+MOST_COMPLAINTS = 5
+
+
+def until(
+    holds: Callable[[], bool],
+    what: str,
+    patience_s: float = PATIENCE_S,
+    *,
+    seen: Callable[[], object] | None = None,
+) -> None:
+    """Look now and then: what is looked at does not wait itself. `seen` says what there is instead."""
+    deadline = time.monotonic() + patience_s
+    while not holds():
+        told = "" if seen is None else f": {seen()}"
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}{told}"
+        time.sleep(LOOK_S)
+
+
+class Kind(NamedTuple):
+    """A library and how its members assign: the words that follow bootstrap, topic and group. `command` starts it."""
+
+    name: str
+    command: tuple[str, ...]
+    assignor: str = "roundrobin"
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.assignor}"
+
+
+def python_kind(library: str, assignor: str = "roundrobin") -> Kind:
+    program = Path(__file__).with_name("member.py")
+    return Kind(library, (sys.executable, str(program), library), assignor)
+
+
+class MemberProcess:
+    """A consumer. `values` are those of the records that it read, `partitions` its own now, `given_up` in order."""
+
+    def __init__(
+        self, kind: Kind, bootstrap: str, topic: str, group: str, *, instance_id: str | None = None
+    ) -> None:
+        self.kind = kind
+        self.values: list[bytes] = []
+        self.partitions: frozenset[int] = frozenset()
+        self.given_up: list[int] = []
+        self.complaints: deque[bytes] = deque(maxlen=MOST_COMPLAINTS)
+        """The last lines that are none of the above, of standard error too."""
+        self._process = subprocess.Popen(
+            [*kind.command, bootstrap, topic, group, kind.assignor, *([instance_id] if instance_id else [])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __repr__(self) -> str:
+        lines = b"; ".join(self.complaints).decode(errors="replace")
+        code = self._process.poll()
+        ended = "" if code is None else f", ended with {code}"
+        return f"<{self.kind} has {sorted(self.partitions)}, read {len(self.values)}{ended} {lines}>"
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            word, _, rest = line.strip().partition(b" ")
+            if word == b"read":
+                self.values.append(rest)
+            elif word == b"has":
+                self.partitions = frozenset(map(int, rest.split()))
+            elif word == b"gave":
+                gave = [int(each) for each in rest.split()]
+                self.given_up += gave
+                self.partitions -= set(gave)
+            else:
+                self.complaints.append(line.strip())
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended by itself, other than well."""
+        return (self._process.poll() or 0) > 0
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+
+    def pause(self) -> None:
+        """Let it stand still, with its connections open."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Let it leave the group."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._reader.join(LEAVE_S)
+
+
+class Party:
+    """The members of one group, the dead ones too."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, *, partitions: int) -> None:
+        self.group = group
+        self.members: list[MemberProcess] = []
+        self.everybody: list[MemberProcess] = []
+        self._where = (bootstrap, topic, group)
+        self._partitions = partitions
+
+    def __repr__(self) -> str:
+        return f"{self.group}: {self.everybody}"
+
+    def join(self, *kinds: Kind, instance_id: str | None = None) -> None:
+        """Start members; with an instance id one that is static (KIP-345)."""
+        for kind in kinds:
+            self.members.append(MemberProcess(kind, *self._where, instance_id=instance_id))
+            self.everybody.append(self.members[-1])
+
+    def kill(self, index: int) -> MemberProcess:
+        """Kill -9 a member, which then is none; returns it."""
+        self.members[index].kill()
+        return self.members.pop(index)
+
+    def leave(self, index: int) -> MemberProcess:
+        """Let a member leave; returns it."""
+        self.members[index].close()
+        return self.members.pop(index)
+
+    def end(self) -> None:
+        for each in self.everybody:
+            each.kill()
+
+    @property
+    def values(self) -> set[bytes]:
+        """What anybody read."""
+        return {value for each in self.everybody for value in each.values}
+
+    def readings(self) -> list[bytes]:
+        """What was read, as often as it was."""
+        return [value for each in self.everybody for value in each.values]
+
+    @property
+    def shares(self) -> list[int]:
+        """How many partitions each has, fewest first."""
+        return sorted(len(each.partitions) for each in self.members)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether each partition has one owner."""
+        owned = sorted(index for each in self.members for index in each.partitions)
+        return owned == list(range(self._partitions))
+
+    def wait_shares(self, shares: Sequence[int], patience_s: float = PATIENCE_S) -> None:
+        """Wait until each partition has one owner and the members have so many each, fewest first."""
+        self._wait(lambda: self.is_settled and self.shares == sorted(shares), f"shares {shares}", patience_s)
+
+    def wait_read(self, values: Iterable[bytes], patience_s: float = PATIENCE_S) -> None:
+        wanted = set(values)
+        self._wait(lambda: self.values >= wanted, f"{len(wanted)} records are read", patience_s)
+
+    def _wait(self, holds: Callable[[], bool], what: str, patience_s: float) -> None:
+        def look() -> bool:
+            assert not any(each.has_failed for each in self.everybody), f"a member failed: {self}"
+            return holds()
+
+        until(look, what, patience_s, seen=lambda: self)
+
+
+@contextmanager
+def party(bootstrap: str, topic: str, group: str, *kinds: Kind, partitions: int) -> Iterator[Party]:
+    """A group whose members are gone at the end."""
+    found = Party(bootstrap, topic, group, partitions=partitions)
+    try:
+        found.join(*kinds)
+        yield found
+    finally:
+        found.end()

@@ -1,0 +1,64 @@
+"""One cluster for stock clients that `pip` does not bring, and for what takes longer than the default tests may.
+
+Whatever a test did, no node may have logged a traceback or an event that needs a person.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from raftlog.testing.cluster import Cluster
+from tests.clients.nodes import watched
+from tests.clients.with_confluent import Confluent
+from tests.interop.kinds import JAVA, JAVASCRIPT
+
+_numbers = count(1)
+
+SETTINGS = {
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.session.timeout.ms": "8000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+"""About what members of the classic protocol ask for themselves."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/tests/interop/" in str(item.path):
+            item.add_marker(pytest.mark.interop)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("kafkajs") and not _has_kafkajs():
+        pytest.skip("KafkaJS is not there: make interop-groups installs it where there is Node.js")
+    if item.get_closest_marker("java") and not (JAVA / "target" / "classpath").is_file():
+        pytest.fail("the Java programs are not compiled: make interop-java does it")
+
+
+def _has_kafkajs() -> bool:
+    return shutil.which("node") is not None and (JAVASCRIPT / "node_modules" / "kafkajs").is_dir()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    with watched(3, settings=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[Confluent]:
+    """Whoever makes topics and writes."""
+    client = Confluent(cluster.bootstrap_servers)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """The name of a topic that no other test has."""
+    return f"interop-{next(_numbers)}"

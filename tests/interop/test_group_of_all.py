@@ -1,0 +1,51 @@
+"""KafkaJS and Java in one group with confluent-kafka, kafka-python and aiokafka, members killed and added."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.testing.cluster import Cluster
+from tests.clients.members import SESSION_S, Kind, party, python_kind
+from tests.clients.stock import PATIENCE_S
+from tests.clients.test_group_of_all import kill_coordinator
+from tests.clients.with_confluent import Confluent
+from tests.interop.features import case
+from tests.interop.groups import Orders
+from tests.interop.kinds import java_kind, kafkajs_kind
+
+PYTHON = [python_kind(library) for library in ("confluent", "kafka-python", "aiokafka")]
+PARTITIONS = 8
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    "stranger",
+    [case(kafkajs_kind()), case(java_kind("roundrobin"))],
+)
+def test_one_group_of_four_libraries_processes_every_record(
+    cluster: Cluster, client: Confluent, topic: str, stranger: Kind
+) -> None:
+    """One is killed, one leaves, one comes, the coordinator is killed: all is read, and the end is committed."""
+    orders = Orders(client, topic, partitions=PARTITIONS)
+
+    with party(
+        cluster.bootstrap_servers, topic, f"of-{topic}", stranger, *PYTHON, partitions=PARTITIONS
+    ) as group:
+        group.wait_shares([2, 2, 2, 2], 2 * PATIENCE_S)
+        orders.send(20)
+        group.wait_read(orders.sent)
+        group.kill(1)
+        orders.send(20)
+        group.wait_shares([2, 3, 3], SESSION_S + PATIENCE_S)
+        group.wait_read(orders.sent)
+        group.join(stranger)
+        group.wait_shares([2, 2, 2, 2])
+        kill_coordinator(cluster, group.group)
+        orders.send(20)
+        group.wait_read(orders.sent)
+        group.kill(0)
+        orders.send(20)
+        group.wait_shares([2, 3, 3], SESSION_S + PATIENCE_S)
+        group.leave(0)
+        orders.send(20)
+        group.wait_read(orders.sent)

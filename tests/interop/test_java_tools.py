@@ -1,0 +1,140 @@
+"""Apache Kafka's own scripts for groups, transactions and features, by the classes that they start."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing.cluster import Cluster
+from tests.clients.members import party, python_kind
+from tests.clients.stock import PATIENCE_S
+from tests.clients.with_confluent import Confluent
+from tests.interop.features import needs_kip_848, needs_transactions
+from tests.interop.groups import stored_offsets
+from tests.interop.kinds import java_command
+from tests.interop.transactions import transactors
+
+pytestmark = pytest.mark.java
+
+PARTITIONS = 3
+RECORDS = 10
+FIRST_COLUMNS = {"GROUP", "TransactionalId", "CoordinatorId", "ProducerId", "Topic"}
+
+
+class Tool:
+    """A script at one cluster."""
+
+    def __init__(self, cluster: Cluster, main: str) -> None:
+        self._command = (*java_command(main), "--bootstrap-server", cluster.bootstrap_servers)
+
+    def say(self, *words: str) -> str:
+        """Return what it printed; standard error too, since it tells its errors in either."""
+        return subprocess.run(
+            [*self._command, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        ).stdout
+
+    def table(self, *words: str) -> list[dict[str, str]]:
+        """Return the rows of what it printed, by the names of its columns."""
+        lines = [line for line in self.say(*words).splitlines() if line.strip()]
+        header = next((row for row, line in enumerate(lines) if line.split()[0] in FIRST_COLUMNS), None)
+        assert header is not None, lines
+        names = lines[header].split()
+        return [dict(zip(names, line.split(), strict=False)) for line in lines[header + 1 :]]
+
+
+class Groups(Tool):
+    """kafka-consumer-groups.sh."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
+
+    def reset(self, group: str, topic: str, *how: str) -> dict[int, int]:
+        """Reset a group's offsets; returns what the tool says they are now."""
+        rows = self.table("--reset-offsets", "--group", group, "--topic", topic, *how, "--execute")
+        return {int(row["PARTITION"]): int(row["NEW-OFFSET"]) for row in rows}
+
+
+def everywhere(offset: int) -> dict[int, int]:
+    return dict.fromkeys(range(PARTITIONS), offset)
+
+
+def test_the_stock_tool_describes_resets_and_deletes_a_group(
+    cluster: Cluster, client: Confluent, topic: str, tmp_path: Path
+) -> None:
+    """With members: described, and not to be reset or deleted. Without: reset in every way, and gone in the end."""
+    client.create_topic(topic, PARTITIONS, 3)
+    for index in range(PARTITIONS):
+        client.produce(topic, [b"%d-%d" % (index, number) for number in range(RECORDS)], partition=index)
+    tool, name = Groups(cluster), f"of-{topic}"
+    kind = python_kind("confluent")
+    with party(cluster.bootstrap_servers, topic, name, kind, kind, partitions=PARTITIONS) as group:
+        group.wait_shares([1, 2])
+        group.wait_read(
+            b"%d-%d" % (index, number) for index in range(PARTITIONS) for number in range(RECORDS)
+        )
+        members = tool.table("--describe", "--group", name, "--members")
+        assert sorted(int(row["#PARTITIONS"]) for row in members) == [1, 2]
+        (state,) = tool.table("--describe", "--group", name, "--state")
+        assert (state["ASSIGNMENT-STRATEGY"], state["STATE"]) == ("roundrobin", "Stable")
+        refused = tool.say("--reset-offsets", "--group", name, "--topic", topic, "--to-earliest", "--execute")
+        assert "inactive" in refused, refused
+        assert "not empty" in tool.say("--delete", "--group", name)
+        group.leave(0)
+        group.leave(0)
+    rows = tool.table("--describe", "--group", name, "--offsets")
+    assert [(row["CURRENT-OFFSET"], row["LAG"]) for row in rows] == [(str(RECORDS), "0")] * PARTITIONS
+    assert name in tool.say("--list").split()
+    assert tool.reset(name, topic, "--to-earliest") == everywhere(0)
+    assert stored_offsets(cluster, name) == everywhere(0)
+    assert tool.reset(name, topic, "--shift-by", "4") == everywhere(4)
+    plan = tmp_path / "plan.csv"
+    plan.write_text("".join(f"{topic},{index},{index}\n" for index in range(PARTITIONS)))
+    tool.say("--reset-offsets", "--group", name, "--from-file", str(plan), "--execute")
+    assert stored_offsets(cluster, name) == {index: index for index in range(PARTITIONS)}
+    assert tool.reset(name, topic, "--to-datetime", "2020-01-01T00:00:00.000") == everywhere(0)
+    assert tool.reset(name, topic, "--to-latest") == everywhere(RECORDS)
+    assert "Request succeed" in tool.say("--delete-offsets", "--group", name, "--topic", f"{topic}:0")
+    assert stored_offsets(cluster, name) == {1: RECORDS, 2: RECORDS}
+    assert "successful" in tool.say("--delete", "--group", name)
+    assert name not in tool.say("--list").split()
+
+
+@needs_transactions
+def test_the_stock_tool_shows_transactions_and_their_producers(
+    cluster: Cluster, client: Confluent, topic: str
+) -> None:
+    """Listed, described and found in the partition while it is open; finished, it hangs nowhere."""
+    client.create_topic(topic, 1, 3)
+    tool, name = Tool(cluster, "org.apache.kafka.tools.TransactionsCommand"), f"tx-{topic}"
+    with transactors(cluster, name) as (producer,):
+        producer.take("init", "begin", f"send {topic} 0 x", "flush")
+        (listed,) = [row for row in tool.table("list") if row["TransactionalId"] == name]
+        assert listed["TransactionState"] == "Ongoing"
+        (described,) = tool.table("describe", "--transactional-id", name)
+        assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", f"{topic}-0")
+        (writing,) = tool.table("describe-producers", "--topic", topic, "--partition", "0")
+        assert writing["ProducerId"] == listed["ProducerId"]
+        assert writing["CurrentTransactionStartOffset"] == "0"
+        producer.take("commit")
+        (written,) = tool.table("describe-producers", "--topic", topic, "--partition", "0")
+        assert written["CurrentTransactionStartOffset"] == "None"
+    assert "Exception" not in tool.say("find-hanging", "--broker-id", "1")
+
+
+@needs_kip_848
+@needs_transactions
+def test_the_stock_tool_shows_the_features_of_groups_and_transactions(cluster: Cluster) -> None:
+    """group.version 1 is KIP-848, transaction.version 2 is KIP-890: both final, as in a new cluster of Kafka 4."""
+    found = {}
+    for line in Tool(cluster, "org.apache.kafka.tools.FeatureCommand").say("describe").splitlines():
+        words = line.split()
+        if "Feature:" in words and "FinalizedVersionLevel:" in words:
+            found[words[words.index("Feature:") + 1]] = words[words.index("FinalizedVersionLevel:") + 1]
+    assert (found.get("group.version"), found.get("transaction.version")) == ("1", "2")

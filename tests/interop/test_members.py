@@ -1,0 +1,182 @@
+"""Members that stand still, come back under their name, speak another protocol than the rest, or read a pattern."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from raftlog.testing.cluster import Cluster
+from tests.clients.members import SESSION_S, Kind, party, python_kind
+from tests.clients.stock import PATIENCE_S
+from tests.clients.with_confluent import Confluent
+from tests.interop.features import case
+from tests.interop.groups import PARTITIONS, Orders
+from tests.interop.kinds import java_kind
+
+
+def test_with_an_eager_assignor_everybody_gives_up_everything(
+    cluster: Cluster, client: Confluent, topic: str
+) -> None:
+    """The other half of the promise: what cooperative consumers are spared is what eager ones do."""
+    Orders(client, topic)
+    kind = python_kind("confluent")
+    with party(cluster.bootstrap_servers, topic, f"of-{topic}", kind, partitions=PARTITIONS) as group:
+        group.wait_shares([4])
+        group.join(kind)
+        group.wait_shares([2, 2])
+        assert sorted(group.members[0].given_up) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        case(python_kind("confluent")),
+        case(python_kind("kafka-python")),
+        case(java_kind("roundrobin")),
+        case(python_kind("confluent", "consumer")),
+        case(java_kind("consumer")),
+    ],
+)
+def test_a_static_member_that_restarts_disturbs_nobody(
+    cluster: Cluster, client: Confluent, topic: str, kind: Kind
+) -> None:
+    """KIP-345: back within its session, it has what it had, and the other gave up nothing.
+
+    In the classic protocol also after a kill; KIP-848 does not let go of a name that nobody gave back.
+    """
+    orders = Orders(client, topic)
+    with party(cluster.bootstrap_servers, topic, f"of-{topic}", partitions=PARTITIONS) as group:
+        group.join(kind, instance_id="steady")
+        group.join(kind, instance_id="restarted")
+        group.wait_shares([2, 2])
+        steady, restarted = group.members
+        given_up, owned = len(steady.given_up), restarted.partitions
+        if kind.assignor == "consumer":
+            group.leave(1)
+        else:
+            group.kill(1)
+        orders.send(5)
+        group.join(kind, instance_id="restarted")
+        group.wait_shares([2, 2])
+        group.wait_read(orders.sent)
+        assert group.members[1].partitions == owned
+        assert len(steady.given_up) == given_up
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        case(python_kind("confluent")),
+        case(python_kind("aiokafka")),
+        case(java_kind("cooperative-sticky")),
+        case(java_kind("consumer")),
+    ],
+)
+def test_a_member_that_stood_still_is_replaced_and_comes_back(
+    cluster: Cluster, client: Confluent, topic: str, kind: Kind
+) -> None:
+    """Silent for longer than its session: the other reads everything; awake again, it gets a share."""
+    orders = Orders(client, topic)
+    with party(cluster.bootstrap_servers, topic, f"of-{topic}", kind, kind, partitions=PARTITIONS) as group:
+        group.wait_shares([2, 2])
+        sleeper = group.members.pop(1)
+        sleeper.pause()
+        orders.send(5)
+        group.wait_shares([4], SESSION_S + PATIENCE_S)
+        group.wait_read(orders.sent)
+        sleeper.resume()
+        group.members.append(sleeper)
+        group.wait_shares([2, 2])
+        orders.send(5)
+        group.wait_read(orders.sent)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("classic", "modern"),
+    [
+        case(python_kind("confluent", "cooperative-sticky"), python_kind("confluent", "consumer")),
+        case(java_kind("cooperative-sticky"), java_kind("consumer")),
+    ],
+)
+def test_a_group_goes_over_to_the_new_protocol_and_back_while_it_reads(
+    cluster: Cluster, client: Confluent, topic: str, classic: Kind, modern: Kind
+) -> None:
+    """KIP-848, online migration: one member after the other is replaced, both ways, and every record is read."""
+    orders = Orders(client, topic)
+    with party(
+        cluster.bootstrap_servers, topic, f"of-{topic}", classic, classic, partitions=PARTITIONS
+    ) as group:
+        group.wait_shares([2, 2])
+        for kind in (modern, modern, classic, classic):
+            orders.send(5)
+            group.leave(0)
+            group.join(kind)
+            group.wait_shares([2, 2])
+            group.wait_read(orders.sent)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        case(python_kind("confluent")),
+        case(java_kind("cooperative-sticky")),
+        case(python_kind("confluent", "consumer")),
+        case(java_kind("consumer")),
+    ],
+)
+def test_a_pattern_finds_topics_that_come_later(
+    cluster: Cluster, client: Confluent, topic: str, kind: Kind
+) -> None:
+    """Subscribed to a regular expression before there is such a topic: it is read once there is."""
+    pattern = f"^{topic}-.*"
+    with party(cluster.bootstrap_servers, pattern, f"of-{topic}", kind, kind, partitions=PARTITIONS) as group:
+        for name in ("first", "second"):
+            orders = Orders(client, f"{topic}-{name}")
+            orders.send(5)
+            group.wait_read(orders.sent)
+
+
+def test_members_without_a_common_assignor_are_told_so(
+    cluster: Cluster, client: Confluent, topic: str
+) -> None:
+    """INCONSISTENT_GROUP_PROTOCOL to the one that comes second; the first is not disturbed."""
+    Orders(client, topic)
+    with party(
+        cluster.bootstrap_servers, topic, f"of-{topic}", python_kind("confluent"), partitions=PARTITIONS
+    ) as group:
+        group.wait_shares([4])
+        stranger = Consumer(settings(cluster, f"of-{topic}", **{"partition.assignment.strategy": "range"}))
+        stranger.subscribe([topic])
+        refused = stranger.poll(PATIENCE_S)
+        assert refused is not None
+        assert refused.error().code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
+        stranger.close()
+        assert not group.members[0].given_up
+
+
+def test_a_commit_with_a_text_too_long_is_refused_alone(
+    cluster: Cluster, client: Confluent, topic: str
+) -> None:
+    """offset.metadata.max.bytes is 4096: OFFSET_METADATA_TOO_LARGE for that partition, the other one is committed."""
+    client.create_topic(topic, 2, 3)
+    consumer = Consumer(settings(cluster, f"of-{topic}"))
+    texts = [
+        TopicPartition(topic, index, 5, metadata="x" * size) for index, size in enumerate((4_097, 4_000))
+    ]
+    with pytest.raises(KafkaException) as refused:
+        consumer.commit(offsets=texts, asynchronous=False)
+    assert refused.value.args[0].code() == KafkaError.OFFSET_METADATA_TOO_LARGE
+    stored = consumer.committed([TopicPartition(topic, index) for index in range(2)], PATIENCE_S)
+    assert [each.offset >= 0 for each in stored] == [False, True]
+    consumer.close()
+
+
+def settings(cluster: Cluster, group: str, **more: str) -> dict[str, object]:
+    return {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "log_level": 0,
+        **more,
+    }

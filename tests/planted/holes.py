@@ -1,0 +1,44 @@
+"""Bugs of those who live with the holes that compaction leaves: who writes them down, and who counts offsets."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.base.disk import Disk
+from raftlog.coordinator.replay import Replay
+from raftlog.proof.stories.offsets_cleaned import offsets_cleaned
+from raftlog.records.batch import Buffer, iter_headers
+from raftlog.storage import recovery
+from raftlog.storage.segment import Segment
+from tests.planted.plant import Plant
+
+
+def keep_holes_to_oneself(patch: pytest.MonkeyPatch) -> None:
+    """Nothing on the disk says that there may be holes: the next start takes them for lost records."""
+
+    def note_gaps(disk: Disk, directory: str, segments: list[Segment]) -> None:
+        for segment in segments:
+            segment.gaps = True
+
+    patch.setattr(recovery, "note_gaps", note_gaps)
+
+
+def count_records_for_offsets(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator reads on after as many offsets as a batch has records."""
+    feed = Replay.feed
+
+    def feed_by_count(replay: Replay, batches: Buffer) -> int:
+        feed(replay, batches)
+        for _, header in iter_headers(memoryview(batches)):
+            replay.next_offset = header.base_offset + header.record_count
+        return replay.next_offset
+
+    patch.setattr(Replay, "feed", feed_by_count)
+
+
+PLANTS = [
+    Plant("holes-not-noted", "compaction: restart", offsets_cleaned, keep_holes_to_oneself, 4.0),
+    Plant(
+        "records-counted-for-offsets", "compaction: replay", offsets_cleaned, count_records_for_offsets, 4.0
+    ),
+]

@@ -1,0 +1,145 @@
+"""The holes that compaction leaves: written down before the first one, never taken for lost records."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.base.config import TopicConfig
+from raftlog.base.errors import CorruptMessage
+from raftlog.proof.simulator.disk import SimDisk
+from raftlog.storage.log import Log
+from tests.storage.compaction import (
+    FOLDER,
+    batches_of,
+    clean,
+    close_segment,
+    open_compacted,
+    put,
+    records_of,
+    settle,
+)
+
+DELETE = ("delete",)
+
+
+def reopened(log: Log, *, lose_power: bool = False) -> Log:
+    """The log as a start finds it, which knows nothing of its topic's configs."""
+    point = log.recovery_point
+    log.disk.crash() if lose_power else log.disk.release()  # type: ignore[attr-defined]
+    return open_compacted(log.disk, recovery_point=point, cleanup_policy=DELETE)
+
+
+def copy_of(log: Log, *, takes_gaps: bool = True) -> Log:
+    """A new replica that followed a log from its start."""
+    follower = open_compacted(SimDisk(1), cleanup_policy=DELETE)
+    while follower.log_end_offset < log.log_end_offset:
+        chunk = log.read(follower.log_end_offset, 150, end_offset=log.log_end_offset, cached=False)
+        assert chunk
+        follower.append_as_follower(memoryview(bytes(chunk)), takes_gaps=takes_gaps)
+    return follower
+
+
+@pytest.mark.parametrize("lose_power", [False, True], ids=["kill", "power"])
+def test_a_topic_that_became_compact_while_the_broker_ran_keeps_its_log(lose_power: bool) -> None:
+    """The next start opens it without its config, and must not take the holes for damage."""
+    log = open_compacted(SimDisk(0), cleanup_policy=DELETE)
+    log.config = TopicConfig(cleanup_policy=("compact",), segment_bytes=400)
+    for number in range(12):
+        put(log, (b"k%d" % (number % 2), b"%d" % number))
+    close_segment(log)
+    clean(log)
+    held = batches_of(log)
+    again = reopened(log, lose_power=lose_power)
+    assert (again.damage, batches_of(again)) == (None, held)
+
+
+@pytest.mark.parametrize("lose_power", [False, True], ids=["kill", "power"])
+def test_a_follower_writes_down_the_first_hole_that_it_is_given(lose_power: bool) -> None:
+    """Durably before what follows it counts as flushed."""
+    log = open_compacted(SimDisk(0))
+    for number in range(12):
+        put(log, (b"k%d" % (number % 2), b"%d" % number))
+    close_segment(log)
+    clean(log)
+    with pytest.raises(CorruptMessage, match="does not follow"):
+        copy_of(log, takes_gaps=False)
+    follower = copy_of(log)
+    follower.flush()
+    again = reopened(follower, lose_power=lose_power)
+    assert (again.damage, batches_of(again)) == (None, batches_of(log))
+
+
+def test_a_segment_that_ends_too_early_is_no_hole() -> None:
+    """Its tail was never synced: what follows goes too, to be fetched again, else those records would be missing."""
+    log = open_compacted(SimDisk(0))
+    for number in range(12):
+        put(log, (b"k%d" % (number % 2), b"%d" % number))
+    close_segment(log)
+    clean(log)
+    for number in range(12, 30):
+        put(log, (b"n%d" % number, b"%d" % number))
+    assert len(log.segments) > 3
+    torn = log.segments[-2]
+    last = [header for _, header in torn.headers(0)][-1]
+    log.disk.open(torn.path + ".log").truncate(torn.size - last.length)
+    again = reopened(log)
+    assert again.log_end_offset == last.base_offset
+    offsets = [record.offset for record in records_of(again)]
+    assert offsets[-1] == last.base_offset - 1
+
+
+def test_the_first_batch_of_each_epoch_stays_if_only_as_a_header() -> None:
+    """A replica made from a cleaned log tells others where an epoch began: it must be where it really did.
+
+    Else one that returns with records that never were committed is not told to cut them.
+    """
+    log = open_compacted(SimDisk(0))
+    for epoch in range(5):
+        for number in range(4):
+            put(log, (b"k", b"%d" % number), leader_epoch=epoch)
+    close_segment(log)
+    put(log, (b"k", b"end"), leader_epoch=5)
+    close_segment(log)
+    settle(log)
+    clean(log)
+    assert len(records_of(log)) == 1
+    follower = copy_of(log)
+    assert [follower.epoch_end(each) for each in range(6)] == [log.epoch_end(each) for each in range(6)]
+    clean(log)
+    assert len(batches_of(log)) < 12
+
+
+@pytest.mark.parametrize("lose_power", [False, True], ids=["kill", "power"])
+def test_a_log_that_begins_with_a_hole_knows_its_first_epoch_from_there_on(lose_power: bool) -> None:
+    """Too early is safe: who has older records there is told to cut them, rather than to keep them."""
+    log = open_compacted(SimDisk(0))
+    for number in range(12):
+        put(log, (b"k", b"%d" % number), leader_epoch=3)
+    close_segment(log)
+    log.advance_log_start(4)
+    log._epochs.advance_start(4)
+    clean(log)
+    follower = open_compacted(SimDisk(1))
+    follower.truncate_fully_and_start_at(4)
+    chunk = log.read(4, 1000, end_offset=12, cached=False)
+    assert chunk is not None
+    follower.append_as_follower(memoryview(bytes(chunk)), takes_gaps=True)
+    assert (follower.epoch_at(4), follower.epoch_end(2).end_offset) == (3, 4)
+    follower.flush()
+    again = reopened(follower, lose_power=lose_power)
+    assert (again.damage, again.epoch_at(4), again.epoch_end(2).end_offset) == (None, 3, 4)
+
+
+def test_a_reader_that_meets_the_new_file_by_the_old_name_finds_no_damage() -> None:
+    """It may have given its descriptor up, and open the file anew between two renames."""
+    log = open_compacted(SimDisk(0))
+    for number in range(30):
+        put(log, (b"k%d" % (number % 2), b"%d" % number))
+    close_segment(log)
+    old = log.segments[0]
+    clean(log)
+    old.file = log.disk.open(old.path + ".log")
+    with pytest.raises(FileNotFoundError):
+        log._find_damage(old, 3)
+    assert log.damage is None and not [name for name in log.disk.listdir(FOLDER) if "damage" in name]
+    assert log.max_timestamp() is not None and log.log_end_offset == 30
