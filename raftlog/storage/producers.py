@@ -130,7 +130,7 @@ class ProducerState:
     def rests_on(self, header: BatchHeader) -> bool:
         """Whether this state is brought back from that batch: one that is remembered, or where none is the last marker.
 
-        Coordinators' batches have no sequences and are not remembered: offsets that a producer commits rest on a marker.
+        Batches without sequences are not remembered: the offsets that a producer commits rest on a marker.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:

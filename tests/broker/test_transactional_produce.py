@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.config import TopicConfig
 from raftlog.base.errors import BrokerNotAvailable, CoordinatorNotAvailable, KafkaError
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import describe_producers
@@ -288,3 +289,35 @@ async def test_producers_are_described_by_the_leader(tmp_path: Path) -> None:
 
 def _context() -> Any:
     return RequestContext(61, 0, 1, "t", "PLAINTEXT", "h")
+
+
+@pytest.mark.parametrize("keyless", [-1, 899])
+async def test_a_large_batch_for_a_compacted_topic_is_verified_and_then_looked_at(
+    tmp_path: Path, keyless: int
+) -> None:
+    """What comes behind it waits for both; a record without a key is refused, and begins no transaction."""
+    stage = Stage(tmp_path)
+    for partition in stage.partitions:
+        partition.log.config = TopicConfig(cleanup_policy=("compact",))
+    stage.coordinator.may_answer.clear()
+    first, second = (
+        build_batch(
+            [new_record(None if each == keyless else b"k", b"v", timestamp=NOW_MS) for each in range(900)],
+            producer=ProducerStamp(PRODUCER, 0, sequence),
+            attributes=TRANSACTIONAL_BIT,
+        )
+        for sequence in (0, 900)
+    )
+    await stage.send(request(1, (0, first)), request(2, (0, second)))
+    assert stage.partitions[0].log_end_offset == 0
+    stage.coordinator.may_answer.set()
+    for _ in range(100):
+        stage.world.offload.run()
+        await stage.settle()
+    assert not stage.world.server.tasks
+    assert len(stage.coordinator.asked) == 1
+    if keyless < 0:
+        assert stage.codes() == [(0, 0), (0, 900)]
+    else:
+        assert [code for code, _ in stage.codes()] == [87, 87]
+        assert stage.partitions[0].log.first_unstable_offset is None

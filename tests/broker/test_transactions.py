@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.config import TopicConfig
 from raftlog.base.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -27,8 +28,10 @@ from raftlog.coordinator.transactions.requests import (
 )
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer, State
 from raftlog.metadata.image import PartitionState, TopicState
+from raftlog.storage.log import Log
 from tests.broker.group_world import TOPIC_ID
 from tests.broker.transaction_world import OFFSETS, TOPICS, TransactionWorld, play
+from tests.storage.compaction import clean, settle
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 G0 = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
@@ -288,3 +291,43 @@ def test_version_2_goes_through_the_log_as_well() -> None:
         assert world.image.topics[TRANSACTION_STATE_TOPIC]
 
     play(story)
+
+
+def test_the_topic_of_transactions_stays_small_and_is_read_back_with_its_holes() -> None:
+    """Hundreds of transactions of a few ids leave their last states, whoever coordinates next; one is open."""
+
+    async def story(world: TransactionWorld) -> None:
+        for partition in world.replicas.partitions.values():
+            partition.log.config = TopicConfig(
+                cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0
+            )
+        sizes = []
+        for number in range(200):
+            name = f"x{number % 4}"
+            await end(world, await begin(world, T0, name=name), commit=bool(number % 3), name=name)
+            await world.pass_time(0.1)
+            if number % 50 == 49:
+                sizes.append(sum(_cleaned(each.log) for each in world.replicas.partitions.values()))
+        assert max(sizes) < 10_000
+        await begin(world, T1, name="open")
+        before = await world.transactions.read_all()
+        world.disk.cold_read_rate = 1.0  # it is read away from the loop
+        world.publish(leader=1)
+        await world.pass_time(0.5)
+        found = await world.transactions.read_all()
+        assert {each.transactional_id: each for each in found} == {
+            each.transactional_id: each for each in before
+        }
+        states = {each.transactional_id: each.state for each in found}
+        assert states.pop("open") is State.ONGOING
+        assert sorted(states) == ["x0", "x1", "x2", "x3"]
+
+    play(story)
+
+
+def _cleaned(log: Log) -> int:
+    """Clean a log as often as that brings anything; returns the bytes that it has left."""
+    settle(log)
+    while clean(log) is not None:
+        pass
+    return log.size_bytes

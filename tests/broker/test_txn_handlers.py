@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.config import TopicConfig
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker.handlers import offset_fetch, txn_offset_commit, write_txn_markers
 from raftlog.coordinator.placement import partition_for
 from raftlog.protocol.shapes import build, response_shapes
 from tests.broker.group_world import PARTITIONS, TOPIC_ID, World
 from tests.broker.test_group_handlers import play, versions
+from tests.storage.compaction import clean, settle
 
 PRODUCER = 7
 INDEX = partition_for("g", PARTITIONS)
@@ -254,5 +256,34 @@ def test_without_a_transaction_coordinator_nothing_is_committed() -> None:
 
     async def story(world: World) -> None:
         assert await pend(world, 3, 42) == [14]
+
+    play(story)
+
+
+def test_offsets_in_transactions_are_read_back_from_a_log_with_holes() -> None:
+    """Hundreds of transactions leave a few records, and the next coordinator knows the last word and what pends."""
+
+    async def story(world: World) -> None:
+        transactional(world)
+        log = world.replicas.partitions[INDEX].log
+        log.config = TopicConfig(cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0)
+        sizes = []
+        for number in range(1, 301):
+            assert await pend(world, 3, number) == [0]
+            assert await end(world, 1, commit=number % 3 > 0) == 0
+            if number % 50 == 0:
+                settle(log)
+                while clean(log) is not None:
+                    pass
+                sizes.append(log.size_bytes)
+        assert max(sizes) < 12_000
+        assert await pend(world, 3, 999) == [0]
+        world.publish(leader=2)
+        world.publish(leader=1)
+        await world.pass_time(0.5)
+        assert await fetch(world, 7, stable=False) == (299, 0)
+        assert await fetch(world, 7) == (-1, 88)
+        assert await end(world, 1) == 0
+        assert await fetch(world, 7) == (999, 0)
 
     play(story)

@@ -196,6 +196,28 @@ def test_producers_are_known_after_their_records_are_gone(log: Log) -> None:
     assert again.producers.get(9).epoch == 4
 
 
+def test_of_markers_that_ended_what_has_no_sequence_only_a_producers_last_one_is_kept() -> None:
+    """A group's offsets in transactions: a producer that never changes its epoch would else leave one for each."""
+    log = open_compacted(SimDisk(0), delete_retention_ms=0, segment_bytes=10_000)
+    put(log, (b"first of its epoch", b"f"))
+    for number in range(10):
+        for producer_id in (7, 8):
+            put(log, (b"k", b"%d" % number), producer=(producer_id, 3, -1), transactional=True)
+            last = end(log, producer_id, commit=True, producer_epoch=3)
+    for _ in range(3):
+        put(log, (b"k", b"x"))
+        close_segment(log)
+        clean(log)
+    markers = [header.base_offset for header, _ in batches_of(log) if header.is_control]
+    assert markers == [last - 2, last]
+    for name in log.disk.listdir(FOLDER):
+        if name.endswith(".snapshot"):
+            log.disk.remove(f"{FOLDER}/{name}")
+    again = reopened(log)
+    assert [again.producers.get(each).epoch for each in (7, 8)] == [3, 3]
+    assert again.first_unstable_offset is None
+
+
 @pytest.mark.parametrize("codec", [NONE, GZIP, ZSTD, LZ4])
 def test_a_batch_that_loses_records_is_compressed_as_it_was(codec: int) -> None:
     """So that no segment outgrows what a segment may be; one that loses none keeps its bytes."""
