@@ -18,6 +18,7 @@ CHOREOGRAPHIES = (
     "double-failover",
     "exactly-once",
     "group-churn",
+    "group-ends",
     "group-migration",
     "kip-101",
     "last-replica",
@@ -27,6 +28,7 @@ CHOREOGRAPHIES = (
     "relay",
     "retry",
     "transactions",
+    "transactions-cleaned",
     "wiped",
     "zombie",
 )

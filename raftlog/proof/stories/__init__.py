@@ -42,6 +42,7 @@ from raftlog.proof.stories.refused import refused
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
 from raftlog.proof.stories.transactions import transactions
+from raftlog.proof.stories.transactions_cleaned import transactions_cleaned
 from raftlog.proof.stories.wiped import wiped
 from raftlog.proof.stories.zombie import zombie
 
@@ -80,6 +81,7 @@ STORIES: Final[dict[str, Story]] = {
     "relay": relay,
     "retry": retry,
     "transactions": transactions,
+    "transactions-cleaned": transactions_cleaned,
     "wiped": wiped,
     "zombie": zombie,
 }

@@ -7,6 +7,8 @@ commits nothing more (KIP-98, 360, 447, 890). When all is calm no transaction st
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.proof.simulator.loop import SimLoop
@@ -35,13 +37,14 @@ COORDINATORS = ((TRANSACTION_STATE_TOPIC, 0), (TRANSACTION_STATE_TOPIC, 0), (CON
 class ExactlyOnce:
     """The stage, the workers and their readers."""
 
-    def __init__(self, loop: SimLoop) -> None:
+    def __init__(self, loop: SimLoop, *, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.chance = loop.stream("exactly-once")
         self.scene = Scene(
             loop,
             settings={
                 "offsets.topic.num.partitions": "1",
                 "transaction.state.log.num.partitions": "1",
+                **settings,
             },
         )
         self.book = Book(OUTCOMES, PARTITIONS, self.scene.history)

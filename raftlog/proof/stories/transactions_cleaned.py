@@ -1,0 +1,54 @@
+"""`__transaction_state` and `__consumer_offsets` are cleaned on every replica while transactions go through both.
+
+As in `exactly_once.py`, whoever matters dies or is hidden at moments that matter; here coordinators begin with logs
+full of holes, in which outcomes, markers and offsets that pend must be found as they were. And the logs stay small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from raftlog.proof.simulator.loop import SimLoop
+from raftlog.proof.stories.compaction import cleanings
+from raftlog.proof.stories.exactly_once import ExactlyOnce
+from raftlog.proof.stories.report import Report
+from raftlog.proof.stories.scene import SERVED_S, Scene
+
+SEGMENT_BYTES = 2000
+MOST_BYTES = 8 * SEGMENT_BYTES
+"""Of one replica: a few keys, the active segment, and what comes in between two turns of the cleaner."""
+SETTINGS = {
+    "offsets.topic.segment.bytes": str(SEGMENT_BYTES),
+    "transaction.state.log.segment.bytes": str(SEGMENT_BYTES),
+    "log.cleaner.delete.retention.ms": "200",
+    "log.cleaner.min.cleanable.ratio": "0.2",
+    "log.cleaner.backoff.ms": "150",
+    "log.flush.offset.checkpoint.interval.ms": "100",
+}
+
+
+async def transactions_cleaned(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """For some virtual seconds, trouble as in `exactly_once`, and cleanings all the time. Raises AssertionError."""
+    story = ExactlyOnce(loop, settings=SETTINGS)
+    await story.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await story.moment()
+        await story.trouble()
+        await story.progress(story.chance.randrange(10))
+    await story.scene.whole()
+    for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+        await story.scene.cluster.until(
+            lambda topic=topic: _largest(story.scene, topic) < MOST_BYTES,  # type: ignore[misc]
+            SERVED_S,
+            f"every replica's log of {topic} is small",
+        )
+    report = await story.end()
+    return replace(report, faults={**report.faults, "cleaning": cleanings(story.scene)})
+
+
+def _largest(scene: Scene, topic: str) -> int:
+    replicas = [scene.cluster.replica(each, topic, 0) for each in scene.cluster.nodes]
+    sizes = [each.log.size_bytes for each in replicas if each is not None and each.log.cleaned_until > 0]
+    return max(sizes) if len(sizes) == len(scene.cluster.nodes) else MOST_BYTES
