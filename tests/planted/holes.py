@@ -6,9 +6,13 @@ import pytest
 
 from raftlog.base.disk import Disk
 from raftlog.coordinator.replay import Replay
+from raftlog.coordinator.transactions.replay import TransactionReplay
 from raftlog.proof.stories.offsets_cleaned import offsets_cleaned
+from raftlog.proof.stories.transactions_cleaned import transactions_cleaned
 from raftlog.records.batch import Buffer, iter_headers
 from raftlog.storage import recovery
+from raftlog.storage.log import Log
+from raftlog.storage.outcomes import Outcomes
 from raftlog.storage.segment import Segment
 from tests.planted.plant import Plant
 
@@ -36,9 +40,44 @@ def count_records_for_offsets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replay, "feed", feed_by_count)
 
 
+def leave_out_outcomes(patch: pytest.MonkeyPatch) -> None:
+    """A marker goes while what it decided is left: offsets of a transaction pend for ever, or are taken for nothing."""
+    patch.setattr(Outcomes, "ends_nothing", lambda outcomes, header: True)
+    patch.setattr(Log, "rests_on", lambda log, header: False)
+
+
+def give_aborted_offsets_room(patch: pytest.MonkeyPatch) -> None:
+    """An offset of an aborted transaction takes the place of the committed one before it."""
+    patch.setattr(Outcomes, "is_aborted", lambda outcomes, header: False)
+
+
+def count_outcomes_for_offsets(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator of transactions reads on after as many offsets as a batch has records."""
+    feed = TransactionReplay.feed
+
+    def feed_by_count(replay: TransactionReplay, batches: Buffer) -> int:
+        feed(replay, batches)
+        for _, header in iter_headers(memoryview(batches)):
+            replay.next_offset = header.base_offset + header.record_count
+        return replay.next_offset
+
+    patch.setattr(TransactionReplay, "feed", feed_by_count)
+
+
 PLANTS = [
     Plant("holes-not-noted", "compaction: restart", offsets_cleaned, keep_holes_to_oneself, 4.0),
     Plant(
         "records-counted-for-offsets", "compaction: replay", offsets_cleaned, count_records_for_offsets, 4.0
+    ),
+    Plant("markers-left-out", "compaction: outcomes", transactions_cleaned, leave_out_outcomes, 3.0),
+    Plant(
+        "aborted-offsets-count", "compaction: aborted", transactions_cleaned, give_aborted_offsets_room, 3.0
+    ),
+    Plant(
+        "outcomes-counted-for-offsets",
+        "compaction: replay",
+        transactions_cleaned,
+        count_outcomes_for_offsets,
+        3.0,
     ),
 ]

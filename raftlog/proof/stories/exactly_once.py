@@ -77,6 +77,12 @@ class ExactlyOnce:
         self.scene.loop.host(name).start(reader.run())
         return reader
 
+    def rest(self, transactional_id: str) -> None:
+        """Let the workers of an id come to an end."""
+        for worker in self.workers:
+            if worker.transactional_id == transactional_id:
+                worker.stopping = True
+
     async def progress(self, commits: int) -> None:
         wanted = self.book.commits + commits
         await self.scene.cluster.until(lambda: self.book.commits >= wanted, SERVED_S, "committed")

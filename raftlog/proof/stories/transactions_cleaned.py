@@ -1,7 +1,8 @@
 """`__transaction_state` and `__consumer_offsets` are cleaned on every replica while transactions go through both.
 
 As in `exactly_once.py`, whoever matters dies or is hidden at moments that matter; here coordinators begin with logs
-full of holes, in which outcomes, markers and offsets that pend must be found as they were. And the logs stay small.
+full of holes, in which outcomes, markers and offsets that pend must be found as they were, also those of an id that has
+done nothing for long. And the logs stay small.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from dataclasses import replace
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.compaction import cleanings
-from raftlog.proof.stories.exactly_once import ExactlyOnce
+from raftlog.proof.stories.exactly_once import IDS, ExactlyOnce
 from raftlog.proof.stories.report import Report
 from raftlog.proof.stories.scene import SERVED_S, Scene
 
-SEGMENT_BYTES = 2000
-MOST_BYTES = 8 * SEGMENT_BYTES
+SEGMENT_BYTES = 1000
+MOST_BYTES = 12 * SEGMENT_BYTES
 """Of one replica: a few keys, the active segment, and what comes in between two turns of the cleaner."""
+COMMITS_AFTER = 15
+"""Commits of those who go on: what the others did last is cleaned several times, and then read back."""
+
 SETTINGS = {
     "offsets.topic.segment.bytes": str(SEGMENT_BYTES),
     "transaction.state.log.segment.bytes": str(SEGMENT_BYTES),
@@ -28,22 +32,27 @@ SETTINGS = {
 }
 
 
-async def transactions_cleaned(loop: SimLoop, seconds: float = 6.0) -> Report:
+async def transactions_cleaned(loop: SimLoop, seconds: float = 3.0) -> Report:
     """For some virtual seconds, trouble as in `exactly_once`, and cleanings all the time. Raises AssertionError."""
     story = ExactlyOnce(loop, settings=SETTINGS)
     await story.begin()
-    end = loop.time() + seconds
-    while loop.time() < end:
+    begun_at = loop.time()
+    while loop.time() < begun_at + seconds:
+        if loop.time() > begun_at + seconds / 3:
+            story.rest(IDS[0])
         await story.moment()
         await story.trouble()
         await story.progress(story.chance.randrange(10))
     await story.scene.whole()
+    await story.progress(COMMITS_AFTER)
     for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
         await story.scene.cluster.until(
             lambda topic=topic: _largest(story.scene, topic) < MOST_BYTES,  # type: ignore[misc]
             SERVED_S,
             f"every replica's log of {topic} is small",
         )
+    story.scene.cluster.crash(*story.scene.cluster.nodes, power_loss=story.scene.power())
+    story.scene.cluster.start()
     report = await story.end()
     return replace(report, faults={**report.faults, "cleaning": cleanings(story.scene)})
 
