@@ -126,6 +126,7 @@ class Following(Role):
         partition = self.partition
         before = partition.log.log_end_offset
         partition.log.truncate_to(offset)
+        partition.log.forget_replicated(partition.high_watermark)  # markers that were read back
         offset = min(offset, partition.log.log_end_offset)  # compaction may have left a hole before it
         partition.host.happened("log_truncated", partition, log_end_offset=offset, before=before)
         if partition.high_watermark > offset:

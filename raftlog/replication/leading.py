@@ -104,6 +104,7 @@ class Leading(Role):
         if damage is not None:
             self.host.happened("damaged_replica_leads", self.partition, readable_until=damage.offset)
         self.log.producers.verifications.clear()
+        self.log.forget_replicated(self.partition.high_watermark)
         if self.flushed_end_offset < self.log.log_end_offset:
             self.host.log_appended(self.partition)
         self.advance()

@@ -95,6 +95,7 @@ class Partition:
         self.log = log
         self.host = host
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+        log.forget_replicated(self.high_watermark)  # it was known before, and may not move any more
         self.partition_epoch = NO_EPOCH
         self.role: Role | Leading | Following = Role(self)
         self._consumers: dict[FetchWaiter, None] = {}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from raftlog.base.errors import InvalidTxnState, KafkaError, NotEnoughReplicas, NotLeaderOrFollower
+from raftlog.base.types import EpochEnd
 from raftlog.records.batch import ProducerStamp, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
+from raftlog.replication.following import Following
 from raftlog.replication.host import Marker
 from tests.replication.kit import NOW_MS, Cluster, Node, Waiting
 
@@ -132,3 +134,43 @@ def test_what_follows_a_batch_that_was_not_verified_waits_for_it() -> None:
     assert refused.value.retriable
     write(leader, 0)
     write(leader, 1)
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+def test_what_was_stable_is_stable_after_a_start_though_nothing_moves_any_more(crashes: bool) -> None:
+    """Markers that are read back lie below the checkpointed high watermark: no reader may wait for the next append."""
+    cluster = Cluster(1)
+    cluster.elect(1)
+    node = cluster[1]
+    confirm(node)
+    write(node, 0)
+    end(node)
+    node.host.flush()
+    assert node.partition.last_stable_offset == 2
+    node.checkpointed = 2
+    if crashes:
+        node.crash()
+        node.boot()
+    else:
+        node.reboot()
+    cluster.elect(1)
+    node.host.flush()
+    assert (node.partition.high_watermark, node.partition.last_stable_offset) == (2, 2)
+
+
+def test_a_follower_that_was_cut_knows_what_is_stable() -> None:
+    """Cutting an open transaction off reads the markers before it again: they are committed as before."""
+    cluster = Cluster(2)
+    cluster.elect(1)
+    leader, other = cluster[1], cluster[2]
+    confirm(leader)
+    write(leader, 0)
+    end(leader)
+    cluster.settle(1, 2)
+    confirm(leader)
+    write(leader, 1)
+    other.fetch_from(leader)
+    assert (other.partition.log.log_end_offset, other.partition.high_watermark) == (3, 2)
+    assert isinstance(other.partition.role, Following)
+    other.partition.role.truncate_to(EpochEnd(other.partition.log.latest_epoch, 2), leader_epoch=1)
+    assert (other.partition.log.log_end_offset, other.partition.last_stable_offset) == (2, 2)
