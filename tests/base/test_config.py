@@ -61,6 +61,7 @@ def test_a_server_properties_of_kafka_4_starts_one_node_unchanged():
     assert config.log_dirs == ("/var/kraft-combined-logs",)
     assert config.metadata_log_dir == "/var/kraft-combined-logs"
     assert config.offsets_topic_replication_factor == 1
+    assert (config.transaction_state_log_replication_factor, config.transaction_state_log_min_isr) == (1, 1)
 
 
 def test_settings_that_only_kafka_has_are_named_in_one_warning():
@@ -72,8 +73,6 @@ def test_settings_that_only_kafka_has_are_named_in_one_warning():
         "num.recovery.threads.per.data.dir",
         "share.coordinator.state.topic.min.isr",
         "share.coordinator.state.topic.replication.factor",
-        "transaction.state.log.min.isr",
-        "transaction.state.log.replication.factor",
     ]
 
 

@@ -164,18 +164,16 @@ def test_a_transaction_outlives_its_coordinator() -> None:
     with Cluster(3, settings={"transaction.state.log.num.partitions": "1"}) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x"})
         producer.init_transactions(PATIENCE_S)
-        for number in range(4):
+        for number in range(3):
             producer.begin_transaction()
             producer.produce("survivors", f"{number}")
             assert producer.flush(PATIENCE_S) == 0
-            if number in (1, 2):
+            if number == 1:
                 cluster.kill(cluster.partitions("__transaction_state")[0].leader)
             began_at = time.monotonic()
             producer.commit_transaction(PATIENCE_S)
             assert time.monotonic() - began_at < 10
-            for node_id in cluster.nodes.keys() - cluster.running_ids():
-                cluster.restart(node_id)
-        assert committed(cluster, "survivors", 4) == ["0", "1", "2", "3"]
+        assert committed(cluster, "survivors", 3) == ["0", "1", "2"]
 
 
 def test_a_timeout_over_the_maximum_is_refused(three: Cluster) -> None:
