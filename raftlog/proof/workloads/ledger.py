@@ -82,17 +82,17 @@ class Ledger:
         verification = replica.begin_verification(PRODUCER_ID, self._stamp.producer_epoch)
         if verification is not None:
             verification.confirm()  # it is the coordinator, too
-        self._append(replica, self._open[-1])
+        self._append(replica, self._open[-1], self._stamp)
+        self._stamp = self._stamp._replace(base_sequence=self._stamp.base_sequence + 1)
 
     def _new_value(self) -> bytes:
         self._number += 1
         return b"%d" % self._number
 
-    def _append(self, replica: Partition, value: bytes) -> None:
+    def _append(self, replica: Partition, value: bytes, stamp: ProducerStamp) -> None:
         records = [new_record(None, value, timestamp=-1)]
-        batch = build_batch(records, producer=self._stamp, attributes=TRANSACTIONAL_BIT)
+        batch = build_batch(records, producer=stamp, attributes=TRANSACTIONAL_BIT)
         replica.append_produced(memoryview(batch), acks=-1, now_ms=0)
-        self._stamp = self._stamp._replace(base_sequence=self._stamp.base_sequence + 1)
 
     def _end(self, replica: Partition, *, commit: bool, bump: int) -> None:
         self.decided.update(dict.fromkeys(self._open, commit))
@@ -121,11 +121,12 @@ class Ledger:
 
     def _produce_too_late(self, replica: Partition, value: bytes) -> None:
         """The coordinator says yes, the transaction is aborted, the yes arrives."""
-        verification = replica.begin_verification(PRODUCER_ID, self._stamp.producer_epoch)
-        self._end(replica, commit=False, bump=0)
+        stamp = self._stamp
+        verification = replica.begin_verification(PRODUCER_ID, stamp.producer_epoch)
+        self._end(replica, commit=False, bump=self._version - 1)
         if verification is not None:
             verification.confirm()
-        self._append(replica, value)
+        self._append(replica, value, stamp)
 
 
 class LedgerReader(CommittedReader):
