@@ -29,6 +29,7 @@ from raftlog.coordinator.requests import MemberRef, Synced
 from raftlog.proof.stories.commits import commits
 from raftlog.proof.stories.group_churn import group_churn
 from raftlog.proof.stories.group_ends import group_ends
+from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
 from tests.planted.plant import Plant
 
@@ -95,8 +96,8 @@ def members_forget_offsets(patch: pytest.MonkeyPatch) -> None:
     """A new coordinator takes over the members of a group and not what it committed before they came."""
     note = Replay._note
 
-    def note_less(replay: Replay, key: bytes | None, value: bytes | None) -> None:
-        note(replay, key, value)
+    def note_less(replay: Replay, header: BatchHeader, key: bytes | None, value: bytes | None) -> None:
+        note(replay, header, key, value)
         record = decode(key, value)
         if isinstance(record, GroupChanged):
             replay._offsets.pop(record.group_id, None)
