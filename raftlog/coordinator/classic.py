@@ -7,7 +7,7 @@ same one: stricter than Apache Kafka, which records a generation only with its a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -49,7 +49,7 @@ from raftlog.coordinator.membership import (
     synced,
 )
 from raftlog.coordinator.moment import Moment
-from raftlog.coordinator.offers import Offers, Protocols
+from raftlog.coordinator.offers import Offered, Offers, most_bytes
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import MOST_EXPECTED, ClockKey, Kind, Sessions
 from raftlog.coordinator.transitions import Event, next_state
@@ -59,9 +59,6 @@ NEW_MEMBER_TIMEOUT_S: Final = 300.0
 
 RETRY_S: Final = 1.0
 """What could not be appended, or still has nobody to lead it, is tried again after this at the earliest."""
-
-SUBSCRIPTIONS_SHARE: Final = 0.75
-"""Of a record of message.max.bytes; the rest is for assignments. One member's bytes must not fail everybody's join."""
 
 log = get_logger(__name__)
 
@@ -120,11 +117,11 @@ class ClassicGroup:
             self._await_syncs(membership, now)
 
     @property
-    def offers(self) -> Mapping[str, Protocols]:
+    def offers(self) -> Offered:
         """All that each present member offers, as far as it is known."""
         return self._offers.all()
 
-    def begin_again(self, offers: Mapping[str, Protocols], at: Moment) -> None:
+    def begin_again(self, offers: Offered, at: Moment) -> None:
         """Rebalance the members of what was a consumer group; `offers` is what each of them offers."""
         for member in self.recorded.members.values():
             self._offers.put(member, offers[member.member_id])
@@ -203,7 +200,7 @@ class ClassicGroup:
 
     def _check_fits(self, member: Member, request: JoinGroup) -> None:
         """Raises GroupMaxSizeReached for what would make the next generation too large to be recorded."""
-        most = int(self._config.message_max_bytes * SUBSCRIPTIONS_SHARE)
+        most = most_bytes(self._config.message_max_bytes)
         if self._offers.size_with(member, request.protocols) > most:
             raise GroupMaxSizeReached(f"names and subscriptions of a group have at most {most} bytes")
 

@@ -18,7 +18,13 @@ Protocols = tuple[tuple[str, bytes], ...]
 MEMBER_BYTES: Final = 28
 """What a member takes in a record beside its names and bytes."""
 
+SUBSCRIPTIONS_SHARE: Final = 0.75
+"""Of a record of message.max.bytes; the rest is for assignments. One member's bytes must not fail everybody's join."""
+
 Names = frozenset[str]
+
+Offered = Mapping[str, Protocols]
+"""By member id."""
 
 
 class Offers:
@@ -74,7 +80,7 @@ class Offers:
         """What a present member offers, as far as it is known."""
         return self._offers[member_id]
 
-    def all(self) -> Mapping[str, Protocols]:
+    def all(self) -> Offered:
         """What each present member offers, as far as it is known."""
         return MappingProxyType(self._offers)
 
@@ -90,6 +96,11 @@ class Offers:
     def size_with(self, member: Member, protocols: Protocols) -> int:
         """Return what the next generation's record takes at most if a member joins (again) with this."""
         return self._total_size - self._sizes.get(member.member_id, 0) + record_bytes(member, protocols)
+
+
+def most_bytes(message_max_bytes: int) -> int:
+    """Return what names and subscriptions of a group may take, so that a generation of it can be recorded."""
+    return int(message_max_bytes * SUBSCRIPTIONS_SHARE)
 
 
 def record_bytes(member: Member, protocols: Protocols) -> int:

@@ -135,6 +135,18 @@ def test_a_group_is_classic_again_when_its_last_consumer_member_has_gone():
     assert joined.generation > epoch > generation and joined.leader == old
 
 
+def test_a_group_that_no_classic_generation_could_hold_stays_a_consumer_group():
+    """Else its last consumer member could never leave: the record of what comes after would be refused for ever."""
+    made = bench()
+    made.beat("new", 0)
+    large = (("range", subscription("t")), ("roundrobin", b"x" * 500_000))
+    ids = [made.join(may_require_member_id=False, protocols=large).member_id for _ in range(2)]
+    made.beat("new", -1)
+    assert consumer(made).members.keys() == set(ids)
+    made.leave(ids[0])
+    assert made.read().consumer is None and made.read().membership.members.keys() == {ids[1]}
+
+
 def test_a_group_is_classic_again_when_its_last_consumer_member_falls_silent():
     """Being taken out is as leaving; classic members go on with their sessions."""
     made = bench(group_consumer_session_timeout_ms=2_000)

@@ -24,7 +24,7 @@ from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer import classic_members
 from raftlog.coordinator.consumer.draft import Draft, Surroundings
 from raftlog.coordinator.consumer.heartbeat import check_beat, decide_beat, decide_fence, decide_leave
-from raftlog.coordinator.consumer.migration import Offers, classic_offers, downgraded, upgraded
+from raftlog.coordinator.consumer.migration import classic_offers, downgraded, upgraded
 from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, Beat
 from raftlog.coordinator.consumer.state import (
@@ -37,6 +37,7 @@ from raftlog.coordinator.consumer.state import (
 from raftlog.coordinator.group import Group, GroupChanged, GroupRecord
 from raftlog.coordinator.membership import check_join
 from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.offers import Offered, most_bytes
 from raftlog.coordinator.requests import JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import ClockKey, Kind, Sessions
 from raftlog.metadata.image import MetadataImage
@@ -74,7 +75,7 @@ class ConsumerGroup:
         """The topics as the last decision saw them."""
         self._draft: Draft | None = None
         """What is being decided."""
-        self.offers: Offers = {}
+        self.offers: Offered = {}
         """What the members offered, once it is a classic group."""
 
     # -- what it is ----------------------------------------------------------------------------------------
@@ -229,6 +230,7 @@ class ConsumerGroup:
             draft.state,
             policy=self._config.group_consumer_migration_policy,
             most_members=self._config.group_max_size,
+            most_bytes=most_bytes(self._config.message_max_bytes),
             image=draft.around.image,
             now_ms=at.now_ms,
         )

@@ -6,7 +6,6 @@ of these has gone. Its members keep what they have; what was is ended in the sam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from raftlog.base.errors import CoordinatorNotAvailable, GroupIdNotFound
@@ -26,18 +25,15 @@ from raftlog.coordinator.consumer.state import (
 from raftlog.coordinator.consumer_protocol import CONSUMER, read_assignment, read_subscription
 from raftlog.coordinator.group import STABLE, Group, Member, Membership
 from raftlog.coordinator.membership import choose_protocol
-from raftlog.coordinator.offers import Protocols
+from raftlog.coordinator.offers import Offered, record_bytes
 from raftlog.metadata.image import MetadataImage
 
 UPGRADES: Final = frozenset({"bidirectional", "upgrade"})
 DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
 
-Offers = Mapping[str, Protocols]
-"""All that classic members offer, by member id, best first."""
-
 
 def upgraded(
-    group: Group, shown: Group, offers: Offers, *, policy: str, most_members: int, image: MetadataImage
+    group: Group, shown: Group, offers: Offered, *, policy: str, most_members: int, image: MetadataImage
 ) -> tuple[ConsumerRecord, ...]:
     """Return what makes a consumer group of a classic one. `shown` is it with a rebalance that is under way.
 
@@ -62,7 +58,7 @@ def _counted_on(group: Group) -> tuple[ConsumerRecord, ...]:
     return (EpochChanged(group.group_id, group.membership.generation),)
 
 
-def _converted(group: Group, offers: Offers, image: MetadataImage) -> tuple[ConsumerRecord, ...]:
+def _converted(group: Group, offers: Offered, image: MetadataImage) -> tuple[ConsumerRecord, ...]:
     group_id, generation = group.group_id, group.membership.generation
     records: list[ConsumerRecord] = [EpochChanged(group_id, generation)]
     for member in group.membership.members.values():
@@ -91,9 +87,18 @@ def _converted(group: Group, offers: Offers, image: MetadataImage) -> tuple[Cons
 
 
 def downgraded(
-    state: ConsumerMembership, *, policy: str, most_members: int, image: MetadataImage, now_ms: int
+    state: ConsumerMembership,
+    *,
+    policy: str,
+    most_members: int,
+    most_bytes: int,
+    image: MetadataImage,
+    now_ms: int,
 ) -> Membership | None:
-    """Return the classic group that a consumer group becomes, stable and about to rebalance; None: it stays."""
+    """Return the classic group that a consumer group becomes, stable and about to rebalance; None: it stays.
+
+    It stays where all its members together would not fit into the one record of a classic generation (`most_bytes`).
+    """
     offers = classic_offers(state)
     if policy not in DOWNGRADES or not state.members or len(offers) < len(state.members):
         return None
@@ -113,9 +118,11 @@ def downgraded(
         )
         for member_id, it in state.members.items()
     }
+    if sum(record_bytes(each, offers[each.member_id]) for each in members.values()) > most_bytes:
+        return None
     return Membership(CONSUMER, state.epoch, protocol, next(iter(members)), now_ms, members)
 
 
-def classic_offers(state: ConsumerMembership) -> Offers:
+def classic_offers(state: ConsumerMembership) -> Offered:
     """What those members offer that speak the classic protocol."""
     return {each: it.classic.protocols for each, it in state.members.items() if it.classic is not None}
