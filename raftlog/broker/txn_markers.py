@@ -163,7 +163,7 @@ class MarkerSender:
         for each in partitions:
             code = codes.get(each)
             if code == InvalidProducerEpoch.code:
-                # The log is beyond this transaction: no marker can be missing there.
+                # The log is beyond this transaction: `ProducerState.check_marker` says so only where none is open.
                 log.warning("marker_outdated", partition=str(each), **_facts(outcome))
             (done if code in (NONE, InvalidProducerEpoch.code) else again).append(each)
         self._told(outcome, done)

@@ -191,7 +191,8 @@ class ProducerState:
         """Say whether a marker has to be written; False if it, or one of the same coordinator, ended it already.
 
         Since transaction.version 2 a marker's epoch is above that of the transaction that it ends, so that one that
-        comes late ends nothing. Raises InvalidProducerEpoch, TransactionCoordinatorFenced.
+        comes late ends nothing. Raises InvalidProducerEpoch, TransactionCoordinatorFenced; InvalidTxnState where a
+        newer transaction is open, which begins only after the marker of the one before.
         """
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -201,6 +202,8 @@ class ProducerState:
                 f"a coordinator of epoch {producer.coordinator_epoch} wrote already, not {coordinator_epoch}"
             )
         is_open = producer.open_since != NO_OFFSET
+        if is_open and epoch < producer.epoch:
+            raise InvalidTxnState(f"a marker of epoch {epoch}, a transaction of {producer.epoch} is open")
         if epoch < producer.epoch or (
             is_open and epoch == producer.epoch and transaction_version >= BUMPING_VERSION
         ):
@@ -225,14 +228,15 @@ class ProducerState:
         if producer is None:
             return None
         sequence = header.base_sequence
-        if header.producer_epoch != producer.epoch:
-            if header.producer_epoch < producer.epoch:
-                raise InvalidProducerEpoch(f"epoch {header.producer_epoch} is older than {producer.epoch}")
+        if header.producer_epoch < producer.epoch:
+            raise InvalidProducerEpoch(f"epoch {header.producer_epoch} is older than {producer.epoch}")
+        if producer.open_since >= 0 and not header.attributes & TRANSACTIONAL_BIT:
+            # Of a newer epoch too: it would fence the marker that ends the transaction, which then stayed open.
+            raise InvalidTxnState("a producer with an open transaction writes in it")
+        if header.producer_epoch > producer.epoch:
             if sequence > 0:
                 raise OutOfOrderSequenceNumber(f"a new epoch begins with sequence 0, not {sequence}")
             return None
-        if producer.open_since >= 0 and not header.attributes & TRANSACTIONAL_BIT:
-            raise InvalidTxnState("a producer with an open transaction writes in it")
         if sequence < 0:
             return None  # a coordinator's own batch in a transaction, or a marker: has no sequence
         batches = producer.batches

@@ -188,12 +188,15 @@ def test_a_marker_of_a_bumped_epoch_resets_the_sequence() -> None:
     assert state.admit(header_of(0, epoch=1)) is None
 
 
-def test_a_plain_batch_in_an_open_transaction_is_refused() -> None:
-    """A producer with an open transaction may not write outside it (INVALID_TXN_STATE)."""
+@pytest.mark.parametrize(("epoch", "sequence"), [(0, 1), (1, 0), (5, 0)])
+def test_a_plain_batch_in_an_open_transaction_is_refused(epoch: int, sequence: int) -> None:
+    """A newer epoch would fence the marker: the transaction stayed open, or ended as the next one does."""
     state = ProducerState()
     state.record(header_of(0, attributes=TRANSACTIONAL_BIT), 10, 50)
     with pytest.raises(InvalidTxnState):
-        state.admit(header_of(1))
+        state.admit(header_of(sequence, epoch=epoch))
+    state.end_transaction(read_header(build_end_marker(9, 0, marker=COMMIT)), COMMIT, 11)
+    assert state.admit(header_of(sequence, epoch=epoch)) is None
 
 
 @given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=9), kept=st.integers(0, 9))

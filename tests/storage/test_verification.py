@@ -141,9 +141,22 @@ def test_a_marker_that_comes_late_ends_nothing_since_version_2() -> None:
     with pytest.raises(InvalidProducerEpoch):
         end(state, epoch=1, version=2)
     assert state.in_transaction(PRODUCER, 1)
-    with pytest.raises(InvalidProducerEpoch):
+    with pytest.raises(InvalidTxnState):
         end(state, epoch=0, version=2)
     assert end(state, epoch=2, version=2)
+
+
+def test_a_marker_that_a_newer_epoch_of_an_open_transaction_keeps_out_was_not_written() -> None:
+    """Its coordinator must not take "fenced" for "written": the transaction would stay open for ever."""
+    state = ProducerState()
+    confirm(state)
+    write(state, 0)
+    state.record(header_of(0, attributes=TRANSACTIONAL_BIT, epoch=2), 11, 0)
+    with pytest.raises(InvalidTxnState):
+        end(state, epoch=1, version=2)
+    assert end(state, epoch=3, version=2)
+    with pytest.raises(InvalidProducerEpoch):
+        end(state, epoch=1, version=2)
 
 
 def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
