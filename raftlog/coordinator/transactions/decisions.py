@@ -29,6 +29,7 @@ from raftlog.coordinator.transactions.transaction import (
     COMPLETE,
     EXHAUSTED_FROM,
     IDLE,
+    LAST_EPOCH,
     NO_PRODUCER,
     PREPARING,
     ClientVersion,
@@ -54,6 +55,7 @@ def _changed(after: Transaction) -> TransactionChanged:
 
 def decide_init(tail: Transaction, request: InitProducer, *, take_id: TakeId, now_ms: int) -> Decision:
     """Give a producer its id and epoch. A transaction that is open is aborted first: the asker comes again."""
+    _check_epoch(request.producer)
     if tail.exists and request.producer != NO_PRODUCER and not _may_go_on(tail, request.producer):
         raise ProducerFenced("another producer has this transactional id")
     if tail.state in PREPARING:
@@ -108,14 +110,22 @@ def _next_producer(tail: Transaction, request: InitProducer, take_id: TakeId) ->
 
 
 def _bumped(producer: Producer) -> Producer:
+    assert producer.epoch < LAST_EPOCH
     return Producer(producer.producer_id, producer.epoch + 1)
 
 
 # -- partitions -------------------------------------------------------------------------------------------
 
 
+def _check_epoch(producer: Producer) -> None:
+    """Raises ProducerFenced for the epoch that fences the holder of the last one: whoever claims it made it up."""
+    if producer.epoch >= LAST_EPOCH:
+        raise ProducerFenced(f"no producer has epoch {producer.epoch}")
+
+
 def _check_producer(tail: Transaction, producer: Producer) -> None:
     """Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: not the one who may write now."""
+    _check_epoch(producer)
     if not tail.exists:
         raise InvalidProducerIdMapping("nothing is known of this transactional id")
     if tail.state in PREPARING and producer == tail.successor:
@@ -157,6 +167,7 @@ def decide_verify(tail: Transaction, request: VerifyPartitions) -> Decision:
 
 def decide_end(tail: Transaction, request: EndTransaction, *, take_id: TakeId, now_ms: int) -> Decision:
     """Decide a transaction's outcome, by the rules of the client's version."""
+    _check_epoch(request.producer)
     if not tail.exists:
         raise InvalidProducerIdMapping("nothing is known of this transactional id")
     if request.client_version is ClientVersion.BUMPING:
@@ -196,8 +207,11 @@ def _end_bumping(tail: Transaction, request: EndTransaction, *, take_id: TakeId,
 
 
 def _asks_again(tail: Transaction, asker: Producer) -> bool:
-    """Whether a client of version 2 speaks of the transaction that was ended last: its epoch is the one before."""
-    if tail.state not in PREPARING and tail.state not in COMPLETE:
+    """Whether a client of version 2 speaks of the transaction that it ended last: its epoch is the one before.
+
+    Where a classic client ended it, the epoch before is that of somebody who was fenced.
+    """
+    if tail.client_version is not ClientVersion.BUMPING or tail.state not in PREPARING | COMPLETE:
         return False
     current = tail.producer
     if current.epoch > FIRST_EPOCH and asker == Producer(current.producer_id, current.epoch - 1):
@@ -222,7 +236,13 @@ def decide_fence(tail: Transaction, *, take_id: TakeId, now_ms: int) -> Decision
     """Abort an open transaction whose producer may not go on: its epoch is taken from it."""
     if tail.state is not State.ONGOING:
         return Decision()
-    after = msgspec.structs.replace(_bump(tail, take_id, now_ms, tail.client_version), last_epoch=NO_EPOCH)
+    if tail.producer.epoch >= LAST_EPOCH:
+        # A record from elsewhere: no epoch is left, but nobody who has this one is let in any more.
+        after = msgspec.structs.replace(tail, update_ms=now_ms, client_version=ClientVersion.CLASSIC)
+    else:
+        after = msgspec.structs.replace(
+            _bump(tail, take_id, now_ms, tail.client_version), last_epoch=NO_EPOCH
+        )
     return _prepare(tail, Event.FENCED, after)
 
 

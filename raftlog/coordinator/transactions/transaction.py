@@ -13,7 +13,7 @@ import msgspec
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
 LAST_EPOCH: Final = 32_767
-"""No client ever gets it, so that the holder of every other epoch can be fenced."""
+"""No client ever gets it or is let in with it, so that the holder of every other epoch can be fenced."""
 
 EXHAUSTED_FROM: Final = LAST_EPOCH - 1
 """Whoever has this epoch gets another producer id instead of the next epoch."""

@@ -16,13 +16,14 @@ from raftlog.base.errors import (
     PolicyViolation,
     ProducerFenced,
 )
-from raftlog.coordinator.transactions.requests import EndTransaction
+from raftlog.coordinator.transactions.requests import EndTransaction, SendMarkers
 from raftlog.coordinator.transactions.transaction import (
     EXHAUSTED_FROM,
     LAST_EPOCH,
     ClientVersion,
     Producer,
     State,
+    Transaction,
 )
 from tests.coordinator.transactions.bench import BUMPING, CLASSIC, FIRST_ID, Bench, places
 
@@ -384,6 +385,42 @@ def test_a_classic_producer_fenced_at_the_last_epoch_gets_another_id_when_it_beg
     bench.told()
     assert isinstance(bench.init(last), ProducerFenced)
     assert bench.init() == Producer(FIRST_ID + 1, 0)
+
+
+@pytest.mark.parametrize("version", [CLASSIC, BUMPING])
+def test_who_claims_the_epoch_that_fences_the_last_one_is_refused(version: ClientVersion) -> None:
+    """No epoch would be left to fence it with, neither here nor for the next coordinator."""
+    bench = Bench()
+    last = exhaust(bench)
+    bench.add(last, 0)
+    bench.pass_time(61)
+    bench.told()
+    made_up = Producer(last.producer_id, LAST_EPOCH)
+    assert bench.read().producer == made_up
+    assert isinstance(bench.add(made_up, 0, version=version), ProducerFenced)
+    assert isinstance(bench.verify(made_up, 0), ProducerFenced)
+    assert isinstance(bench.end(made_up, commit=False, version=version), ProducerFenced)
+    assert isinstance(bench.end(last, commit=False, version=version), ProducerFenced)
+    assert isinstance(bench.init(made_up), ProducerFenced)
+    assert bench.init() == Producer(FIRST_ID + 1, 0)
+
+
+@pytest.mark.parametrize("version", [CLASSIC, BUMPING])
+def test_a_transaction_open_at_the_epoch_that_nobody_has_is_aborted_when_its_time_is_up(
+    version: ClientVersion,
+) -> None:
+    """Such a record must not end one coordinator after the other."""
+    bench = Bench()
+    epoch = Producer(FIRST_ID, LAST_EPOCH)
+    record = Transaction(
+        "x", epoch, State.ONGOING, 1000, places(0), bench.now_ms, bench.now_ms, client_version=version
+    )
+    bench.coordinator.load([record], now=bench.now, now_ms=bench.now_ms)
+    assert isinstance(bench.init(epoch), ProducerFenced)
+    bench.pass_time(2)
+    assert bench.sent[0] == SendMarkers("x", epoch, False, places(0), CLASSIC)
+    bench.told()
+    assert bench.init().epoch == 0
 
 
 def test_an_id_that_nobody_uses_is_forgotten() -> None:
