@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raftlog.base.env import raise_failure
-from raftlog.base.errors import NONE, InvalidProducerEpoch, KafkaError
+from raftlog.base.errors import NONE, InvalidProducerEpoch, KafkaError, RequestTimedOut
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.peer_times import MARKERS_ANSWERED_S
 from raftlog.broker.transaction_tenure import TransactionTenure
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.requests import SendMarkers
@@ -26,9 +27,6 @@ VERSION: Final = 2
 
 MOST_MARKERS: Final = 500
 """Transactions in one request."""
-
-ANSWER_S: Final = 3.0
-"""A leader that commits nothing for so long may be leader no more: where it is is looked up again."""
 
 DELETED_AFTER_S: Final = 2.0
 """A partition that the metadata lacks may be one that it does not have yet; after so long it was deleted."""
@@ -54,14 +52,23 @@ class Outcome:
 Told = tuple[Outcome, list[TopicPartition]]
 
 
+class Lane(NamedTuple):
+    """Where what is to be told waits. Partitions that could not commit in time hold up only each other."""
+
+    leader: int
+    is_slow: bool = False
+
+
 class MarkerSender:
-    """One request at a time to each leader, with all that is known for it by then."""
+    """One request at a time on each lane, with all that is known for it by then."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._queues: dict[int, dict[Outcome, list[TopicPartition]]] = {}
-        self._pauses: dict[int, float] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._queues: dict[Lane, dict[Outcome, list[TopicPartition]]] = {}
+        self._pauses: dict[Lane, float] = {}
+        self._tasks: dict[Lane, asyncio.Task[None]] = {}
+        self._slow: set[TopicPartition] = set()
+        """Those that did not commit in time when they were told last."""
         self._timers: set[asyncio.TimerHandle] = set()
         self._open = 0
 
@@ -104,28 +111,29 @@ class MarkerSender:
             elif state is None or state.leader == NO_BROKER:
                 leaderless.append(each)
             else:
-                self._queue(state.leader, outcome).append(each)
+                self._queue(Lane(state.leader, each in self._slow), outcome).append(each)
         if leaderless:
-            self._try_later(NO_BROKER, [(outcome, leaderless)])
+            self._try_later(Lane(NO_BROKER), [(outcome, leaderless)])
+        self._slow.difference_update(gone)
         self._told(outcome, gone)
 
-    def _queue(self, leader: int, outcome: Outcome) -> list[TopicPartition]:
-        queue = self._queues.setdefault(leader, {})
-        if leader not in self._tasks:
-            self._tasks[leader] = task = asyncio.get_running_loop().create_task(self._work_off(leader))
+    def _queue(self, lane: Lane, outcome: Outcome) -> list[TopicPartition]:
+        queue = self._queues.setdefault(lane, {})
+        if lane not in self._tasks:
+            self._tasks[lane] = task = asyncio.get_running_loop().create_task(self._work_off(lane))
             task.add_done_callback(raise_failure)
         return queue.setdefault(outcome, [])
 
-    async def _work_off(self, leader: int) -> None:
-        queue = self._queues[leader]
+    async def _work_off(self, lane: Lane) -> None:
+        queue = self._queues[lane]
         try:
             while queue:
                 batch = [(each, queue.pop(each)) for each in list(queue)[:MOST_MARKERS]]
                 batch = [told for told in batch if not self._is_void(told[0])]
                 if batch:
-                    await self._tell(leader, batch)
+                    await self._tell(lane, batch)
         finally:
-            del self._tasks[leader]
+            del self._tasks[lane]
 
     def _is_void(self, outcome: Outcome) -> bool:
         if outcome.tenure.is_over:
@@ -133,14 +141,14 @@ class MarkerSender:
             return True
         return False
 
-    async def _tell(self, leader: int, batch: list[Told]) -> None:
+    async def _tell(self, lane: Lane, batch: list[Told]) -> None:
         try:
             response = await self._broker.links.ask(
-                leader, API_KEY, VERSION, _request(batch), timeout_s=ANSWER_S
+                lane.leader, API_KEY, VERSION, _request(batch), timeout_s=MARKERS_ANSWERED_S
             )
         except KafkaError as error:
-            log.info("markers_not_sent", leader=leader, transactions=len(batch), reason=str(error))
-            self._try_later(leader, batch)
+            log.info("markers_not_sent", leader=lane.leader, transactions=len(batch), reason=str(error))
+            self._try_later(lane, batch)
             return
         codes = [_codes(each) for each in response.markers]
         failed: list[Told] = []
@@ -150,9 +158,9 @@ class MarkerSender:
                 failed.append((outcome, again))
         failed += batch[len(codes) :]
         if failed:
-            self._try_later(leader, failed)
+            self._try_later(lane, failed)
         else:
-            self._pauses.pop(leader, None)
+            self._pauses.pop(lane, None)
 
     def _heard(
         self, outcome: Outcome, partitions: list[TopicPartition], codes: dict[TopicPartition, int]
@@ -165,6 +173,10 @@ class MarkerSender:
             if code == InvalidProducerEpoch.code:
                 # The log is beyond this transaction: `ProducerState.check_marker` says so only where none is open.
                 log.warning("marker_outdated", partition=str(each), **_facts(outcome))
+            if code == RequestTimedOut.code:
+                self._slow.add(each)
+            else:
+                self._slow.discard(each)
             (done if code in (NONE, InvalidProducerEpoch.code) else again).append(each)
         self._told(outcome, done)
         return again
@@ -188,9 +200,9 @@ class MarkerSender:
             outcome.untold.clear()
             self._open -= 1
 
-    def _try_later(self, leader: int, batch: list[Told]) -> None:
-        pause = self._pauses.get(leader, FIRST_PAUSE_S)
-        self._pauses[leader] = min(2 * pause, LONGEST_PAUSE_S)
+    def _try_later(self, lane: Lane, batch: list[Told]) -> None:
+        pause = self._pauses.get(lane, FIRST_PAUSE_S)
+        self._pauses[lane] = min(2 * pause, LONGEST_PAUSE_S)
         loop = asyncio.get_running_loop()
 
         def again() -> None:

@@ -18,6 +18,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.locate import locate
+from raftlog.broker.peer_times import MARKERS_COMMITTED_S
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.requests import TransactionEnd
 from raftlog.protocol.apis import ApiKey
@@ -26,9 +27,6 @@ from raftlog.replication.host import Marker
 from raftlog.replication.partition import Partition
 
 API_KEY: Final = ApiKey.WRITE_TXN_MARKERS
-
-COMMIT_S: Final = 5.0
-"""How long a marker may take to be committed; the coordinator asks again."""
 
 Codes = dict[tuple[int, TopicPartition], int]
 """By marker (its place in the request) and partition."""
@@ -46,7 +44,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         except KafkaError as error:
             codes[number, place] = error.code
     if waiting:
-        await asyncio.wait(waiting, timeout=COMMIT_S)
+        await asyncio.wait(waiting, timeout=MARKERS_COMMITTED_S)
     for future, key in waiting.items():
         codes[key] = future.result() if future.done() else RequestTimedOut.code
     return _response(request, message, codes)
