@@ -144,10 +144,13 @@ class Tenures(Generic[T]):
 
     # -- answers ---------------------------------------------------------------------------------------------
 
-    def ask(self, call: Callable[[Answer], None], *, bounded: bool = True) -> asyncio.Future[Any]:
+    def ask(
+        self, call: Callable[[Answer], None], *, bounded: bool = True, within_s: float | None = None
+    ) -> asyncio.Future[Any]:
         """Return what a coordinator will answer; if `bounded`, CoordinatorNotAvailable if that takes too long.
 
-        Who waits for other members of a group is not bounded: the rebalance has its own clock.
+        That is offsets.commit.timeout.ms, or `within_s` where who asks does not wait as long. Who waits for other
+        members of a group is not bounded: the rebalance has its own clock.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
@@ -173,6 +176,7 @@ class Tenures(Generic[T]):
         is_asking = False
         if bounded and not future.done():
             late = CoordinatorNotAvailable("not committed in time")
-            timer = loop.call_later(self._broker.config.offsets_commit_timeout_ms / 1000, answer, late)
+            longest_s = self._broker.config.offsets_commit_timeout_ms / 1000
+            timer = loop.call_later(longest_s if within_s is None else min(within_s, longest_s), answer, late)
             future.add_done_callback(lambda _: timer.cancel())
         return future

@@ -113,26 +113,29 @@ class Transactions:
         producer: Producer = await self._change(TransactionCoordinator.init_producer, request)
         return producer
 
-    async def add_partitions(self, request: AddPartitions) -> None:
-        await self._change(TransactionCoordinator.add_partitions, request)
+    async def add_partitions(self, request: AddPartitions, *, within_s: float | None = None) -> None:
+        """Answered after so long at the latest; CoordinatorNotAvailable: ask again whether they were added."""
+        await self._change(TransactionCoordinator.add_partitions, request, within_s=within_s)
 
     async def end(self, request: EndTransaction) -> Producer:
         """Return who may begin the next transaction."""
         producer: Producer = await self._change(TransactionCoordinator.end_transaction, request)
         return producer
 
-    async def _change(self, call: Any, request: Any) -> Any:
+    async def _change(self, call: Any, request: Any, *, within_s: float | None = None) -> Any:
         coordinator = self._coordinator(request.transactional_id)
         now, now_ms = self._now()
         return await self._tenures.ask(
-            lambda answer: call(coordinator, request, answer, now=now, now_ms=now_ms)
+            lambda answer: call(coordinator, request, answer, now=now, now_ms=now_ms), within_s=within_s
         )
 
-    async def verify(self, request: VerifyPartitions) -> frozenset[TopicPartition]:
+    async def verify(
+        self, request: VerifyPartitions, *, within_s: float | None = None
+    ) -> frozenset[TopicPartition]:
         """Return those partitions that are not part of the open transaction of the request's producer."""
         coordinator = self._coordinator(request.transactional_id)
         missing: frozenset[TopicPartition] = await self._tenures.ask(
-            lambda answer: coordinator.verify_partitions(request, answer)
+            lambda answer: coordinator.verify_partitions(request, answer), within_s=within_s
         )
         return missing
 

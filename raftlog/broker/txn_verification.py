@@ -35,6 +35,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.locate import TopicKey, locate
+from raftlog.broker.peer_times import VERIFIED_S
 from raftlog.broker.turns import in_turns
 from raftlog.protocol.shapes import request_shapes
 from raftlog.records.header import read_header
@@ -51,9 +52,6 @@ RETRY_S: Final = 0.02
 
 RETRY_FOR_S: Final = 0.1
 """add.partitions.to.txn.retry.backoff.max.ms."""
-
-ASK_S: Final = 5.0
-"""How long a coordinator may take."""
 
 MOST_AT_ONCE: Final = 500
 """Transactions in one request."""
@@ -170,7 +168,7 @@ class Confirmations:
         message = make.AddPartitionsToTxnRequest(transactions=tuple(transactions))
         try:
             answer = await self._broker.links.ask(
-                coordinator, ADD_PARTITIONS_TO_TXN, VERSION, message, timeout_s=ASK_S
+                coordinator, ADD_PARTITIONS_TO_TXN, VERSION, message, timeout_s=VERIFIED_S
             )
         except KafkaError as error:
             _refuse(batch, error)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
+
+from raftlog.base.errors import NotEnoughReplicas
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.broker_links import BrokerLinks
 from raftlog.broker.handlers import write_txn_markers
+from raftlog.broker.txn_verification import Dialect, Transaction, confirm
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.transactions.transaction import State
 from tests.broker.test_transactions import begin, end
@@ -98,3 +103,29 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other() -> None:
         assert (await world.transactions.read(NAMES[0])).state is State.COMPLETE_COMMIT
 
     play(story)
+
+
+@pytest.mark.parametrize("timeout_ms", [5000, 60_000])
+def test_an_id_whose_partition_cannot_commit_holds_up_the_verification_of_no_other(timeout_ms: int) -> None:
+    """Asked about in one request: one is told to ask again, and the other that its partition was added."""
+
+    async def story(world: TransactionWorld) -> None:
+        ask_for_real(world)
+        producers = [await begin(world, TopicPartition("t", 0), name=name) for name in NAMES]
+        place = TopicPartition("t", 1)
+        stick(world)
+
+        async def ask(name: str, dialect: Dialect) -> Any:
+            producer = producers[NAMES.index(name)]
+            whose = Transaction(name, producer.producer_id, producer.epoch)
+            return (await confirm(world.broker, whose, [place], dialect=dialect))[place]
+
+        for dialect in (Dialect.ADDS, Dialect.ABORTABLE):
+            first = asyncio.ensure_future(ask(NAMES[0], dialect))  # on its way alone; the others go together
+            began_at = world.loop.time()
+            _, healthy, stuck = await asyncio.gather(first, ask(NAMES[0], dialect), ask(NAMES[1], dialect))
+            assert healthy is None
+            assert isinstance(stuck, NotEnoughReplicas)
+            assert world.loop.time() - began_at < 2
+
+    play(story, offsets_commit_timeout_ms=timeout_ms)

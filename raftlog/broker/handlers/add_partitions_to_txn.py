@@ -23,6 +23,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.peer_times import ADDED_S
 from raftlog.coordinator.transactions.requests import AddPartitions, VerifyPartitions
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
 from raftlog.protocol.apis import ApiKey
@@ -95,25 +96,27 @@ def _topics(make: Any, topics: Iterable[Any], codes: Codes) -> tuple[Any, ...]:
 
 
 async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:
-    """Verify or add for one transaction of another broker's clients."""
+    """Verify or add for one transaction of another broker's clients, in time for the answers of the others."""
     producer = Producer(wanted.producer_id, wanted.producer_epoch)
     places = _places(wanted.topics)
     if wanted.verify_only:
         return await _verify(broker, version, VerifyPartitions(wanted.transactional_id, producer, places))
     request = AddPartitions(wanted.transactional_id, producer, places, ClientVersion.BUMPING)
-    return await _add(broker, version, request)
+    return await _add(broker, version, request, within_s=ADDED_S)
 
 
 async def _verify(broker: BrokerContext, version: int, request: VerifyPartitions) -> Codes:
     refusal = TransactionAbortable if version >= FIRST_ABORTABLE_VERSION else InvalidTxnState
     try:
-        missing = await broker.transactions.verify(request)
+        missing = await broker.transactions.verify(request, within_s=ADDED_S)
     except KafkaError as error:
         return dict.fromkeys(request.partitions, error.code)
     return {each: refusal.code if each in missing else NONE for each in request.partitions}
 
 
-async def _add(broker: BrokerContext, version: int, request: AddPartitions) -> Codes:
+async def _add(
+    broker: BrokerContext, version: int, request: AddPartitions, *, within_s: float | None = None
+) -> Codes:
     """All or none: what does not exist keeps the others out."""
     image = broker.image()
     unknown = {each for each in request.partitions if image.partition(each.topic, each.partition) is None}
@@ -123,7 +126,7 @@ async def _add(broker: BrokerContext, version: int, request: AddPartitions) -> C
             for each in request.partitions
         }
     try:
-        await broker.transactions.add_partitions(request)
+        await broker.transactions.add_partitions(request, within_s=within_s)
     except KafkaError as error:
         if isinstance(error, ProducerFenced) and version < FIRST_FENCED_VERSION:
             error = InvalidProducerEpoch(error.message)
