@@ -236,7 +236,7 @@ class TransactionCoordinator:
         if self._lost is not None:
             return
         for transactional_id in self._timeouts.due(now, most=most):
-            fence = partial(decisions.decide_fence, take_id=self._take_id, now_ms=now_ms)
+            fence = partial(decisions.decide_fence, now_ms=now_ms)
             runner = self._decide(transactional_id, fence, _nobody_waits)
             if runner is not None and runner.tail.state is State.ONGOING:
                 self._timeouts.set(transactional_id, now + RETRY_S)

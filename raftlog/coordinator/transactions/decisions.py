@@ -63,7 +63,7 @@ def decide_init(tail: Transaction, request: InitProducer, *, take_id: TakeId, no
     if tail.state is State.ONGOING:
         if request.producer not in (NO_PRODUCER, tail.producer):
             raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {request.producer.epoch}")
-        fence = decide_fence(tail, take_id=take_id, now_ms=now_ms)
+        fence = decide_fence(tail, now_ms=now_ms)
         return fence._replace(reply=ConcurrentTransactions("the transaction before is being aborted"))
     fresh = _next_producer(tail, request, take_id)
     after = msgspec.structs.replace(
@@ -190,26 +190,24 @@ def _end_classic(tail: Transaction, request: EndTransaction, *, now_ms: int) -> 
 def _end_bumping(tail: Transaction, request: EndTransaction, *, take_id: TakeId, now_ms: int) -> Decision:
     """Each end bumps the epoch, so that what is asked late or twice is known by its epoch (KIP-890)."""
     asker, current = request.producer, tail.producer
-    is_repeated = _asks_again(tail, asker)
-    if not is_repeated:
-        if tail.state in PREPARING and asker == tail.successor:
-            raise ConcurrentTransactions("the transaction before is being ended")
-        if asker.producer_id != current.producer_id:
-            raise InvalidProducerIdMapping(f"the producer id is {current.producer_id}")
-        if asker.epoch != current.epoch or tail.state in PREPARING:
-            raise ProducerFenced(f"the epoch is {current.epoch}, not {asker.epoch}")
-    if is_repeated:
+    if _asks_again(tail, asker):
         return _ended_already(tail, request)
+    if tail.state in PREPARING and asker == tail.successor:
+        raise ConcurrentTransactions("the transaction before is being ended")
+    if asker.producer_id != current.producer_id:
+        raise InvalidProducerIdMapping(f"the producer id is {current.producer_id}")
+    if asker.epoch != current.epoch or tail.state in PREPARING:
+        raise ProducerFenced(f"the epoch is {current.epoch}, not {asker.epoch}")
     if tail.state is not State.ONGOING and request.commit:
         raise InvalidTxnState(f"there is no transaction to commit: the id is {tail.state.value}")
     event = Event.COMMITTED if request.commit else Event.ABORTED
-    return _prepare(tail, event, _bump(tail, take_id, now_ms, ClientVersion.BUMPING))
+    return _prepare(tail, event, _end_with_bump(tail, take_id, now_ms))
 
 
 def _asks_again(tail: Transaction, asker: Producer) -> bool:
     """Whether a client of version 2 speaks of the transaction that it ended last: its epoch is the one before.
 
-    Where a classic client ended it, the epoch before is that of somebody who was fenced.
+    Where a classic client or a fence ended it, the epoch before is that of somebody who was fenced.
     """
     if tail.client_version is not ClientVersion.BUMPING or tail.state not in PREPARING | COMPLETE:
         return False
@@ -232,31 +230,34 @@ def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
     return Decision(reply=tail.producer)
 
 
-def decide_fence(tail: Transaction, *, take_id: TakeId, now_ms: int) -> Decision:
-    """Abort an open transaction whose producer may not go on: its epoch is taken from it."""
+def decide_fence(tail: Transaction, *, now_ms: int) -> Decision:
+    """Abort an open transaction whose producer may not go on: its epoch is taken from it, and it hears of no other.
+
+    The record is a classic one whatever the client: to ask again for an end (`_asks_again`) is for who ended it.
+    """
     if tail.state is not State.ONGOING:
         return Decision()
-    if tail.producer.epoch >= LAST_EPOCH:
-        # A record from elsewhere: no epoch is left, but nobody who has this one is let in any more.
-        after = msgspec.structs.replace(tail, update_ms=now_ms, client_version=ClientVersion.CLASSIC)
-    else:
-        after = msgspec.structs.replace(
-            _bump(tail, take_id, now_ms, tail.client_version), last_epoch=NO_EPOCH
-        )
+    after = msgspec.structs.replace(
+        tail,
+        # The last one is left only by a record from elsewhere: nobody who has it is let in any more.
+        producer=tail.producer if tail.producer.epoch >= LAST_EPOCH else _bumped(tail.producer),
+        last_epoch=NO_EPOCH,
+        update_ms=now_ms,
+        client_version=ClientVersion.CLASSIC,
+    )
     return _prepare(tail, Event.FENCED, after)
 
 
-def _bump(tail: Transaction, take_id: TakeId, now_ms: int, version: ClientVersion) -> Transaction:
-    """Return the id with the next epoch. A client of version 2 needs a new producer id where none is left for it."""
-    rotates = tail.is_exhausted and version is ClientVersion.BUMPING
+def _end_with_bump(tail: Transaction, take_id: TakeId, now_ms: int) -> Transaction:
+    """Return the id with the next epoch for its client, or a new producer id where none is left for it."""
     return msgspec.structs.replace(
         tail,
         producer=_bumped(tail.producer),
         last_epoch=tail.producer.epoch,
-        next_id=take_id() if rotates else NO_PRODUCER_ID,
+        next_id=take_id() if tail.is_exhausted else NO_PRODUCER_ID,
         start_ms=tail.start_ms if tail.state is State.ONGOING else now_ms,
         update_ms=now_ms,
-        client_version=version,
+        client_version=ClientVersion.BUMPING,
     )
 
 

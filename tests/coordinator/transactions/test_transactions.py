@@ -327,8 +327,8 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(ve
     assert bench.sent[0].producer == Producer(FIRST_ID, 1)
     bench.told()
     assert isinstance(bench.add(producer, 0, version=version), ProducerFenced)
-    refusal = InvalidTxnState if version is BUMPING else ProducerFenced
-    assert isinstance(bench.end(producer, version=version), refusal)
+    for commit in (True, False):
+        assert isinstance(bench.end(producer, commit=commit, version=version), ProducerFenced)
     assert bench.init() == Producer(FIRST_ID, 2)
 
 
@@ -362,17 +362,48 @@ def test_a_timeout_that_cannot_be_written_is_tried_again() -> None:
     assert bench.read().state is State.PREPARE_ABORT
 
 
-def test_a_timeout_with_the_last_epoch_of_version_2_brings_another_producer_id() -> None:
-    """Its client aborts, hears of the new id, and goes on."""
+def test_a_timeout_with_the_last_epoch_of_version_2_fences_its_client_too() -> None:
+    """Only who begins anew gets another producer id."""
     bench = Bench()
     last = exhaust(bench)
     bench.add(last, 0, version=BUMPING)
     bench.pass_time(61)
     assert bench.sent[0].producer == Producer(FIRST_ID, LAST_EPOCH)
     bench.told()
-    fresh = bench.end(last, commit=False, version=BUMPING)
-    assert fresh == Producer(FIRST_ID + 1, 0)
-    assert bench.add(fresh, 0, version=BUMPING) is None
+    assert isinstance(bench.end(last, commit=False, version=BUMPING), ProducerFenced)
+    assert bench.init() == Producer(FIRST_ID + 1, 0)
+    assert isinstance(bench.end(last, commit=False, version=BUMPING), InvalidProducerIdMapping)
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_fenced_client_of_version_2_cannot_end_its_way_back(fails_over: bool) -> None:
+    """Else it got the next epoch for asking, began again, and whoever took the id over never got in."""
+    bench = Bench()
+    old = bench.init()
+    bench.add(old, 0, version=BUMPING)
+    assert isinstance(bench.init(), ConcurrentTransactions)
+    for told in (False, True):
+        if told:
+            bench.told()
+        if fails_over:
+            bench.fail_over()
+        for commit in (False, True):
+            assert isinstance(bench.end(old, commit=commit, version=BUMPING), ProducerFenced)
+    new = bench.init()
+    assert new == Producer(FIRST_ID, 2)
+    assert isinstance(bench.end(old, commit=False, version=BUMPING), ProducerFenced)
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_an_end_of_version_2_is_no_repetition_of_what_a_classic_client_ended(commit: bool) -> None:
+    """Its epoch is the one before because it was fenced: told the epoch in force, two producers would have it."""
+    bench = Bench()
+    old, new = bench.init(), bench.init()
+    bench.add(new, 0)
+    bench.end(new, commit=commit)
+    assert isinstance(bench.end(old, commit=commit, version=BUMPING), ProducerFenced)
+    bench.told()
+    assert isinstance(bench.end(old, commit=commit, version=BUMPING), ProducerFenced)
 
 
 def test_a_classic_producer_fenced_at_the_last_epoch_gets_another_id_when_it_begins_anew() -> None:
