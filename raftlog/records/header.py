@@ -128,6 +128,15 @@ def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         position += header.length
 
 
+def end_offset_of(batches: Buffer) -> int:
+    """Return the offset after the last of several whole batches; 0 for none."""
+    position, last, size = 0, -1, len(batches)
+    while position < size:
+        last = position
+        position += LENGTH_OVERHEAD + int(STAMP.unpack_from(batches, position)[1])
+    return 0 if last < 0 else read_header(batches, last).last_offset + 1
+
+
 def stamp(base_offset: int, length: int, leader_epoch: int) -> bytes:
     """Return the first 16 bytes of a batch of `length` bytes in all."""
     return STAMP.pack(base_offset, length - LENGTH_OVERHEAD, leader_epoch)

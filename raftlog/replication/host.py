@@ -106,7 +106,8 @@ class PartitionRead(NamedTuple):
 
     `records` None: they are not in memory; read again with `cached=False`, away from the loop.
     `diverging`: the reader's log left the leader's at or before this point; it must truncate (KIP-595).
-    `aborted`: (producer id, first offset) of aborted transactions, only for read_committed.
+    `aborted`: (producer id, first offset) of aborted transactions, only for read_committed; () as long as
+    `records` is None.
     """
 
     error_code: int

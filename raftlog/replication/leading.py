@@ -254,7 +254,7 @@ class Leading(Role):
         if offset < end:
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, cached=cached)
         if read_committed:
-            aborted = tuple(log.aborted_transactions(offset, end)) if offset < end else ()
+            aborted = tuple(log.aborted.in_batches(offset, records)) if records is not None else ()
         return PartitionRead(0, high_watermark, stable, log.log_start_offset, records, None, aborted)
 
     def read_as_replica(

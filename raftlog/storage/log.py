@@ -56,7 +56,7 @@ class Log:
         self._active = contents.segments[-1]
         self._epochs = contents.epochs
         self.producers = contents.producers
-        self._aborted = contents.aborted
+        self.aborted = contents.aborted
         self.damage: damages.Damage | None = contents.damage
         """Where records that may have been acknowledged are missing or bad: such a replica must not lead."""
         self._uncut_from: int | None = None
@@ -208,7 +208,7 @@ class Log:
         marker = read_end_marker(batch)
         ended = None if marker is None else self.producers.end_transaction(header, marker, base_offset)
         if ended is not None:
-            self._aborted.add(ended)
+            self.aborted.add(ended)
 
     def append_as_follower(self, records: Buffer, *, takes_gaps: bool = False) -> int:
         """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
@@ -265,7 +265,7 @@ class Log:
         old = self._active
         assert old.size, "an empty segment is never left behind"
         old.save_indexes(final=True)
-        self._aborted.save(self.disk, old)
+        self.aborted.save(self.disk, old)
         self._save_producers()
         new = Segment(self.disk, self.directory, base_offset=self.log_end_offset, create=True, now_ms=now_ms)
         self._unflushed.rolled(old)
@@ -414,13 +414,13 @@ class Log:
         self._announce_cut(end_offset)
         self._epochs.truncate(end_offset)
         snapshots.remove_after(self.disk, self.directory, end_offset)
-        self._aborted.truncate(end_offset)
-        self._aborted.save(self.disk, self._segments[-1])
+        self.aborted.truncate(end_offset)
+        self.aborted.save(self.disk, self._segments[-1])
         if end_offset > self._segments[0].base_offset and self.producers.roll_back(end_offset):
             self._snapshot_offset = -1 if self._snapshot_offset > end_offset else self._snapshot_offset
             return
         self.producers, self._snapshot_offset = snapshots.load(
-            self.disk, self.directory, self._segments, aborted=self._aborted
+            self.disk, self.directory, self._segments, aborted=self.aborted
         )
 
     def advance_log_start(self, offset: int) -> None:
@@ -448,7 +448,7 @@ class Log:
         self._drop_segments(0, count)
         if count:
             self.advance_log_start(self._segments[0].base_offset)
-            self._aborted.drop_before(self._segments[0].base_offset)
+            self.aborted.drop_before(self._segments[0].base_offset)
         for segment in self._segments[:-1]:
             segment.unload_indexes()
         return count
@@ -469,7 +469,7 @@ class Log:
         cleaned.epochs = self._epochs
         self._condemned.replaced(swap.exchange(self.disk, self.directory, group, cleaned))
         self._segments = [*self._segments[:first], cleaned, *self._segments[stop:]]
-        self._aborted.cleaned(cleaned.base_offset, cleaned.end_offset)
+        self.aborted.cleaned(cleaned.base_offset, cleaned.end_offset)
         self._unflushed.directories.add(self.directory)
         return True
 
@@ -481,7 +481,7 @@ class Log:
 
     def aborted_before(self, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions with records before an offset."""
-        return self._aborted.overlapping(0, end_offset)
+        return self.aborted.overlapping(0, end_offset)
 
     def rests_on(self, header: BatchHeader) -> bool:
         """Whether the log would know less of producers or leader epochs if that batch were not in it, even empty."""
@@ -543,10 +543,6 @@ class Log:
         """Say up to where markers are committed; only needed while `first_unstable_offset` is not None."""
         self.producers.forget_replicated(high_watermark)
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """Return (producer id, first offset) of the aborted transactions with records in [start, end)."""
-        return self._aborted.between(start_offset, end_offset)
-
     def expire_producers(self, now_ms: int, *, idle_ms: int) -> int:
         """Forget producers idle for `idle_ms` by these calls' times (producer.id.expiration.ms); returns how many."""
         return self.producers.expire(now_ms, idle_ms=idle_ms)
@@ -578,7 +574,7 @@ class Log:
     def checkpoint(self) -> int:
         """Write indexes, epochs (waits for the disk if they changed) and producers; returns the new recovery point."""
         self._active.save_indexes()
-        self._aborted.save(self.disk, self._active)
+        self.aborted.save(self.disk, self._active)
         if self._epochs.changed:
             self.disk.write_file(f"{self.directory}/{EPOCH_CHECKPOINT}", self._epochs.encode())
             self._epochs.changed = False

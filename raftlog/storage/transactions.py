@@ -7,7 +7,8 @@ from operator import attrgetter
 from struct import Struct
 from typing import Final
 
-from raftlog.base.disk import Disk
+from raftlog.base.disk import Buffer, Disk
+from raftlog.records.header import end_offset_of
 from raftlog.storage.producers import AbortedTransaction
 from raftlog.storage.segment import Segment
 
@@ -36,17 +37,35 @@ class AbortedTransactions:
 
     def between(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
         """Return (producer id, first offset) of those with records in [start, end)."""
-        first = bisect_left(self._entries, start_offset, key=_LAST_OFFSET)
-        return [
-            (aborted.producer_id, aborted.first_offset)
-            for aborted in self._entries[first:]
-            if aborted.first_offset < end_offset
-        ]
+        overlapping = self.overlapping(start_offset, end_offset)
+        return [(aborted.producer_id, aborted.first_offset) for aborted in overlapping]
 
     def overlapping(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Return those that may have records in [start, end)."""
-        first = bisect_left(self._entries, start_offset, key=_LAST_OFFSET)
-        return [aborted for aborted in self._entries[first:] if aborted.first_offset < end_offset]
+        """Return those that may have records in [start, end). Does not look at all that began later."""
+        found: list[AbortedTransaction] = []
+        entries = self._entries
+        for index in range(self._first_since(start_offset), len(entries)):
+            aborted = entries[index]
+            if aborted.first_offset < end_offset:
+                found.append(aborted)
+            if aborted.last_stable_offset >= end_offset:
+                break  # what ended later began there or after it
+        return found
+
+    def in_batches(self, offset: int, batches: Buffer) -> list[tuple[int, int]]:
+        """Return (producer id, first offset) of those with records in batches that were read from `offset` on."""
+        if not self._entries or self._entries[-1].last_offset < offset or not len(batches):
+            return []
+        return self.between(offset, end_offset_of(batches))
+
+    def since(self, start_offset: int) -> AbortedTransactions:
+        """Return a copy of those that may have records from there on."""
+        copy = AbortedTransactions()
+        copy._entries = self._entries[self._first_since(start_offset) :]
+        return copy
+
+    def _first_since(self, start_offset: int) -> int:
+        return bisect_left(self._entries, start_offset, key=_LAST_OFFSET)
 
     def cleaned(self, start_offset: int, end_offset: int) -> None:
         """Forget those whose marker lies in [start, end): none of their records is left."""

@@ -143,7 +143,7 @@ def records_of(log: Log) -> list[Record]:
 
 def committed_of(log: Log) -> list[Record]:
     """Every record that a read_committed reader sees, by the aborted transactions that the log lists."""
-    listed = sorted((first, who) for who, first in log.aborted_transactions(0, log.log_end_offset))
+    listed = sorted((first, who) for who, first in log.aborted.between(0, log.log_end_offset))
     skipping: set[int] = set()
     found: list[Record] = []
     unstable = log.first_unstable_offset

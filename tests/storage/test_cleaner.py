@@ -131,7 +131,7 @@ def test_records_of_aborted_transactions_go_and_those_committed_stay(log: Log) -
     clean(log)
     assert table_of(committed_of(log)) == table_of(records_of(log)) == before
     assert before == {b"k": b"old", b"gone": b"committed"}
-    assert log.aborted_transactions(0, log.log_end_offset) == []
+    assert log.aborted.between(0, log.log_end_offset) == []
 
 
 def test_an_open_transaction_holds_up_cleaning_from_its_first_record(log: Log) -> None:

@@ -413,12 +413,12 @@ def test_aborted_transactions_are_listed_and_survive(open_log: OpenLog) -> None:
     log.forget_replicated(log.log_end_offset)
     assert log.first_unstable_offset is None
     expected = [(0, 1), (0, 8), (4, 5), (7, 8)]
-    listed = [log.aborted_transactions(*bounds) for bounds in expected]
+    listed = [log.aborted.between(*bounds) for bounds in expected]
     assert listed == [[(9, 0)], [(9, 0), (9, 4)], [(9, 4)], [(9, 4)]]
     log.close(clean=True)
     for clean in (True, False):
         again = open_log(segment_bytes=300, clean=clean)
-        assert [again.aborted_transactions(*bounds) for bounds in expected] == listed
+        assert [again.aborted.between(*bounds) for bounds in expected] == listed
 
 
 def python_calls(action: object) -> int:

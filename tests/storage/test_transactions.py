@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import EndMarker, ProducerStamp, build_batch, build_end_marker, new_record
-from raftlog.records.header import TRANSACTIONAL_BIT, read_header, validate_produced
+from raftlog.records.header import TRANSACTIONAL_BIT, end_offset_of, read_header, validate_produced
 from raftlog.storage.log import Log
+from raftlog.storage.producers import AbortedTransaction
+from raftlog.storage.transactions import AbortedTransactions
 from tests.storage.batches import NOW_MS, append
 from tests.storage.test_recovery import FOLDER, sim_log
 
@@ -27,7 +29,7 @@ def end(log: Log, *, commit: bool) -> None:
 
 def aborted(log: Log) -> list[tuple[int, int]]:
     """Return all that the log lists as aborted."""
-    return log.aborted_transactions(0, log.log_end_offset)
+    return log.aborted.between(0, log.log_end_offset)
 
 
 def test_an_aborted_transaction_is_listed_after_a_power_loss_that_spared_the_producers_snapshot() -> None:
@@ -78,3 +80,46 @@ def test_the_index_forgets_an_abort_whose_marker_was_lost_with_a_torn_tail() -> 
     again.flush()
     disk.release()
     assert aborted(sim_log(disk)) == []
+
+
+def test_a_reader_is_told_of_what_was_aborted_in_what_it_read_and_no_more() -> None:
+    """Else each answer to a reader at the start of a log carries all that ever was aborted in it."""
+    log = sim_log(SimDisk(1))
+    for sequence in range(50):
+        write(log, sequence)
+        end(log, commit=False)
+    reader = log.aborted.since(0)
+    for start in (0, 1, 40, 97):
+        records = log.read(start, 400, end_offset=log.log_end_offset)
+        assert records is not None
+        last = end_offset_of(records)
+        expected = [(PRODUCER, first) for first in range(0, 100, 2) if first < last and first + 1 >= start]
+        assert log.aborted.in_batches(start, records) == expected
+        assert len(expected) <= 4
+    first = log.read(0, 400, end_offset=100)
+    assert first is not None
+    listed = log.aborted.in_batches(0, first)
+    log.aborted.cleaned(0, 100)  # while a cold read is under way
+    assert log.aborted.in_batches(0, first) == []
+    assert reader.in_batches(0, first) == listed != []
+    assert log.aborted.in_batches(0, b"") == []
+
+
+class Touched(AbortedTransaction):
+    """Counts who looks."""
+
+    looks = 0
+
+    @property
+    def first_offset(self) -> int:  # type: ignore[override]
+        type(self).looks += 1
+        return self[1]
+
+
+def test_looking_for_aborted_transactions_ends_where_all_that_follow_began_later() -> None:
+    """What a fetch costs must not grow with all that was aborted up to the log's end."""
+    index = AbortedTransactions()
+    for number in range(1000):
+        index.add(Touched(number, 10 * number, 10 * number + 9, 10 * number + 10))
+    assert index.between(20, 45) == [(2, 20), (3, 30), (4, 40)]
+    assert Touched.looks < 10

@@ -365,6 +365,7 @@ class ColdRead:
     """A read that has to wait for the disk. Made on the loop, run away from it: it touches the log and nothing else."""
 
     __slots__ = (
+        "_aborted",
         "_disk_error",
         "_end_offset",
         "_leader_epoch",
@@ -391,6 +392,9 @@ class ColdRead:
         self._limit = limit
         self._end_offset = fetch.end_of(entry, read)
         self._min_one = min_one
+        # By now: the segment may be cleaned, and its aborted transactions forgotten, while it is read.
+        log = entry.partition.log
+        self._aborted = None if read.aborted is None else log.aborted.since(entry.offset)
 
     def run(self) -> PartitionRead:
         """Wait for the disk."""
@@ -404,7 +408,11 @@ class ColdRead:
         except OSError as error:
             self._disk_error = error
             return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
-        return self._read._replace(records=records)
+        if self._aborted is None or records is None:
+            return self._read._replace(records=records)
+        return self._read._replace(
+            records=records, aborted=tuple(self._aborted.in_batches(self._offset, records))
+        )
 
     def finish(self, read: PartitionRead) -> PartitionRead:
         """Back on the loop: what the read came to, if the replica led all the while.
