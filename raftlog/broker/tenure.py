@@ -36,6 +36,9 @@ READ_BYTES: Final = 64 * 1024
 POLL_S: Final = 0.02
 """How often to look whether the replica has become the leader that the metadata says it is."""
 
+AGAIN_S: Final = 1.0
+"""Pause after a vain attempt to read the partition back."""
+
 COLD_READS: Final = 5
 """Attempts at what is not in memory."""
 
@@ -136,21 +139,35 @@ class Tenure(Generic[C, R]):
         return partition.is_leader and partition.leader_epoch == self.leader_epoch
 
     async def _begin(self) -> None:
+        """Read the partition back, again and again: nobody else coordinates what lives in it while this broker leads.
+
+        A failure may be one of the moment; one that stays, or a bug of ours, is told as COORDINATOR_LOAD_IN_PROGRESS
+        until another leader is elected, and logged each time.
+        """
+        while True:
+            try:
+                await self._load()
+                return
+            except (KafkaError, OSError) as error:
+                log.error(f"{self.what}_records_unreadable", partition=self.index, reason=str(error))
+            except Exception:
+                log.exception(f"{self.what}_records_unreadable", partition=self.index)
+            self._forget()
+            await asyncio.sleep(AGAIN_S)
+
+    def _forget(self) -> None:
+        if self._partition is not None:
+            self._partition.unpark(self)
+        coordinator, self.coordinator = self.coordinator, None
+        if coordinator is not None:
+            coordinator.stand_down(NotCoordinator())
+
+    async def _load(self) -> None:
         loop = asyncio.get_running_loop()
         began_at = loop.time()
-        try:
-            partition = self._partition = await self._lead()
-            partition.park(self)
-            replay = await self._read_back(partition)
-        except (KafkaError, OSError) as error:
-            log.error(f"{self.what}_records_unreadable", partition=self.index, reason=str(error))
-            self.end(NotCoordinator())
-            return
-        except Exception:
-            # A bug of ours: clients must not be told for ever that their coordinator is being loaded.
-            log.exception(f"{self.what}_records_unreadable", partition=self.index)
-            self.end(NotCoordinator())
-            return
+        partition = self._partition = await self._lead()
+        partition.park(self)
+        replay = await self._read_back(partition)
         coordinator, count = self._take_up(replay, partition.high_watermark)
         self.coordinator = coordinator
         self._taken_up(coordinator)
