@@ -43,6 +43,8 @@ class Transactions:
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
         """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
         self._tenures.on_metadata(old, new)
+        if new.topics is not old.topics:
+            self.markers.on_metadata()
         if len(self._tenures) and self._timer is None:
             self._schedule_tick()
 

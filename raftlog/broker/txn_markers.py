@@ -31,6 +31,9 @@ MOST_MARKERS: Final = 500
 DELETED_AFTER_S: Final = 2.0
 """A partition that the metadata lacks may be one that it does not have yet; after so long it was deleted."""
 
+LOOK_S: Final = 0.5
+"""How often to look at what has no leader, where no metadata comes."""
+
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 
@@ -70,6 +73,8 @@ class MarkerSender:
         self._slow: set[TopicPartition] = set()
         """Those that did not commit in time when they were told last."""
         self._timers: set[asyncio.TimerHandle] = set()
+        self._leaderless: dict[Outcome, list[TopicPartition]] = {}
+        self._look_at: asyncio.TimerHandle | None = None
         self._open = 0
 
     def __len__(self) -> int:
@@ -88,6 +93,24 @@ class MarkerSender:
             task.cancel()
         for timer in self._timers:
             timer.cancel()
+        if self._look_at is not None:
+            self._look_at.cancel()
+
+    def on_metadata(self) -> None:
+        """Some partition may have a leader again."""
+        waiting, self._leaderless = self._leaderless, {}
+        for outcome, partitions in waiting.items():
+            self._route(outcome, partitions)
+
+    def _wait_for_metadata(self, outcome: Outcome, partitions: list[TopicPartition]) -> None:
+        """A leader comes with the metadata. That a partition was deleted, time tells."""
+        self._leaderless.setdefault(outcome, []).extend(partitions)
+        if self._look_at is None:
+            self._look_at = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._look_at = None
+        self.on_metadata()
 
     def _begin(self, outcome: Outcome) -> None:
         if outcome.untold:
@@ -113,7 +136,7 @@ class MarkerSender:
             else:
                 self._queue(Lane(state.leader, each in self._slow), outcome).append(each)
         if leaderless:
-            self._try_later(Lane(NO_BROKER), [(outcome, leaderless)])
+            self._wait_for_metadata(outcome, leaderless)
         self._slow.difference_update(gone)
         self._told(outcome, gone)
 

@@ -153,6 +153,25 @@ def test_a_partition_that_the_metadata_does_not_have_yet_is_not_taken_for_delete
     play(story)
 
 
+def test_a_partition_that_gets_a_leader_hears_at_once_however_many_had_none_before() -> None:
+    """The moments between two leaders are the ones in which producers wait."""
+
+    async def story(world: TransactionWorld) -> None:
+        for _ in range(2):
+            names = [f"n{number}" for number in range(20)]
+            producers = [await begin(world, T0, name=name) for name in names]
+            world.publish(topics=led_by(NO_BROKER))
+            for name, producer in zip(names, producers, strict=True):
+                await end(world, producer, name=name)
+            await world.pass_time(0.7)
+            world.publish(topics=led_by(1))
+            await world.pass_time(0.05)
+            for name in names:
+                assert (await world.transactions.read(name)).state is State.COMPLETE_COMMIT
+
+    play(story)
+
+
 def test_a_leader_that_is_away_holds_up_only_its_own_partitions() -> None:
     """Others hear at once; the markers of many transactions leave in one request when it is back."""
 
