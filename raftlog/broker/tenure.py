@@ -95,6 +95,8 @@ class Tenure(Generic[C, R]):
         self.leader_epoch = leader_epoch
         self.coordinator: C | None = None
         self.is_over = False
+        self.has_failed = False
+        """It could not be read back when that was tried last."""
         self._env = env
         self._find = find
         self._partition: Partition | None = None
@@ -141,8 +143,8 @@ class Tenure(Generic[C, R]):
     async def _begin(self) -> None:
         """Read the partition back, again and again: nobody else coordinates what lives in it while this broker leads.
 
-        A failure may be one of the moment; one that stays, or a bug of ours, is told as COORDINATOR_LOAD_IN_PROGRESS
-        until another leader is elected, and logged each time.
+        A failure may be one of the moment. As long as it lasts clients are told NOT_COORDINATOR, and not that their
+        coordinator is being loaded, so that they look for another one.
         """
         while True:
             try:
@@ -152,6 +154,7 @@ class Tenure(Generic[C, R]):
                 log.error(f"{self.what}_records_unreadable", partition=self.index, reason=str(error))
             except Exception:
                 log.exception(f"{self.what}_records_unreadable", partition=self.index)
+            self.has_failed = True
             self._forget()
             await asyncio.sleep(AGAIN_S)
 
@@ -171,6 +174,7 @@ class Tenure(Generic[C, R]):
         coordinator, count = self._take_up(replay, partition.high_watermark)
         self.coordinator = coordinator
         self._taken_up(coordinator)
+        self.has_failed = False
         if count or replay.skipped:
             log.info(
                 f"{self.what}s_loaded",

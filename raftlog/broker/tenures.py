@@ -126,7 +126,7 @@ class Tenures(Generic[T]):
         """Return the tenure that answers for a key. Raises NotCoordinator, CoordinatorLoadInProgress."""
         topic = self._broker.image().topics.get(self._topic)
         tenure = self._tenures.get(partition_for(key, len(topic.partitions))) if topic else None
-        if tenure is None or tenure.is_over:
+        if tenure is None or tenure.is_over or tenure.has_failed:
             raise NotCoordinator
         if tenure.coordinator is None:
             raise CoordinatorLoadInProgress

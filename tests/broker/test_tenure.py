@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.base.errors import CoordinatorLoadInProgress, KafkaStorageError
+from raftlog.base.errors import KafkaStorageError, NotCoordinator
 from raftlog.broker.tenure import Tenure
 from raftlog.broker.transaction_tenure import TransactionTenure
 from raftlog.coordinator.transactions.transaction import State
@@ -31,7 +31,7 @@ def test_what_could_not_be_read_back_is_read_again(
         monkeypatch.setattr(where, what, fail_at_first)
         world.publish(leader=1)
         await world.pass_time(0.5)
-        with pytest.raises(CoordinatorLoadInProgress):
+        with pytest.raises(NotCoordinator):
             await world.transactions.read("x")
         await world.pass_time(4)
         assert (await world.transactions.read("x")).state is State.ONGOING
