@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    describe_producers,
     describe_transactions,
     end_txn,
     find_coordinator,
@@ -292,3 +294,44 @@ def test_list_transactions(version: int) -> None:
             assert int(bad.error_code) == 128
 
     play(story)
+
+
+@pytest.mark.parametrize("spread", ["many partitions", "many topics"])
+@pytest.mark.parametrize("api", ["add", "serve", "describe"])
+def test_requests_of_very_many_partitions_are_answered_in_turns(api: str, spread: str) -> None:
+    """One client's frame must not hold up all others."""
+    count, turns = 4000, 0
+    names = ["t"] * 1 if spread == "many partitions" else [f"t{number}" for number in range(count)]
+    indexes = tuple(range(count // len(names)))
+
+    async def story(world: TransactionWorld) -> None:
+        async def watch() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        watching = asyncio.ensure_future(watch())
+        if api == "describe":
+            topics = [{"_": "TopicRequest", "name": name, "partition_indexes": indexes} for name in names]
+            answer = (await world.call(describe_producers, 0, topics=topics)).topics
+        else:
+            topics = [{"_": "AddPartitionsToTxnTopic", "name": name, "partitions": indexes} for name in names]
+            if api == "add":
+                given = {
+                    "transactional_id": "x",
+                    "producer_id": FIRST_ID,
+                    "producer_epoch": 0,
+                    "topics": topics,
+                }
+                fields = {f"v3_and_below_{name}": value for name, value in given.items()}
+                answer = (await world.call(add_partitions_to_txn, 3, **fields)).results_by_topic_v3_and_below
+            else:
+                world.asker = 2
+                (result,) = (await serve(world, 5, {"topics": topics})).results_by_transaction
+                answer = result.topic_results
+        watching.cancel()
+        assert len(answer) == len(names)
+
+    play(story)
+    assert turns >= (1 if api == "describe" else 3) * count // 200

@@ -7,7 +7,7 @@ partitions are part of the transaction, or to add them for a client that only wr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from raftlog.base.errors import (
@@ -24,6 +24,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.peer_times import ADDED_S
+from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.requests import AddPartitions, VerifyPartitions
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
 from raftlog.protocol.apis import ApiKey
@@ -47,22 +48,21 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     if version < FIRST_BROKERS_VERSION:
         producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
         wanted = AddPartitions(
-            message.v3_and_below_transactional_id, producer, _places(message.v3_and_below_topics)
+            message.v3_and_below_transactional_id, producer, await _places(message.v3_and_below_topics)
         )
         codes = await _add(broker, version, wanted)
-        topics = _topics(make, message.v3_and_below_topics, codes)
+        topics = await _topics(make, message.v3_and_below_topics, codes)
         return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
     if request.peer_broker_id is None:
         raise ClusterAuthorizationFailed("from version 4 on only brokers ask")
     answers = await asyncio.gather(*(_serve(broker, version, each) for each in message.transactions))
-    return make.AddPartitionsToTxnResponse(
-        results_by_transaction=tuple(
-            make.AddPartitionsToTxnResult(
-                transactional_id=each.transactional_id, topic_results=_topics(make, each.topics, codes)
-            )
-            for each, codes in zip(message.transactions, answers, strict=True)
+    results = [
+        make.AddPartitionsToTxnResult(
+            transactional_id=each.transactional_id, topic_results=await _topics(make, each.topics, codes)
         )
-    )
+        async for each, codes in in_turns(zip(message.transactions, answers, strict=True))
+    ]
+    return make.AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
@@ -70,35 +70,39 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     make = response_shapes(API_KEY, request.api_version)
     if request.api_version >= FIRST_BROKERS_VERSION:
         return make.AddPartitionsToTxnResponse(error_code=error.code, results_by_transaction=())
-    topics = message.v3_and_below_topics
-    return make.AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=_topics(make, topics, dict.fromkeys(_places(topics), error.code))
+    topics = tuple(
+        _topic(make, topic.name, [_partition(make, index, error.code) for index in topic.partitions])
+        for topic in message.v3_and_below_topics
     )
+    return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
 
-def _places(topics: Iterable[Any]) -> frozenset[TopicPartition]:
-    return frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+async def _places(topics: Iterable[Any]) -> frozenset[TopicPartition]:
+    places = (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+    return frozenset([each async for each in in_turns(places)])
 
 
-def _topics(make: Any, topics: Iterable[Any], codes: Codes) -> tuple[Any, ...]:
-    return tuple(
-        make.AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=tuple(
-                make.AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=codes[TopicPartition(topic.name, index)]
-                )
-                for index in topic.partitions
-            ),
-        )
-        for topic in topics
-    )
+async def _topics(make: Any, topics: Sequence[Any], codes: Codes) -> tuple[Any, ...]:
+    found: list[list[Any]] = [[] for _ in topics]
+    asked = ((row, topic.name, index) for row, topic in enumerate(topics) for index in topic.partitions)
+    async for row, name, index in in_turns(asked):
+        found[row].append(_partition(make, index, codes[TopicPartition(name, index)]))
+    rows = zip(topics, found, strict=True)
+    return tuple([_topic(make, topic.name, partitions) async for topic, partitions in in_turns(rows)])
+
+
+def _topic(make: Any, name: str, partitions: list[Any]) -> Any:
+    return make.AddPartitionsToTxnTopicResult(name=name, results_by_partition=tuple(partitions))
+
+
+def _partition(make: Any, index: int, code: int) -> Any:
+    return make.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
 
 
 async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:
     """Verify or add for one transaction of another broker's clients, in time for the answers of the others."""
     producer = Producer(wanted.producer_id, wanted.producer_epoch)
-    places = _places(wanted.topics)
+    places = await _places(wanted.topics)
     if wanted.verify_only:
         return await _verify(broker, version, VerifyPartitions(wanted.transactional_id, producer, places))
     request = AddPartitions(wanted.transactional_id, producer, places, ClientVersion.BUMPING)
@@ -119,7 +123,11 @@ async def _add(
 ) -> Codes:
     """All or none: what does not exist keeps the others out."""
     image = broker.image()
-    unknown = {each for each in request.partitions if image.partition(each.topic, each.partition) is None}
+    unknown = {
+        each
+        async for each in in_turns(request.partitions)
+        if image.partition(each.topic, each.partition) is None
+    }
     if unknown:
         return {
             each: UnknownTopicOrPartition.code if each in unknown else OperationNotAttempted.code

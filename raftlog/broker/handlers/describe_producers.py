@@ -17,14 +17,17 @@ API_KEY: Final = ApiKey.DESCRIBE_PRODUCERS
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer for every replica that is here, led or not: so an operator sees where replicas differ."""
     make = response_shapes(API_KEY, request.api_version)
+    found: list[list[Any]] = [[] for _ in message.topics]
+    asked = (
+        (row, topic.name, index)
+        for row, topic in enumerate(message.topics)
+        for index in topic.partition_indexes
+    )
+    async for row, name, index in in_turns(asked):
+        found[row].append(await _partition(broker, make, name, index))
     topics = [
-        make.TopicResponse(
-            name=topic.name,
-            partitions=tuple(
-                [await _partition(broker, make, topic.name, index) for index in topic.partition_indexes]
-            ),
-        )
-        for topic in message.topics
+        make.TopicResponse(name=topic.name, partitions=tuple(partitions))
+        async for topic, partitions in in_turns(zip(message.topics, found, strict=True))
     ]
     return make.DescribeProducersResponse(topics=tuple(topics))
 
