@@ -28,6 +28,9 @@ from raftlog.metadata.image import MetadataImage
 TICK_S: Final = 0.5
 """How late a transaction may be aborted whose time is up."""
 
+SOON_S: Final = 0.05
+"""The next tick, when this one had more to do than it may."""
+
 
 class Transactions:
     """Every method but the first three is a request of a client; failures are KafkaErrors, mostly retriable."""
@@ -37,6 +40,7 @@ class Transactions:
         self._tenures = Tenures(broker, TRANSACTION_STATE_TOPIC, self._new_tenure)
         self.markers = MarkerSender(broker)
         self._timer: asyncio.TimerHandle | None = None
+        self._ticks = 0
 
     # -- the metadata and time -----------------------------------------------------------------------------
 
@@ -71,16 +75,19 @@ class Transactions:
     def _active(self) -> list[TransactionCoordinator]:
         return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
 
-    def _schedule_tick(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+    def _schedule_tick(self, after_s: float = TICK_S) -> None:
+        self._timer = asyncio.get_running_loop().call_later(after_s, self._tick)
 
     def _tick(self) -> None:
         now, now_ms = self._now()
-        sweeps = SWEPT_AT_ONCE
-        for coordinator in self._active():
-            coordinator.tick(now=now, now_ms=now_ms)
+        ends = sweeps = SWEPT_AT_ONCE
+        coordinators = self._active()
+        self._ticks += 1
+        first = self._ticks % max(len(coordinators), 1)  # what one cannot write must not starve the others
+        for coordinator in coordinators[first:] + coordinators[:first]:
+            ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
             sweeps -= coordinator.sweep(now=now, now_ms=now_ms, most=sweeps)
-        self._schedule_tick()
+        self._schedule_tick(TICK_S if ends else SOON_S)
 
     def _now(self) -> tuple[float, int]:
         return asyncio.get_running_loop().time(), self._broker.env.wall_clock_ms()

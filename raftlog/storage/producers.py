@@ -7,6 +7,7 @@ Kafka's `<offset>.snapshot` files keep only the last batch of each producer; the
 from __future__ import annotations
 
 from collections import deque
+from operator import itemgetter
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
@@ -116,6 +117,7 @@ class ProducerState:
         """Soft: which transactions may begin here."""
         self._producers: dict[int, Producer] = {}
         self._open: dict[int, int] = {}
+        """First offsets of open transactions, the oldest first."""
         self._ended: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
@@ -318,7 +320,7 @@ class ProducerState:
         self._ended.append((first_offset, offset))
         if marker.commit:
             return None
-        unstable = min(self._open.values(), default=offset + 1)
+        unstable = next(iter(self._open.values()), offset + 1)
         return AbortedTransaction(header.producer_id, first_offset, offset, unstable)
 
     def recall(self, producer_id: int, batches: list[ProducedBatch]) -> None:
@@ -351,7 +353,7 @@ class ProducerState:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest transaction that is open, or ended by a marker not yet known to be committed."""
-        oldest = min(self._open.values(), default=None)
+        oldest = next(iter(self._open.values()), None)
         for first_offset, _ in self._ended:
             if oldest is None or first_offset < oldest:
                 oldest = first_offset
@@ -413,6 +415,7 @@ class ProducerState:
         state = cls()
         for fields in _SNAPSHOT_ENTRY.iter_unpack(file_bytes[_SNAPSHOT_HEAD.size :]):
             state._restore(*fields)
+        state._open = dict(sorted(state._open.items(), key=itemgetter(1)))
         return state
 
     def _restore(self, producer_id: int, epoch: int, *rest: int) -> None:

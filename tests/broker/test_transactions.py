@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from raftlog.base.errors import (
     TransactionCoordinatorFenced,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
+from raftlog.coordinator.transactions.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.transactions.requests import (
     AddPartitions,
     EndTransaction,
@@ -350,3 +352,27 @@ def _cleaned(log: Log) -> int:
     while clean(log) is not None:
         pass
     return log.size_bytes
+
+
+def test_all_partitions_together_abort_so_many_in_one_turn() -> None:
+    """A broker that leads fifty of them must not hold up its clients fifty times as long."""
+
+    async def story(world: TransactionWorld) -> None:
+        count = SWEPT_AT_ONCE + 100
+        for number in range(count):
+            producer = await world.transactions.init_producer(InitProducer(f"id{number}", 60_000))
+            request = AddPartitions(f"id{number}", producer, frozenset({T0}))
+            await world.transactions.add_partitions(request)
+        logs = [partition.log for partition in world.replicas.partitions.values()]
+        await world.pass_time(55)
+        sizes = [sum(log.log_end_offset for log in logs)]
+        world.leaders.down.add(1)  # markers are not answered: what is written are the fences
+        began_at = world.loop.time()
+        while world.loop.time() < began_at + 8:
+            await world.pass_time(0.01)
+            sizes.append(sum(log.log_end_offset for log in logs))
+        written = [after - before for before, after in pairwise(sizes) if after != before]
+        assert sum(written) == count
+        assert max(written) <= SWEPT_AT_ONCE
+
+    play(story)

@@ -225,3 +225,18 @@ def test_transactions_are_not_rolled_back_in_memory() -> None:
     """Where a transaction was open before the cut only the log can tell."""
     state = state_of(header_of(0), header_of(1), header_of(2, attributes=TRANSACTIONAL_BIT))
     assert not state.roll_back(102)
+
+
+def test_the_oldest_open_transaction_is_the_first_whatever_the_order_of_a_snapshot() -> None:
+    """A producer that is known for long may have begun its transaction last."""
+    state = ProducerState()
+    for offset, producer_id in ((10, 9), (11, 8)):
+        state.record(header_of(0, producer_id=producer_id, attributes=TRANSACTIONAL_BIT), offset, 50)
+    state.end_transaction(read_header(build_end_marker(9, 0, marker=COMMIT)), COMMIT, 12)
+    state.forget_replicated(13)
+    state.record(header_of(1, producer_id=9, attributes=TRANSACTIONAL_BIT), 13, 50)
+    again = ProducerState.decode(state.encode())
+    assert state.first_unstable_offset == again.first_unstable_offset == 11
+    again.end_transaction(read_header(build_end_marker(8, 0, marker=COMMIT)), COMMIT, 14)
+    again.forget_replicated(15)
+    assert again.first_unstable_offset == 13

@@ -10,8 +10,10 @@ The coordinator knows nothing of partitions, logs, brokers or time: `append`, `s
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from raftlog.base.config import NodeConfig
@@ -74,7 +76,8 @@ class TransactionCoordinator:
         self._take_id = take_id
         self._may_add = may_add
         self._runners: dict[str, TransactionRunner] = {}
-        self._waiting: dict[str, TransactionRunner] = {}
+        self._waiting: list[tuple[int, str]] = []
+        """A heap of what waits for commit: journal offsets and whose machine to look at."""
         self._timeouts = Timeouts()
         self._told: dict[str, Producer] = {}
         """Whose markers are all written, while no record says so yet."""
@@ -148,7 +151,7 @@ class TransactionCoordinator:
         runner.committed(self._committed_offset)
         transactional_id = runner.tail.transactional_id
         if runner.parked:
-            self._waiting[transactional_id] = runner
+            heapq.heappush(self._waiting, (runner.end_offset, transactional_id))
         if runner.tail.exists or runner.parked:
             self._runners[transactional_id] = runner
         else:
@@ -168,11 +171,12 @@ class TransactionCoordinator:
     def committed(self, end_offset: int) -> None:
         """The partition's high watermark is at `end_offset`: answer and send what rests on it."""
         self._committed_offset = end_offset
-        for transactional_id, runner in tuple(self._waiting.items()):
-            runner.committed(end_offset)
-            if not runner.parked:
-                self._waiting.pop(transactional_id, None)
-                self._settle(runner)
+        while self._waiting and self._waiting[0][0] <= end_offset:
+            runner = self._runners.get(heapq.heappop(self._waiting)[1])
+            if runner is not None:
+                runner.committed(end_offset)
+                if not runner.parked:
+                    self._settle(runner)
 
     def stand_down(self, error: KafkaError) -> None:
         """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
@@ -231,17 +235,20 @@ class TransactionCoordinator:
         """When to call `tick` next."""
         return self._timeouts.next_at()
 
-    def tick(self, *, now: float, now_ms: int, most: int = SWEPT_AT_ONCE) -> None:
-        """Abort what took too long, and try again what the journal did not take; at most so many of each."""
+    def tick(self, *, now: float, now_ms: int, most: int = SWEPT_AT_ONCE) -> int:
+        """Abort what took too long, and try again what the journal did not take; returns how many, at most `most`."""
         if self._lost is not None:
-            return
-        for transactional_id in self._timeouts.due(now, most=most):
+            return 0
+        due = self._timeouts.due(now, most=most)
+        for transactional_id in due:
             fence = partial(decisions.decide_fence, now_ms=now_ms)
             runner = self._decide(transactional_id, fence, _nobody_waits)
             if runner is not None and runner.tail.state is State.ONGOING:
                 self._timeouts.set(transactional_id, now + RETRY_S)
-        for transactional_id in tuple(self._told)[:most]:
+        told = list(islice(self._told, most - len(due)))
+        for transactional_id in told:
             self._complete(transactional_id, now_ms=now_ms)
+        return len(due) + len(told)
 
     def sweep(self, *, now: float, now_ms: int, most: int) -> int:
         """Forget unused ids among at most so many, of all once per check interval; returns how many were looked at."""

@@ -16,6 +16,7 @@ from raftlog.base.errors import (
     PolicyViolation,
     ProducerFenced,
 )
+from raftlog.base.machine import Runner
 from raftlog.coordinator.transactions.requests import EndTransaction, SendMarkers
 from raftlog.coordinator.transactions.transaction import (
     EXHAUSTED_FROM,
@@ -546,3 +547,26 @@ def test_a_lost_tail_takes_back_the_outcome_and_the_successor_decides_anew() -> 
     bench.fail_over(batches=written)
     assert bench.end(producer, commit=False) == producer
     assert not bench.sent[0].commit
+
+
+def test_a_commit_looks_at_what_it_releases_and_not_at_all_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The high watermark moves often, and thousands may wait."""
+    bench = Bench(autocommit=False)
+    for number in range(500):
+        assert bench.init(name=f"id{number}") == "waits"
+    looks = []
+    committed = Runner.committed
+
+    def counted(runner: Runner[Transaction], end_offset: int) -> None:
+        looks.append(end_offset)
+        committed(runner, end_offset)
+
+    monkeypatch.setattr(Runner, "committed", counted)
+    bench.coordinator.committed(2)
+    assert len(looks) <= 4
+    bench.coordinator.committed(bench.end_offset)
+    assert len(looks) < 2000
+    bench.autocommit = True
+    assert bench.read("id499").state is State.EMPTY
