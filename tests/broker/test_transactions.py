@@ -16,6 +16,7 @@ from raftlog.base.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    PolicyViolation,
     ProducerFenced,
     RequestTimedOut,
     TransactionCoordinatorFenced,
@@ -374,5 +375,50 @@ def test_all_partitions_together_abort_so_many_in_one_turn() -> None:
         written = [after - before for before, after in pairwise(sizes) if after != before]
         assert sum(written) == count
         assert max(written) <= SWEPT_AT_ONCE
+
+    play(story)
+
+
+def test_a_broker_coordinates_so_many_ids_in_all_its_partitions() -> None:
+    """raftlog.transaction.max.ids: POLICY_VIOLATION for one more, while those that are known are served."""
+
+    async def story(world: TransactionWorld) -> None:
+        for name in ("a", "b"):  # in both partitions
+            await world.transactions.init_producer(InitProducer(name, 60_000))
+        with pytest.raises(PolicyViolation):
+            await world.transactions.init_producer(InitProducer("c", 60_000))
+        assert (await world.transactions.init_producer(InitProducer("a", 60_000))).epoch == 1
+
+    play(story, raftlog_transaction_max_ids=2)
+
+
+def test_outcomes_of_a_lost_leadership_are_not_told_any_more() -> None:
+    """The next coordinator tells them, and its epoch has fenced this one."""
+
+    async def story(world: TransactionWorld) -> None:
+        producer = await begin(world, T0)
+        world.leaders.answers = [NotLeaderOrFollower.code]
+        await end(world, producer)
+        await world.pass_time(0.01)
+        asked = len(world.leaders.asked)
+        world.publish(leader=2)
+        await world.pass_time(2)
+        assert (len(world.leaders.asked), len(world.transactions.markers)) == (asked, 0)
+
+    play(story)
+
+
+def test_a_leader_that_is_back_is_told_without_a_long_pause_when_it_goes_again() -> None:
+    """The pause between attempts grows while it is away, and begins anew."""
+
+    async def story(world: TransactionWorld) -> None:
+        for _ in range(2):
+            producer = await begin(world, T0)
+            world.leaders.down.add(1)
+            await end(world, producer)
+            await world.pass_time(0.01 if producer.epoch else 5)
+            world.leaders.down.clear()
+            await world.pass_time(0.1 if producer.epoch else 2)
+            assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
 
     play(story)

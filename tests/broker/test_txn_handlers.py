@@ -287,3 +287,30 @@ def test_offsets_in_transactions_are_read_back_from_a_log_with_holes() -> None:
         assert await fetch(world, 7) == (999, 0)
 
     play(story)
+
+
+@pytest.mark.parametrize(("what", "told"), [("marker", 14), ("elections", 16)])
+def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answer(
+    what: str, told: int
+) -> None:
+    """The offsets would be in a transaction that nobody ends."""
+
+    async def story(world: World) -> None:
+        coordinator = transactional(world)
+        ask = coordinator.ask
+
+        async def slow_ask(*args: Any, **kwargs: Any) -> Any:
+            answer = await ask(*args, **kwargs)
+            if what == "marker":
+                assert await end(world, 1, commit=False) == 0
+            else:
+                world.publish(leader=2)
+                world.publish(leader=1)
+                await world.pass_time(0.1)
+            return answer
+
+        coordinator.ask = slow_ask  # type: ignore[method-assign]
+        assert await pend(world, 3, 42) == [told]
+        assert await fetch(world, 7) == (-1, 0)
+
+    play(story)

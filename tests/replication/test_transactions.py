@@ -174,3 +174,31 @@ def test_a_follower_that_was_cut_knows_what_is_stable() -> None:
     assert isinstance(other.partition.role, Following)
     other.partition.role.truncate_to(EpochEnd(other.partition.log.latest_epoch, 2), leader_epoch=1)
     assert (other.partition.log.log_end_offset, other.partition.last_stable_offset) == (2, 2)
+
+
+def test_a_marker_that_is_there_already_voids_what_was_confirmed_and_is_answered_at_its_commit() -> None:
+    """The question may be older than the marker; and its first copy may not be committed yet."""
+    cluster = Cluster(2)
+    cluster.elect(1)
+    leader = cluster[1]
+    confirm(leader)
+    write(leader, 0)
+    assert end(leader).outcome is None
+    confirm(leader)
+    again = end(leader)
+    assert (again.outcome, leader.partition.log_end_offset) == (None, 2)
+    with pytest.raises(InvalidTxnState):
+        write(leader, 1)
+    cluster.settle(1, 2)
+    assert again.outcome == "committed"
+
+
+def test_a_leader_that_comes_back_asks_anew() -> None:
+    """The transaction may have been ended by the leader in between."""
+    cluster = Cluster(2)
+    cluster.elect(1)
+    confirm(cluster[1])
+    cluster.elect(2)
+    cluster.elect(1)
+    with pytest.raises(InvalidTxnState):
+        write(cluster[1], 0)

@@ -570,3 +570,36 @@ def test_a_commit_looks_at_what_it_releases_and_not_at_all_that_waits(
     assert len(looks) < 2000
     bench.autocommit = True
     assert bench.read("id499").state is State.EMPTY
+
+
+def test_a_transaction_is_complete_when_its_own_markers_are_written() -> None:
+    """A report of the outcome before, which came twice, is nothing to it."""
+    bench = Bench()
+    first = bench.init()
+    bench.add(first, 0, version=BUMPING)
+    second = bench.end(first, version=BUMPING)
+    bench.told()
+    before = bench.sent[-1].producer
+    bench.add(second, 0, version=BUMPING)
+    bench.end(second, version=BUMPING)
+    bench.coordinator.markers_written("x", before, now_ms=bench.now_ms)
+    bench.commit()
+    assert bench.read().state is State.PREPARE_COMMIT
+
+
+def test_only_the_last_holder_of_the_id_before_is_let_on() -> None:
+    """KIP-360: one of an older epoch was fenced long before, though the new id has the same epoch again."""
+    bench = Bench()
+    fresh = bench.init(exhaust(bench))
+    assert fresh == Producer(FIRST_ID + 1, 0)
+    assert isinstance(bench.init(Producer(FIRST_ID, 0)), ProducerFenced)
+    assert bench.read().producer == fresh
+
+
+def test_an_abort_without_partitions_began_when_it_was_asked_for() -> None:
+    """DescribeTransactions tells since when it takes."""
+    bench = Bench()
+    producer = bench.init()
+    bench.pass_time(5)
+    bench.end(producer, commit=False, version=BUMPING)
+    assert bench.read().start_ms == bench.now_ms
