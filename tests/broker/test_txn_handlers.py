@@ -50,7 +50,9 @@ def transactional(world: World, *codes: int) -> Coordinator:
     return coordinator
 
 
-async def pend(world: World, version: int, offset: int, *, epoch: int = 0, topic: str = "t") -> list[int]:
+async def pend(
+    world: World, version: int, offset: int, *, epoch: int = 0, topic: str = "t", group: str = "g"
+) -> list[int]:
     """Commit an offset in the transaction; the error codes."""
     partition = {
         "_": "TxnOffsetCommitRequestPartition",
@@ -62,7 +64,7 @@ async def pend(world: World, version: int, offset: int, *, epoch: int = 0, topic
         txn_offset_commit,
         version,
         transactional_id="tx",
-        group_id="g",
+        group_id=group,
         producer_id=PRODUCER,
         producer_epoch=epoch,
         topics=[{"_": "TxnOffsetCommitRequestTopic", "name": topic, "partitions": [partition]}],
@@ -312,5 +314,19 @@ def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answ
         coordinator.ask = slow_ask  # type: ignore[method-assign]
         assert await pend(world, 3, 42) == [told]
         assert await fetch(world, 7) == (-1, 0)
+
+    play(story)
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_group_without_a_name_is_refused_before_anybody_is_asked(leader: int) -> None:
+    """INVALID_GROUP_ID from every broker; version 5 would have made its partition part of the transaction."""
+
+    async def story(world: World) -> None:
+        coordinator = transactional(world)
+        world.publish(leader=leader)
+        await world.pass_time(0.1)
+        assert await pend(world, 5, 42, group="") == [24]
+        assert not coordinator.asked
 
     play(story)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
+from raftlog.base.errors import InvalidGroupId, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.txn_verification import Dialect
@@ -28,6 +28,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer per partition once the offsets are in the transaction."""
     if not message.transactional_id:
         raise InvalidRequest("the transactional id is empty")
+    if not message.group_id:
+        raise InvalidGroupId("a group id must not be empty")
     broker.groups.check(message.group_id)
     codes: dict[Place, int] = {}
     commits = _commits(broker, message, codes)
