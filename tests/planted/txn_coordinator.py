@@ -88,6 +88,7 @@ def give_up_unreachable_leaders(patch: pytest.MonkeyPatch) -> None:
             sender._told(outcome, partitions)
 
     patch.setattr(MarkerSender, "_try_later", give_up)
+    patch.setattr(MarkerSender, "_wait_for_metadata", MarkerSender._told)
 
 
 def keep_the_epoch(patch: pytest.MonkeyPatch) -> None:
