@@ -24,8 +24,8 @@ from raftlog.coordinator.consumer_protocol import (
     write_assignment,
 )
 from raftlog.coordinator.fields import I16, I32, string
-from raftlog.coordinator.requests import Joined, Synced
-from tests.coordinator.journals import Bench, image_of, topic_id
+from raftlog.coordinator.requests import Joined, MemberRef, Synced, SyncGroup
+from tests.coordinator.journals import Answers, Bench, image_of, topic_id
 
 T = topic_id("t")
 ALL = frozenset(range(4))
@@ -303,6 +303,31 @@ def test_classic_members_live_on_through_a_failover():
     made.fail_over()
     assert made.read() == before
     assert walk(made, old, "new") == (mine, theirs)
+
+
+@pytest.mark.parametrize("way", ["deleted", "expired"])
+def test_a_consumer_group_whose_end_is_not_committed_takes_classic_requests(way: str):
+    """It is none any longer for whoever decides: a member is let in, a stranger is told that it is one."""
+    made = bench()
+    made.beat("new", 0)
+    made.commit_offset(5, member_id="new", generation=1)
+    made.beat("new", -1)
+    made.autocommit = False
+    if way == "deleted":
+        made.coordinator.delete("g", Answers())
+    else:
+        made.now += 8 * 24 * 3600
+        made.tick()
+    answers = Answers()
+    made.coordinator.heartbeat("g", MemberRef("who"), answers, generation=1, now=made.now)
+    ref = MemberRef("who")
+    made.coordinator.leave("g", ref, answers, now=made.now, now_ms=made.now_ms)
+    made.coordinator.sync(SyncGroup("g", ref, 1, {}), answers, now=made.now, now_ms=made.now_ms)
+    joined = made.begin_join(may_require_member_id=False, **protocols())
+    assert not answers, "nobody is told of an end that is not committed"
+    made.commit()
+    assert [type(each) for each in answers] == [UnknownMemberId] * 3
+    assert isinstance(joined[0], Joined)
 
 
 def test_the_consumer_protocols_bytes_are_read_in_every_version():
