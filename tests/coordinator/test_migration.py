@@ -135,6 +135,23 @@ def test_a_group_is_classic_again_when_its_last_consumer_member_has_gone():
     assert joined.generation > epoch > generation and joined.leader == old
 
 
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_classic_members_keep_theirs_when_the_last_consumer_member_goes(fails_over: bool):
+    """They are told to join again in the generation they know, and commit in it: nobody is told that all is lost."""
+    made = bench()
+    (old,), _ = assigned(made, None)
+    made.beat("new", 0)
+    walk(made, old, "new")
+    generation = consumer(made).current_of(old).epoch
+    made.beat("new", -1)
+    if fails_over:
+        made.fail_over()
+    assert isinstance(made.heartbeat(old, generation), RebalanceInProgress)
+    assert made.commit_offset(5, member_id=old, generation=generation) == (0,)
+    joined = made.join(old, **protocols())
+    assert joined.generation > generation and joined.leader == old
+
+
 def test_a_group_that_no_classic_generation_could_hold_stays_a_consumer_group():
     """Else its last consumer member could never leave: the record of what comes after would be refused for ever."""
     made = bench()

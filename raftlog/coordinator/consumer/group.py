@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
+
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import (
     GroupIdNotFound,
@@ -38,7 +40,7 @@ from raftlog.coordinator.group import Group, GroupChanged, GroupRecord
 from raftlog.coordinator.membership import check_join
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offers import Offered, most_bytes
-from raftlog.coordinator.requests import JoinGroup, MemberIdRequired, MemberRef, SyncGroup
+from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import ClockKey, Kind, Sessions
 from raftlog.metadata.image import MetadataImage
 
@@ -228,6 +230,7 @@ class ConsumerGroup:
         self._draft = draft
         classic = downgraded(
             draft.state,
+            generation=draft.state.epoch if started is None else started.epoch,
             policy=self._config.group_consumer_migration_policy,
             most_members=self._config.group_max_size,
             most_bytes=most_bytes(self._config.message_max_bytes),
@@ -239,6 +242,8 @@ class ConsumerGroup:
             ended = tombstones(self.group_id, group.consumer)
             records = (*ended, GroupChanged(self.group_id, classic))
             self.offers = classic_offers(draft.state)
+            if isinstance(reply, Joined):
+                reply = msgspec.structs.replace(reply, generation=classic.generation)
         else:
             ends = (GroupChanged(self.group_id, None),) if group.described else ()
             records = (*ends, *begun, *draft.records)

@@ -23,7 +23,7 @@ from raftlog.coordinator.consumer.state import (
     TargetEpochChanged,
 )
 from raftlog.coordinator.consumer_protocol import CONSUMER, read_assignment, read_subscription
-from raftlog.coordinator.group import STABLE, Group, Member, Membership
+from raftlog.coordinator.group import NO_LEADER, STABLE, Group, Member, Membership
 from raftlog.coordinator.membership import choose_protocol
 from raftlog.coordinator.offers import Offered, record_bytes
 from raftlog.metadata.image import MetadataImage
@@ -89,6 +89,7 @@ def _converted(group: Group, offers: Offered, image: MetadataImage) -> tuple[Con
 def downgraded(
     state: ConsumerMembership,
     *,
+    generation: int,
     policy: str,
     most_members: int,
     most_bytes: int,
@@ -96,6 +97,9 @@ def downgraded(
     now_ms: int,
 ) -> Membership | None:
     """Return the classic group that a consumer group becomes, stable and about to rebalance; None: it stays.
+
+    It counts on from `generation`, the epoch before the last consumer member went: who is in that one is told to join
+    again, and keeps what it has meanwhile. That nobody leads it says to every coordinator that it has to rebalance.
 
     It stays where all its members together would not fit into the one record of a classic generation (`most_bytes`).
     """
@@ -120,7 +124,7 @@ def downgraded(
     }
     if sum(record_bytes(each, offers[each.member_id]) for each in members.values()) > most_bytes:
         return None
-    return Membership(CONSUMER, state.epoch, protocol, next(iter(members)), now_ms, members)
+    return Membership(CONSUMER, generation, protocol, NO_LEADER, now_ms, members)
 
 
 def classic_offers(state: ConsumerMembership) -> Offered:
