@@ -209,7 +209,9 @@ class GroupCoordinator:
             offers, group = group.offers, self._classic(group.runner)
             group.begin_again(offers, at)
         elif isinstance(group, ConsumerGroup) and group.recorded is None:
-            group = self._classic(group.runner)  # it has ended, though not for readers before that is committed
+            group = self._classic(
+                group.runner
+            )  # it has ended, though not for readers before that is committed
         group.runner.committed(self._committed_offset)
         if group.runner.parked:
             self._waiting[group.group_id] = group

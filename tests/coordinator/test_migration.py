@@ -152,6 +152,53 @@ def test_classic_members_keep_theirs_when_the_last_consumer_member_goes(fails_ov
     assert joined.generation > generation and joined.leader == old
 
 
+def cooperative(*owned: int) -> Any:
+    return {"protocols": (("cooperative-sticky", subscription("t", owned={"t": frozenset(owned)})),)}
+
+
+def shares(**members: set[int]) -> dict[str, bytes]:
+    return {each: write_assignment({"t": frozenset(has)}, version=1) for each, has in members.items()}
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_what_a_member_has_yet_to_give_up_is_not_forgotten_when_the_group_changes_its_type(fails_over: bool):
+    """A member was told to keep two of four, and still reads all: the last consumer member restarts, and waits."""
+    made = bench()
+    old = made.join(may_require_member_id=False, **cooperative()).member_id
+    made.sync(old, 1, assignments=shares(**{old: {0, 1, 2, 3}}))
+    made.beat("x", 0)
+    joined = made.join(old, **cooperative(0, 1, 2, 3))
+    kept = told(made.sync(old, joined.generation))
+    assert len(kept) == 2 and consumer(made).current_of(old).revoking == {T: ALL - kept}
+    made.beat("x", -1)
+    if fails_over:
+        made.fail_over()
+    assert made.beat("y", 0).assignment == {}
+    joined = made.join(old, **cooperative(*kept))
+    made.sync(old, joined.generation)
+    assert made.beat("y", consumer(made).current_of("y").epoch, owned={}).assignment == {T: ALL - kept}
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_what_a_cooperative_leader_took_away_is_given_out_when_it_was_given_up(fails_over: bool):
+    """Between the two phases of a cooperative rebalance nobody is assigned what a member still reads."""
+    made = bench()
+    first = made.join(may_require_member_id=False, **cooperative()).member_id
+    made.sync(first, 1, assignments=shares(**{first: {0, 1, 2, 3}}))
+    waiting = made.begin_join(may_require_member_id=False, **cooperative())
+    generation = made.join(first, **cooperative(0, 1, 2, 3)).generation
+    second = waiting[0].member_id
+    assert told(made.sync(first, generation, assignments=shares(**{first: {0, 1}, second: set()}))) == {0, 1}
+    if fails_over:
+        made.fail_over()
+    assert made.beat("y", 0).assignment == {}
+    assert consumer(made).current_of(first).revoking == {T: frozenset({2, 3})}
+    assert isinstance(made.heartbeat(first, generation), RebalanceInProgress)
+    joined = made.join(first, **cooperative(0, 1))
+    assert told(made.sync(first, joined.generation)) <= {0, 1}
+    assert made.beat("y", consumer(made).current_of("y").epoch, owned={}).assignment
+
+
 def test_a_group_that_no_classic_generation_could_hold_stays_a_consumer_group():
     """Else its last consumer member could never leave: the record of what comes after would be refused for ever."""
     made = bench()

@@ -10,6 +10,7 @@ from typing import Final
 
 from raftlog.base.errors import CoordinatorNotAvailable, GroupIdNotFound
 from raftlog.coordinator.consumer.classic_members import assignment_of, by_id
+from raftlog.coordinator.consumer.reconcile import difference, together, union
 from raftlog.coordinator.consumer.state import (
     ClassicProtocols,
     ConsumerMembership,
@@ -18,14 +19,22 @@ from raftlog.coordinator.consumer.state import (
     CurrentChanged,
     EpochChanged,
     MemberChanged,
+    MemberState,
+    Partitions,
     Subscriber,
     TargetChanged,
     TargetEpochChanged,
 )
-from raftlog.coordinator.consumer_protocol import CONSUMER, read_assignment, read_subscription
+from raftlog.coordinator.consumer_protocol import (
+    CONSUMER,
+    ByName,
+    Subscription,
+    read_assignment,
+    read_subscription,
+)
 from raftlog.coordinator.group import NO_LEADER, STABLE, Group, Member, Membership
 from raftlog.coordinator.membership import choose_protocol
-from raftlog.coordinator.offers import Offered, record_bytes
+from raftlog.coordinator.offers import Offered, Protocols, record_bytes
 from raftlog.metadata.image import MetadataImage
 
 UPGRADES: Final = frozenset({"bidirectional", "upgrade"})
@@ -61,11 +70,10 @@ def _counted_on(group: Group) -> tuple[ConsumerRecord, ...]:
 def _converted(group: Group, offers: Offered, image: MetadataImage) -> tuple[ConsumerRecord, ...]:
     group_id, generation = group.group_id, group.membership.generation
     records: list[ConsumerRecord] = [EpochChanged(group_id, generation)]
+    read = {each: _read(group, member, offers.get(each)) for each, member in group.membership.members.items()}
+    given = together(by_id(has, image) for _, _, has in read.values())
     for member in group.membership.members.values():
-        protocols = offers.get(member.member_id) or ((group.membership.protocol or "", member.subscription),)
-        subscription, assignment = read_subscription(protocols[0][1]), read_assignment(member.assignment)
-        if subscription is None or assignment is None:
-            raise GroupIdNotFound(f"what members of group {group_id} read is not said as consumers do")
+        protocols, subscription, assignment = read[member.member_id]
         subscriber = Subscriber(
             member.group_instance_id,
             subscription.rack_id,
@@ -78,12 +86,31 @@ def _converted(group: Group, offers: Offered, image: MetadataImage) -> tuple[Con
             ClassicProtocols(member.session_timeout_ms, protocols),
         )
         has = by_id(assignment, image)
+        current = _taken_over(generation, has, difference(by_id(subscription.owned, image), given))
         records += (
             MemberChanged(group_id, member.member_id, subscriber),
             TargetChanged(group_id, member.member_id, has),
-            CurrentChanged(group_id, member.member_id, Current(generation, generation, assigned=has)),
+            CurrentChanged(group_id, member.member_id, current),
         )
     return (*records, TargetEpochChanged(group_id, generation))
+
+
+def _read(group: Group, member: Member, offered: Protocols | None) -> tuple[Protocols, Subscription, ByName]:
+    """What a member offers, says of itself, and was assigned. Raises GroupIdNotFound."""
+    protocols = offered or ((group.membership.protocol or "", member.subscription),)
+    subscription, assignment = read_subscription(protocols[0][1]), read_assignment(member.assignment)
+    if subscription is None or assignment is None:
+        raise GroupIdNotFound(f"what members of group {group.group_id} read is not said as consumers do")
+    return protocols, subscription, assignment
+
+
+def _taken_over(generation: int, has: Partitions, gives_up: Partitions) -> Current:
+    """What a classic member begins with. `gives_up`: what it had when it joined, and nobody was assigned since.
+
+    So leaders of the cooperative protocol take partitions away: it may still be giving them up, and will join again.
+    """
+    state = MemberState.UNREVOKED_PARTITIONS if gives_up else MemberState.STABLE
+    return Current(generation, generation, state, has, gives_up)
 
 
 def downgraded(
@@ -118,13 +145,18 @@ def downgraded(
             it.rebalance_timeout_ms,
             it.classic.session_timeout_ms if it.classic else 0,
             (subscription := dict(offers[member_id])[protocol]),
-            assignment_of(state.current_of(member_id).assigned, subscription, image),
+            assignment_of(_in_hands(state.current_of(member_id)), subscription, image),
         )
         for member_id, it in state.members.items()
     }
     if sum(record_bytes(each, offers[each.member_id]) for each in members.values()) > most_bytes:
         return None
     return Membership(CONSUMER, generation, protocol, NO_LEADER, now_ms, members)
+
+
+def _in_hands(current: Current) -> Partitions:
+    """All that a member may still read: the classic record knows nothing of what it was told to give up."""
+    return union(current.assigned, current.revoking)
 
 
 def classic_offers(state: ConsumerMembership) -> Offered:

@@ -6,7 +6,8 @@ member enters the epoch of its target only when it has given up what the target 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -90,6 +91,15 @@ def difference(some: Partitions, others: Partitions) -> Partitions:
 
 def union(some: Partitions, others: Partitions) -> Partitions:
     return {each: some.get(each, frozenset()) | others.get(each, frozenset()) for each in (*some, *others)}
+
+
+def together(each: Iterable[Partitions]) -> Partitions:
+    """The union of many."""
+    found: dict[UUID, set[int]] = defaultdict(set)
+    for partitions in each:
+        for topic_id, indexes in partitions.items():
+            found[topic_id] |= indexes
+    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
 
 
 def is_part(some: Partitions, others: Partitions) -> bool:

@@ -39,6 +39,9 @@ JOINING, LEAVING, BACK_SOON = 0, -1, -2
 class ConsumerWorker:
     """`reads`: topic and number of partitions; `instance`: its static id, or None."""
 
+    quickness = 0.3
+    """How likely it is that it gives up what it was told to before it does anything else."""
+
     def __init__(
         self,
         client: Client,
@@ -115,7 +118,7 @@ class ConsumerWorker:
             return 0
         if luck < 0.04:  # as a process that was paused: then it goes on where it was
             await asyncio.sleep(self._chance.uniform(0.5, 3.0))
-        if self._giving_up and self._chance.random() < 0.3:
+        if self._giving_up and self._chance.random() < self.quickness:
             self._give_up()
             return await self._beat()
         if luck < 0.3 or not self.positions or self._chance.random() < 0.3:
