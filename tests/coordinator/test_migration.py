@@ -211,6 +211,22 @@ def test_a_group_that_no_classic_generation_could_hold_stays_a_consumer_group():
     assert made.read().consumer is None and made.read().membership.members.keys() == {ids[1]}
 
 
+def test_assignments_count_where_a_consumer_group_would_become_classic():
+    """By topic names they are larger than by ids, and what ends the consumer group is in the same batch."""
+    made = bench(message_max_bytes=32_000, group_consumer_assignors=("range",))
+    names = [f"{number:03}" + "n" * 150 for number in range(40)]
+    made.image = image_of({**dict.fromkeys(names, 3), "t": 4})
+    made.beat("x", 0)
+    offer = (("range", subscription(*names)),)
+    ids = [made.join(may_require_member_id=False, protocols=offer).member_id for _ in range(3)]
+    for each in [*ids, *ids]:
+        made.join(each, protocols=offer)
+    assert made.beat("x", -1).epoch == -1
+    assert consumer(made).members.keys() == set(ids)
+    made.leave(ids[0])
+    assert made.read().consumer is None and made.read().membership.members.keys() == set(ids[1:])
+
+
 def test_a_group_is_classic_again_when_its_last_consumer_member_falls_silent():
     """Being taken out is as leaving; classic members go on with their sessions."""
     made = bench(group_consumer_session_timeout_ms=2_000)

@@ -40,6 +40,7 @@ from raftlog.coordinator.group import Group, GroupChanged, GroupRecord
 from raftlog.coordinator.membership import check_join
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offers import Offered, most_bytes
+from raftlog.coordinator.records import batch_bytes
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import ClockKey, Kind, Sessions
 from raftlog.metadata.image import MetadataImage
@@ -237,17 +238,16 @@ class ConsumerGroup:
             image=draft.around.image,
             now_ms=at.now_ms,
         )
-        records: tuple[GroupRecord, ...]
         if classic is not None and group.consumer is not None:
             ended = tombstones(self.group_id, group.consumer)
-            records = (*ended, GroupChanged(self.group_id, classic))
-            self.offers = classic_offers(draft.state)
-            if isinstance(reply, Joined):
-                reply = msgspec.structs.replace(reply, generation=classic.generation)
-        else:
-            ends = (GroupChanged(self.group_id, None),) if group.described else ()
-            records = (*ends, *begun, *draft.records)
-        return Decision(records, reply)
+            records: tuple[GroupRecord, ...] = (*ended, GroupChanged(self.group_id, classic))
+            if batch_bytes(records) <= self._config.message_max_bytes:
+                self.offers = classic_offers(draft.state)
+                if isinstance(reply, Joined):
+                    reply = msgspec.structs.replace(reply, generation=classic.generation)
+                return Decision(records, reply)
+        ends = (GroupChanged(self.group_id, None),) if group.described else ()
+        return Decision((*ends, *begun, *draft.records), reply)
 
     def _upgraded(self, group: Group) -> tuple[ConsumerRecord, ...]:
         if group.consumer is not None or self._former is None:
