@@ -472,7 +472,9 @@ class GroupCoordinator:
             if chore is not None and chore.ends:
                 chore.answers.append(answer)
             elif is_large and may_delete(group.shown(tail)):
-                self._chores[group_id] = Chore(ends=True, answers=[answer])
+                chore = self._chores.setdefault(group_id, Chore())
+                chore.ends = True
+                chore.answers.append(answer)
                 self._chores_at = 0.0
             else:
                 group.runner.handle(lambda tail: decide_delete(tail, shown=group.shown(tail)), answer)
@@ -517,8 +519,9 @@ class GroupCoordinator:
         after = group.runner.tail
         chore.refused = self._refusal if after is before else None
         if chore.refused is not None and (chore.ends or not chore.refused.retriable):
-            group.runner.handle(_refusing(chore.refused), chore.answer)
-            del self._chores[group.group_id]
+            group.runner.handle(_refusing(chore.refused), chore.not_ended().answer)
+            if not chore.topics or not chore.refused.retriable:
+                del self._chores[group.group_id]
         elif chore.is_done(after):
             group.runner.handle(_nothing, chore.answer)
             del self._chores[group.group_id]
