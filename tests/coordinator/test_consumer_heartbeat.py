@@ -281,6 +281,19 @@ def test_who_is_silent_for_a_session_is_out():
     assert isinstance(made.beat("b", 2), UnknownMemberId)
 
 
+def test_a_refused_heartbeat_is_no_sign_of_life():
+    """Who says a wrong epoch for ever holds its partitions for a session, and who left for a while its place."""
+    made = bench(group_consumer_session_timeout_ms=5_000)
+    made.beat("a", 0)
+    made.beat("i", 0, instance_id="one")
+    made.beat("i", -2, instance_id="one")
+    for _ in range(6):
+        made.pass_time(1)
+        assert isinstance(made.beat("a", 77), FencedMemberEpoch | UnknownMemberId)
+        assert isinstance(made.beat("i", 1, instance_id="one"), FencedMemberEpoch | UnknownMemberId)
+    assert not group(made).members
+
+
 def test_who_does_not_give_up_its_partitions_in_time_is_out():
     """The rebalance timeout is each member's own, and runs from when it is told, whatever it says meanwhile."""
     made = bench()

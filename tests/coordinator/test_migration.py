@@ -373,6 +373,19 @@ def test_classic_members_that_do_not_join_again_in_time_are_out():
     assert set(consumer(made).members) == {"new"}
 
 
+def test_a_refused_join_is_no_sign_of_life():
+    """Who names a member's id, and offers what the others cannot speak, does not keep that member in the group."""
+    made = bench()
+    ids, generation = assigned(made, None, None)
+    made.beat("new", 0)
+    for _ in range(12):
+        made.heartbeat(ids[1], generation)
+        refused = made.join(ids[0], protocols=(("mine", subscription("t")),))
+        assert isinstance(refused, InconsistentGroupProtocol)
+        made.pass_time(1)
+    assert consumer(made).members.keys() == {ids[1], "new"}
+
+
 def test_classic_members_live_on_through_a_failover():
     """All they need is recorded: what they offer, their session timeout, their generation."""
     made = bench()

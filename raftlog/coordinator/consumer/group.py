@@ -77,7 +77,7 @@ class ConsumerGroup:
         self._topics_seen: object = None
         """The topics as the last decision saw them."""
         self._draft: Draft | None = None
-        """What is being decided."""
+        """What was decided last; None if the request was refused, which is no sign of life."""
         self.offers: Offered = {}
         """What the members offered, once it is a classic group."""
 
@@ -127,7 +127,8 @@ class ConsumerGroup:
             return self._decision(group, write, at)
 
         self._run(decide, answer, at)
-        self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVES)
+        if self._draft is not None:
+            self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVES)
 
     # -- members of the classic protocol -------------------------------------------------------------------
 
@@ -148,10 +149,11 @@ class ConsumerGroup:
                 at,
             )
 
-        before = self.recorded
         self._run(decide, answer, at)
+        if self._draft is None:
+            return
         member_id = who.member_id or new_member_id
-        self._note_alive(member_id, at, is_here=self.recorded is not before or bool(who.member_id))
+        self._note_alive(member_id, at, is_here=True)
         if self.recorded is not None and member_id in self.recorded.members:
             self._sessions.renew(self._clock(member_id), at.now + self._rebalance_timeout_s(member_id))
 
