@@ -281,6 +281,31 @@ def test_who_is_silent_for_a_session_is_out():
     assert isinstance(made.beat("b", 2), UnknownMemberId)
 
 
+def test_each_revocation_has_its_whole_time():
+    """A member that gave up in time what it was told to, and is told to give up more, is not out for the sum."""
+    made = bench({"t": 8})
+    made.beat("a", 0, rebalance_timeout_ms=20_000)
+    everything = group(made).current_of("a").assigned
+    made.beat("b", 0)
+
+    def pass_time(seconds: int) -> None:
+        for _ in range(seconds):
+            made.pass_time(1)
+            for each in group(made).members:
+                made.beat(each, group(made).current_of(each).epoch)
+
+    made.beat("a", group(made).current_of("a").epoch, owned=everything)
+    kept = group(made).current_of("a").assigned
+    pass_time(15)
+    made.beat("c", 0)
+    made.beat("a", group(made).current_of("a").epoch, owned=kept)
+    assert group(made).current_of("a").state is MemberState.UNREVOKED_PARTITIONS
+    pass_time(15)
+    assert "a" in group(made).members
+    pass_time(6)
+    assert "a" not in group(made).members
+
+
 def test_a_refused_heartbeat_is_no_sign_of_life():
     """Who says a wrong epoch for ever holds its partitions for a session, and who left for a while its place."""
     made = bench(group_consumer_session_timeout_ms=5_000)

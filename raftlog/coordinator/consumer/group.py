@@ -126,8 +126,11 @@ class ConsumerGroup:
                 raise UnknownMemberId(f"group {self.group_id} does not exist, its members may join again")
             return self._decision(group, write, at)
 
+        before = self.recorded
         self._run(decide, answer, at)
         if self._draft is not None:
+            if before and self.recorded and self.recorded.revokes_other(before, beat.member_id):
+                self._sessions.end(self._clock(beat.member_id))  # it has its whole time for each step
             self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVES)
 
     # -- members of the classic protocol -------------------------------------------------------------------
