@@ -373,6 +373,30 @@ def test_classic_members_that_do_not_join_again_in_time_are_out():
     assert set(consumer(made).members) == {"new"}
 
 
+def test_who_left_during_a_rebalance_is_not_back_when_the_group_becomes_a_consumer_group():
+    """Its last generation is all that is recorded: what the leaver had there is for others at once."""
+    made = bench()
+    ids, _ = assigned(made, None, None)
+    made.leave(ids[0])
+    heard = made.beat("new", 0)
+    assert consumer(made).members.keys() == {ids[1], "new"}
+    assert heard.assignment and heard.assignment[T]
+
+
+def test_a_static_member_that_came_back_in_a_rebalance_has_its_place_after_an_upgrade():
+    """Its next life waits in the rebalance, is told to join again, and takes over what the one before had."""
+    made = bench()
+    ids, _ = assigned(made, "one", "two")
+    made.begin_join(may_require_member_id=False, **protocols())
+    waiting = made.begin_join(instance="one", **protocols())
+    made.beat("new", 0)
+    made.commit()
+    assert isinstance(waiting[0], RebalanceInProgress)
+    assert consumer(made).members.keys() == {*ids, "new"}
+    joined = made.join(instance="one", **protocols())
+    assert isinstance(joined, Joined) and ids[0] not in consumer(made).members
+
+
 def test_a_refused_join_is_no_sign_of_life():
     """Who names a member's id, and offers what the others cannot speak, does not keep that member in the group."""
     made = bench()

@@ -6,6 +6,7 @@ of these has gone. Its members keep what they have; what was is ended in the sam
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from raftlog.base.errors import CoordinatorNotAvailable, GroupIdNotFound
@@ -48,7 +49,7 @@ def upgraded(
 
     Raises GroupIdNotFound for one that may not become it, CoordinatorNotAvailable while nobody knows who has what.
     """
-    members = group.membership.members
+    members = _present(group, shown)
     if not (members or shown.membership.members):
         return _counted_on(group)
     if policy not in UPGRADES:
@@ -59,7 +60,18 @@ def upgraded(
         raise GroupIdNotFound(f"group {group.group_id} has more than {most_members} members")
     if members and group.membership.state != STABLE:
         raise CoordinatorNotAvailable(f"group {group.group_id} is being assigned")
-    return _converted(group, offers, image) if members else _counted_on(group)
+    return _converted(group, members, offers, image) if members else _counted_on(group)
+
+
+def _present(group: Group, shown: Group) -> Mapping[str, Member]:
+    """Who was in the last generation, and has not left since; or a static member's next life has come instead."""
+    now = shown.membership.members
+    instances = {each.group_instance_id for each in now.values()} - {None}
+    return {
+        member_id: each
+        for member_id, each in group.membership.members.items()
+        if member_id in now or each.group_instance_id in instances
+    }
 
 
 def _counted_on(group: Group) -> tuple[ConsumerRecord, ...]:
@@ -67,12 +79,14 @@ def _counted_on(group: Group) -> tuple[ConsumerRecord, ...]:
     return (EpochChanged(group.group_id, group.membership.generation),)
 
 
-def _converted(group: Group, offers: Offered, image: MetadataImage) -> tuple[ConsumerRecord, ...]:
+def _converted(
+    group: Group, members: Mapping[str, Member], offers: Offered, image: MetadataImage
+) -> tuple[ConsumerRecord, ...]:
     group_id, generation = group.group_id, group.membership.generation
     records: list[ConsumerRecord] = [EpochChanged(group_id, generation)]
     read = {each: _read(group, member, offers.get(each)) for each, member in group.membership.members.items()}
     given = together(by_id(has, image) for _, _, has in read.values())
-    for member in group.membership.members.values():
+    for member in members.values():
         protocols, subscription, assignment = read[member.member_id]
         subscriber = Subscriber(
             member.group_instance_id,
