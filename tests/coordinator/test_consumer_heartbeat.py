@@ -400,6 +400,51 @@ def test_regular_expressions_are_matched_by_the_coordinator():
     assert isinstance(made.beat("a", 2, regex="(?=a)"), InvalidRegularExpression), "RE2 knows no lookahead"
 
 
+def many_topics(count: int) -> dict[str, int]:
+    return {f"{number:04}-" + "x" * 50: 1 for number in range(count)}
+
+
+def test_a_group_that_reads_more_than_a_batch_holds_goes_on_with_what_it_had():
+    """The expression matches so much at once that nothing of it can be recorded: nobody settled is told so."""
+    made = bench(many_topics(100), message_max_bytes=32_000)
+    for each in "ab":
+        made.beat(each, 0, topics=(), regex=".*x")
+    matched = len(group(made).regexes[".*x"].topics)
+    made.image = image_of(many_topics(1_000))
+    for each in "ab":
+        assert isinstance(made.beat(each, group(made).current_of(each).epoch), Heard)
+    assert len(group(made).regexes[".*x"].topics) == matched == 100
+    assert isinstance(made.beat("c", 0, topics=("none",)), Heard), "it asks for nothing of that"
+    assert isinstance(made.beat("d", 0, topics=tuple(many_topics(1_000))), GroupMaxSizeReached)
+    for each in "cab":
+        assert isinstance(made.beat(each, -1), Heard)
+    assert not group(made).members
+
+
+@pytest.mark.parametrize(("partitions", "given"), [(4_500, 4_500), (10_000, 4)])
+def test_a_member_is_given_in_two_batches_what_one_cannot_hold_and_keeps_its_own_if_that_fails(
+    partitions: int, given: int
+):
+    """A topic grows: the target takes most of a batch, and what the member has then as much again."""
+    made = bench(message_max_bytes=32_000)
+    made.beat("a", 0)
+    made.image = image_of({"t": partitions})
+    for _ in range(3):
+        assert isinstance(made.beat("a", group(made).current_of("a").epoch), Heard)
+    assert len(group(made).current_of("a").assigned[T]) == given
+
+
+def test_members_go_however_much_they_read():
+    """A member's end writes nothing about topics: it leaves, or is out, also when all else is too large."""
+    made = bench(many_topics(100), message_max_bytes=32_000, group_consumer_session_timeout_ms=5_000)
+    for each in "ab":
+        made.beat(each, 0, topics=(), regex=".*x")
+    made.image = image_of(many_topics(1_000))
+    assert isinstance(made.beat("b", -1), Heard)
+    made.pass_time(6)
+    assert not group(made).members
+
+
 def test_an_assignor_is_chosen_by_most_members():
     """Of those that the broker offers; the first of them if nobody asks."""
     made = bench({"t": 2, "u": 2})

@@ -8,6 +8,7 @@ joined again or asked for what they have.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,6 +17,7 @@ import msgspec
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import (
     GroupIdNotFound,
+    GroupMaxSizeReached,
     KafkaError,
     RebalanceInProgress,
     UnknownMemberId,
@@ -24,7 +26,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer import classic_members
-from raftlog.coordinator.consumer.draft import Draft, Surroundings
+from raftlog.coordinator.consumer.draft import Draft, Effort, Surroundings
 from raftlog.coordinator.consumer.heartbeat import check_beat, decide_beat, decide_fence, decide_leave
 from raftlog.coordinator.consumer.migration import classic_offers, downgraded, upgraded
 from raftlog.coordinator.consumer.regex import Matches
@@ -78,6 +80,8 @@ class ConsumerGroup:
         """The topics as the last decision saw them."""
         self._draft: Draft | None = None
         """What was decided last; None if the request was refused, which is no sign of life."""
+        self._too_large: tuple[int, object, Effort] | None = None
+        """In which epoch and with which topics not all of a decision fitted into a batch, and how much did."""
         self.offers: Offered = {}
         """What the members offered, once it is a classic group."""
 
@@ -228,12 +232,34 @@ class ConsumerGroup:
     # -- deciding ------------------------------------------------------------------------------------------
 
     def _decision(self, group: Group, write: Write, at: Moment) -> Decision:
+        """Return what fits into one batch of all that follows from a request.
+
+        Members that are in and read the same go on, at worst with the targets they have. Raises GroupMaxSizeReached
+        for who joins, or reads more.
+        """
+        topics, known, least = self._image().topics, self._too_large, Effort.ALL
+        if known is not None and group.consumer and known[0] == group.consumer.epoch and known[1] is topics:
+            least = known[2]
+        for effort in (*list(Effort)[least:], Effort.KNOWN_TOPICS):
+            decision, draft = self._drafted(group, write, at, effort)
+            if effort is Effort.NO_TARGETS and _reads_more(group.consumer, draft.state):
+                continue
+            if batch_bytes(decision.records) <= self._config.message_max_bytes:
+                self._draft = draft
+                if effort is not Effort.ALL and effort is not least:
+                    log.warning("consumer_group_too_large", group=self.group_id, decided=effort.name)
+                self._too_large = (draft.state.epoch, topics, effort) if effort else None
+                return decision
+        raise GroupMaxSizeReached(
+            "what is assigned to the members of the group fits into no batch of its journal"
+        )
+
+    def _drafted(self, group: Group, write: Write, at: Moment, effort: Effort) -> tuple[Decision, Draft]:
         """Return what a draft holds once it is written; the group may change its type by it."""
         begun = self._upgraded(group)
         started = group.consumer if group.consumer or not begun else apply_consumer(None, begun)
-        draft = Draft(self.group_id, started, self._surroundings(at))
+        draft = Draft(self.group_id, started, self._surroundings(at, effort))
         reply = write(draft)
-        self._draft = draft
         classic = downgraded(
             draft.state,
             generation=draft.state.epoch if started is None else started.epoch,
@@ -250,9 +276,9 @@ class ConsumerGroup:
                 self.offers = classic_offers(draft.state)
                 if isinstance(reply, Joined):
                     reply = msgspec.structs.replace(reply, generation=classic.generation)
-                return Decision(records, reply)
+                return Decision(records, reply), draft
         ends = (GroupChanged(self.group_id, None),) if group.described else ()
-        return Decision((*ends, *begun, *draft.records), reply)
+        return Decision((*ends, *begun, *draft.records), reply), draft
 
     def _upgraded(self, group: Group) -> tuple[ConsumerRecord, ...]:
         if group.consumer is not None or self._former is None:
@@ -266,7 +292,7 @@ class ConsumerGroup:
             image=self._image(),
         )
 
-    def _surroundings(self, at: Moment) -> Surroundings:
+    def _surroundings(self, at: Moment, effort: Effort) -> Surroundings:
         image = self._image()
         return Surroundings(
             image,
@@ -275,6 +301,7 @@ class ConsumerGroup:
             self._config.group_consumer_assignors,
             self._config.group_consumer_max_size,
             image.topics is not self._topics_seen,
+            effort,
         )
 
     def _run(self, decide: Callable[[Group], Decision], answer: Answer, at: Moment) -> None:
@@ -331,6 +358,15 @@ class ConsumerGroup:
     def _rebalance_timeout_s(self, member_id: str) -> float:
         assert self.recorded is not None
         return self.recorded.members[member_id].rebalance_timeout_ms / 1000
+
+
+def _reads_more(before: ConsumerMembership | None, after: ConsumerMembership) -> bool:
+    """Whether there are members that there were not, or that read something else."""
+    then, now = (
+        Counter((it.topics, it.regex) for it in each.members.values()) if each else Counter()
+        for each in (before, after)
+    )
+    return not now <= then
 
 
 def _nobody_waits(reply: object) -> None:
