@@ -400,6 +400,21 @@ def test_regular_expressions_are_matched_by_the_coordinator():
     assert isinstance(made.beat("a", 2, regex="(?=a)"), InvalidRegularExpression), "RE2 knows no lookahead"
 
 
+@pytest.mark.parametrize("regex", ["(((x|a|o|r)*.?){50}){10}q", "(.?){900}" * 3, "x" * 4_097])
+def test_an_expression_that_would_hold_up_the_broker_is_refused(regex: str):
+    """Matching is linear in the names, but each character may cost as much as the expression is large."""
+    made = bench()
+    assert isinstance(made.beat("a", 0, topics=(), regex=regex), InvalidRegularExpression)
+    assert not made.batches
+
+
+def test_long_lists_of_topics_are_expressions_too():
+    """What people write is far from the bound."""
+    made = bench({"topic-7": 1})
+    regex = "|".join(f"topic-{number}" for number in range(200))
+    assert made.beat("a", 0, topics=(), regex=regex).assignment
+
+
 def many_topics(count: int) -> dict[str, int]:
     return {f"{number:04}-" + "x" * 50: 1 for number in range(count)}
 
