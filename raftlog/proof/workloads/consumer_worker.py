@@ -23,6 +23,7 @@ from raftlog.proof.workloads.wire import (
 
 NOT_NOW: Final = frozenset({14, 15, 16})
 UNKNOWN_MEMBER_ID: Final = 25
+GROUP_ID_NOT_FOUND: Final = 69
 FENCED_INSTANCE_ID: Final = 82
 FENCED_MEMBER_EPOCH: Final = 110
 UNRELEASED_INSTANCE_ID: Final = 111
@@ -216,7 +217,8 @@ class ConsumerWorker:
         self._forget()
         answer = await self._ask(CONSUMER_GROUP_HEARTBEAT, request)
         await asyncio.sleep(self._chance.uniform(0.0, 1.0))
-        return int(answer.error_code)
+        code = int(answer.error_code)
+        return 0 if code == GROUP_ID_NOT_FOUND else code  # it was out, and the group is classic meanwhile
 
     # -- offsets -------------------------------------------------------------------------------------------
 
