@@ -28,7 +28,7 @@ from tests.planted.plant import Plant
 
 def given_before_given_up(patch: pytest.MonkeyPatch) -> None:
     """A target is handed out at once, whoever still has it."""
-    patch.setattr(Holders, "__call__", lambda holders, topic_id, indexes: frozenset())
+    patch.setattr(Holders, "__call__", lambda holders, wanted: NOTHING)
 
 
 def revoked_when_told(patch: pytest.MonkeyPatch) -> None:

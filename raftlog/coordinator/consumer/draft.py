@@ -5,7 +5,7 @@ What a member's change leads to is here for every protocol it may speak: a new e
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from hashlib import blake2b
@@ -36,7 +36,6 @@ from raftlog.coordinator.consumer.state import (
 from raftlog.metadata.image import MetadataImage
 
 NO_GROUP: Final = ConsumerMembership()
-_NONE: Final[frozenset[int]] = frozenset()
 
 
 class Effort(IntEnum):
@@ -215,15 +214,19 @@ class Holders:
         self._state = state
         self._but = but
 
-    def __call__(self, topic_id: UUID, indexes: frozenset[int]) -> frozenset[int]:
-        """Return those of a topic's partitions that another member reads, or has not given up yet."""
-        held: set[int] = set()
-        for member_id, current in self._state.currents.items():
-            if member_id != self._but:
-                held |= current.assigned.get(topic_id, _NONE)
-                if current.revoking:
-                    held |= current.revoking.get(topic_id, _NONE)
-        return indexes & held
+    def __call__(self, wanted: Partitions) -> Partitions:
+        """Return those of some partitions that another member reads, or has not given up yet.
+
+        Goes through the members once, whatever number of topics is asked about.
+        """
+        held: dict[UUID, set[int]] = defaultdict(set)
+        for member_id, current in self._state.currents.items() if wanted else ():
+            if member_id == self._but:
+                continue
+            for hands in (current.assigned, current.revoking):
+                for topic_id in wanted.keys() & hands.keys() if hands else ():
+                    held[topic_id] |= wanted[topic_id] & hands[topic_id]
+        return {topic_id: frozenset(indexes) for topic_id, indexes in held.items() if indexes}
 
 
 def preferred_assignor(state: ConsumerMembership, offered: Sequence[str]) -> str:

@@ -30,11 +30,11 @@ def next_current(
     *,
     target_epoch: int,
     owned: Partitions | None,
-    held: Callable[[UUID, frozenset[int]], frozenset[int]],
+    held: Callable[[Partitions], Partitions],
 ) -> Current:
     """Return what the member has next; `current` itself if nothing changes.
 
-    `owned`: what it says that it has, None if it does not say. `held`: which of a topic's partitions others have.
+    `owned`: what it says that it has, None if it does not say. `held`: which of some partitions others have.
     """
     if current.state is MemberState.STABLE and current.epoch == target_epoch:
         return current
@@ -45,11 +45,7 @@ def next_current(
     if _owns_any(owned, surplus):
         return _moved(current, MemberState.UNREVOKED_PARTITIONS, current.epoch, kept, revoking=surplus)
     missing = difference(target, kept)
-    free = {
-        topic_id: found
-        for topic_id, indexes in missing.items()
-        if (found := indexes - held(topic_id, indexes))
-    }
+    free = difference(missing, held(missing))
     waits = count(free) < count(missing)
     state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
     return _moved(current, state, target_epoch, union(kept, free))
