@@ -319,6 +319,33 @@ def test_a_refused_heartbeat_is_no_sign_of_life():
     assert not group(made).members
 
 
+def test_members_that_fall_silent_together_are_out_together():
+    """With one batch, and of very many so many at a time that the loop has its turn between."""
+    made = bench(group_consumer_session_timeout_ms=5_000)
+    for number in range(10):
+        made.beat(f"m{number}", 0)
+    for number in range(300):
+        made.beat("one", 0, group_id=f"g{number}")
+    written = len(made.batches)
+    made.now += 6
+    assert made.coordinator.tick(now=made.now, now_ms=made.now_ms, most=10) == 10
+    made.commit()
+    assert not group(made).members and len(made.batches) == written + 1
+    assert made.coordinator.tick(now=made.now, now_ms=made.now_ms) == 200
+    expiry = made.coordinator.next_expiry_at()
+    assert expiry is not None and expiry <= made.now
+    assert made.coordinator.tick(now=made.now, now_ms=made.now_ms) == 100
+
+
+def test_members_of_long_ids_are_out_together_too():
+    """No batch would hold the end of all."""
+    made = bench(group_consumer_session_timeout_ms=5_000, message_max_bytes=100_000)
+    for number in range(10):
+        made.beat(f"{number}" * 8_000, 0)
+    made.pass_time(6)
+    assert not group(made).members
+
+
 def test_who_does_not_give_up_its_partitions_in_time_is_out():
     """The rebalance timeout is each member's own, and runs from when it is told, whatever it says meanwhile."""
     made = bench()

@@ -95,12 +95,17 @@ class Draft:
 
     def remove(self, *member_ids: str) -> None:
         """Take members out, with all they have."""
-        for each in member_ids:
-            self.put(
-                CurrentChanged(self.group_id, each, None),
-                TargetChanged(self.group_id, each, None),
-                MemberChanged(self.group_id, each, None),
+        self.put(
+            *(
+                record
+                for each in member_ids
+                for record in (
+                    CurrentChanged(self.group_id, each, None),
+                    TargetChanged(self.group_id, each, None),
+                    MemberChanged(self.group_id, each, None),
+                )
             )
+        )
 
     def replace(self, former_id: str, member_id: str, current: Current) -> None:
         """Give a static member's place, target and partitions to its next life (KIP-345)."""

@@ -50,6 +50,9 @@ from raftlog.metadata.image import MetadataImage
 RETRY_S: Final = 1.0
 """A member whose time is up, and whose end could not be recorded, is looked at again after this."""
 
+ENDS_SHARE: Final = 16
+"""Ids of members that end together take so small a part of a batch: each is in three keys, with the group's own id."""
+
 log = get_logger(__name__)
 
 Write = Callable[[Draft], object]
@@ -205,18 +208,25 @@ class ConsumerGroup:
 
     # -- time ----------------------------------------------------------------------------------------------
 
-    def session_ended(self, member_id: str, at: Moment) -> None:
-        """A member fell silent: it is out."""
-        log.info("group_member_expired", group=self.group_id, member=member_id)
-        self._fence((member_id,), at)
+    def ended(self, member_ids: Sequence[str], at: Moment) -> None:
+        """Members fell silent, or had time enough to give up partitions, to join again, or to ask for what they have.
+
+        They are out, all with one decision; with a few if their ids are long.
+        """
+        log.info("group_members_expired", group=self.group_id, members=len(member_ids), first=member_ids[0])
+        most = self._config.message_max_bytes // ENDS_SHARE
+        batch: list[str] = []
+        size = 0
+        for each in dict.fromkeys(member_ids):
+            size += len(each.encode())
+            if batch and size > most:
+                self._fence(batch, at)
+                batch, size = [], len(each.encode())
+            batch.append(each)
+        self._fence(batch, at)
 
     def expectation_ended(self, at: Moment) -> None:
         """Nobody waits for ids that were given out."""
-
-    def rang(self, member_id: str, at: Moment) -> None:
-        """A member had time enough to give up its partitions, to join again, or to ask for what it has."""
-        log.info("group_member_kept_partitions", group=self.group_id, member=member_id)
-        self._fence((member_id,), at)
 
     def _fence(self, member_ids: Sequence[str], at: Moment) -> None:
         before = self.recorded
