@@ -28,7 +28,7 @@ from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer import classic_members
 from raftlog.coordinator.consumer.draft import Draft, Effort, Surroundings
 from raftlog.coordinator.consumer.heartbeat import check_beat, decide_beat, decide_fence, decide_leave
-from raftlog.coordinator.consumer.migration import classic_offers, downgraded, upgraded
+from raftlog.coordinator.consumer.migration import Bounds, classic_offers, downgraded, upgraded
 from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, Beat
 from raftlog.coordinator.consumer.state import (
@@ -274,8 +274,7 @@ class ConsumerGroup:
             draft.state,
             generation=draft.state.epoch if started is None else started.epoch,
             policy=self._config.group_consumer_migration_policy,
-            most_members=self._config.group_max_size,
-            most_bytes=most_bytes(self._config.message_max_bytes),
+            bounds=Bounds(self._config.group_max_size, most_bytes(self._config.message_max_bytes)),
             image=draft.around.image,
             now_ms=at.now_ms,
         )

@@ -7,7 +7,7 @@ of these has gone. Its members keep what they have; what was is ended in the sam
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from raftlog.base.errors import CoordinatorNotAvailable, GroupIdNotFound
 from raftlog.coordinator.consumer.classic_members import assignment_of, by_id
@@ -40,6 +40,13 @@ from raftlog.metadata.image import MetadataImage
 
 UPGRADES: Final = frozenset({"bidirectional", "upgrade"})
 DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
+
+
+class Bounds(NamedTuple):
+    """Of a classic group: how many members, and what they may take in the record of a generation."""
+
+    most_members: int
+    most_bytes: int
 
 
 def upgraded(
@@ -132,8 +139,7 @@ def downgraded(
     *,
     generation: int,
     policy: str,
-    most_members: int,
-    most_bytes: int,
+    bounds: Bounds,
     image: MetadataImage,
     now_ms: int,
 ) -> Membership | None:
@@ -142,13 +148,13 @@ def downgraded(
     It counts on from `generation`, the epoch before the last consumer member went: who is in that one is told to join
     again, and keeps what it has meanwhile. That nobody leads it says to every coordinator that it has to rebalance.
 
-    It stays where all its members together would not fit into the one record of a classic generation (`most_bytes`).
+    It stays where all its members together would not fit into the one record of a classic generation.
     """
     offers = classic_offers(state)
     if policy not in DOWNGRADES or not state.members or len(offers) < len(state.members):
         return None
     protocol = choose_protocol(list(offers.values()))
-    if protocol is None or len(state.members) > most_members:
+    if protocol is None or len(state.members) > bounds.most_members:
         return None
     members = {
         member_id: Member(
@@ -163,7 +169,7 @@ def downgraded(
         )
         for member_id, it in state.members.items()
     }
-    if sum(record_bytes(each, offers[each.member_id]) for each in members.values()) > most_bytes:
+    if sum(record_bytes(each, offers[each.member_id]) for each in members.values()) > bounds.most_bytes:
         return None
     return Membership(CONSUMER, generation, protocol, NO_LEADER, now_ms, members)
 
