@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -395,6 +397,21 @@ def test_a_static_member_that_came_back_in_a_rebalance_has_its_place_after_an_up
     assert consumer(made).members.keys() == {*ids, "new"}
     joined = made.join(instance="one", **protocols())
     assert isinstance(joined, Joined) and ids[0] not in consumer(made).members
+
+
+def test_nothing_is_kept_of_the_classic_group_nor_of_topics_that_nobody_reads():
+    """Offers of a thousand members, and a map of all topics, for as long as the group has offsets."""
+    made = bench()
+    (old,), _ = assigned(made, None)
+    former = weakref.ref(made.coordinator._groups["g"])
+    made.beat("new", 0)
+    gc.collect()
+    assert former() is None
+    made.leave(old)
+    made.beat("new", -1)
+    seen = made.image.topics
+    made.image = image_of({"t": 4})
+    assert not [each for each in gc.get_referrers(seen) if isinstance(each, dict) and "_topics_seen" in each]
 
 
 def test_a_refused_join_is_no_sign_of_life():

@@ -322,6 +322,12 @@ class ConsumerGroup:
             self._topics_seen = draft.around.image.topics
         if after is before:
             return
+        if after is not None:
+            self._former = (
+                None  # it does not come back: what its members offered would stay for the group's life
+            )
+            if not after.members:
+                self._topics_seen = None  # an old map of all topics, in each of very many empty groups
         had, has = (state.members if state else {} for state in (before, after))
         for member_id in had.keys() - has.keys():
             self._sessions.end(self._clock(member_id))
