@@ -24,7 +24,7 @@ from raftlog.base.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
-from raftlog.coordinator.consumer.requests import Heard
+from raftlog.coordinator.consumer.requests import Beat, Heard
 from raftlog.coordinator.consumer.state import ConsumerMembership, MemberState
 from raftlog.coordinator.coordinator import Room
 from raftlog.coordinator.group import CommittedOffset
@@ -110,7 +110,9 @@ def test_healthy_members_keep_theirs_when_one_goes():
     for each in "abc":
         made.beat(each, 0)
     before = settled(made, "a", "b", "c")
-    assert made.beat("c", group(made).current_of("c").epoch) and made.beat("c", -1) == Heard("c", -1)
+    assert isinstance(made.beat("c", group(made).current_of("c").epoch), Heard) and made.beat(
+        "c", -1
+    ) == Heard("c", -1)
     after = settled(made, "a", "b")
     assert before["a"] < after["a"] and before["b"] < after["b"]
     assert {len(each) for each in after.values()} == {3}
@@ -382,9 +384,16 @@ def test_a_heartbeat_that_cannot_be_recorded_changes_nothing():
 def test_nothing_is_told_before_it_is_committed():
     """A heartbeat's answer rests on its records."""
     made = bench(autocommit=False)
-    assert made.beat("a", 0) is None
+    answers = Answers()
+    made.coordinator.beat(
+        Beat("g", "a", 0, topics=("t",), rebalance_timeout_ms=60_000, owned={}),
+        answers,
+        now=1.0,
+        now_ms=1_000,
+    )
+    assert not answers
     made.commit()
-    assert made.read() is not None
+    assert [type(each) for each in answers] == [Heard]
 
 
 # -- topics ----------------------------------------------------------------------------------------------

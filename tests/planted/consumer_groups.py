@@ -164,11 +164,6 @@ def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(migration, "_converted", from_one)
 
 
-def downgrades_forget_revocations(patch: pytest.MonkeyPatch) -> None:
-    """What a member was told to give up, and still reads, is in no record once its group is classic."""
-    patch.setattr(migration, "_in_hands", lambda current: current.assigned)
-
-
 def upgrades_believe_assignments(patch: pytest.MonkeyPatch) -> None:
     """Between the phases of a cooperative rebalance a member still reads what the leader assigned to nobody."""
     taken_over = migration._taken_over
@@ -178,13 +173,6 @@ def upgrades_believe_assignments(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS = [
-    Plant(
-        "downgrades-forget-revocations",
-        "KIP-429 two owners at once",
-        group_migration,
-        downgrades_forget_revocations,
-        6.0,
-    ),
     Plant(
         "upgrades-believe-assignments",
         "KIP-429 two owners at once",
