@@ -25,7 +25,13 @@ from raftlog.broker.group_tenure import GroupTenure
 from raftlog.broker.tenures import Tenures
 from raftlog.broker.txn_verification import Dialect, Transaction, confirm
 from raftlog.coordinator.consumer.requests import Beat, Heard
-from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, Append, GroupCoordinator, Room
+from raftlog.coordinator.coordinator import (
+    ENDED_AT_ONCE,
+    SWEPT_AT_ONCE,
+    Append,
+    GroupCoordinator,
+    Room,
+)
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.requests import (
@@ -148,11 +154,11 @@ class Coordinators:
     def _tick(self) -> None:
         now, now_ms = self._now()
         late = now - self._tick_due_at
-        sweeps = SWEPT_AT_ONCE
+        sweeps, ends = SWEPT_AT_ONCE, ENDED_AT_ONCE
         for coordinator in self._active():
             if late > STALL_S:
                 coordinator.stalled(late)
-            coordinator.tick(now=now, now_ms=now_ms)
+            ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
             sweeps -= coordinator.sweep(now=now, now_ms=now_ms, most=sweeps)
         self._schedule_tick()
 

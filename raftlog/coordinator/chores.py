@@ -98,6 +98,11 @@ class Chore:
     def is_done(self, group: Group) -> bool:
         return not group.exists if self.ends else not self.left(group)
 
+    def not_ended(self) -> Chore:
+        """The group stays after all; return who has to be told. What else has to go stays to be done."""
+        wanted, self.ends, self.answers = Chore(ends=self.ends, answers=self.answers), False, []
+        return wanted
+
     def answer(self, reply: object) -> None:
         """Tell everybody who wanted the group gone."""
         answers, self.answers = self.answers, []

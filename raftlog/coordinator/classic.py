@@ -26,6 +26,7 @@ from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.gathering import Gathering, ParkedJoin
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
+    NO_LEADER,
     PREPARING_REBALANCE,
     STABLE,
     Group,
@@ -115,6 +116,8 @@ class ClassicGroup:
             self._offers.put_recorded(member, membership.protocol)
         if membership.state == COMPLETING_REBALANCE:
             self._await_syncs(membership, now)
+        elif membership.state == STABLE and membership.leader == NO_LEADER:
+            self._start_clock(self._prepare(None), now)
 
     @property
     def offers(self) -> Offered:
@@ -244,7 +247,7 @@ class ClassicGroup:
         if is_new:
             self._sessions.renew(ClockKey(self.group_id, member.member_id), at.now + NEW_MEMBER_TIMEOUT_S)
         if begins:
-            self._start_clock(gathering, at)
+            self._start_clock(gathering, at.now)
         self._complete_if_all_joined(at)
 
     def _admit_successor(
@@ -263,7 +266,7 @@ class ClassicGroup:
             gathering.leader = new_member_id
         gathering.members[new_member_id] = successor
         if begins:
-            self._start_clock(gathering, at)
+            self._start_clock(gathering, at.now)
         self._renew(successor, at.now)
         self._gather(successor, request, answer, at)
 
@@ -308,13 +311,13 @@ class ClassicGroup:
                 self._reply(RebalanceInProgress(), answer)
         return self._gathering
 
-    def _start_clock(self, gathering: Gathering, at: Moment) -> None:
+    def _start_clock(self, gathering: Gathering, now: float) -> None:
         wait_ms = gathering.rebalance_timeout_ms()
         if gathering.is_initial:
             delay_ms = self._config.group_initial_rebalance_delay_ms
             gathering.remaining_ms = max(wait_ms - delay_ms, 0)
             wait_ms = delay_ms
-        self._sessions.renew(self._rebalance_clock, at.now + wait_ms / 1000)
+        self._sessions.renew(self._rebalance_clock, now + wait_ms / 1000)
 
     def _complete_if_all_joined(self, at: Moment) -> KafkaError | None:
         """End the rebalance unless somebody is still awaited; returns why it could not be recorded."""
@@ -512,7 +515,7 @@ class ClassicGroup:
         for member_id in member_ids:
             self._forget(member_id, gathering, UnknownMemberId())
         if begins:
-            self._start_clock(gathering, at)
+            self._start_clock(gathering, at.now)
         return self._complete_if_all_joined(at)
 
     def _forget(self, member_id: str, gathering: Gathering, reason: KafkaError) -> None:

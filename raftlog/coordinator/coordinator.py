@@ -61,7 +61,7 @@ from raftlog.coordinator.requests import (
     SyncGroup,
     TransactionEnd,
 )
-from raftlog.coordinator.sessions import Kind, Sessions
+from raftlog.coordinator.sessions import ClockKey, Kind, Sessions
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 
 Append = Callable[[tuple[KeyValue, ...]], int]
@@ -69,6 +69,9 @@ Append = Callable[[tuple[KeyValue, ...]], int]
 
 SWEPT_AT_ONCE: Final = 200
 """Groups of a broker whose offsets are looked through for expired ones before the loop gets its turn again."""
+
+ENDED_AT_ONCE: Final = 200
+"""Sessions of a broker that end before the loop gets its turn again."""
 
 RECORDS_PER_GROUP: Final = 20
 """So many tombstones are as much work as looking through a group."""
@@ -208,6 +211,10 @@ class GroupCoordinator:
             assert at is not None, "a group changes its type by what its members do"
             offers, group = group.offers, self._classic(group.runner)
             group.begin_again(offers, at)
+        elif isinstance(group, ConsumerGroup) and group.recorded is None:
+            group = self._classic(
+                group.runner
+            )  # it has ended, though not for readers before that is committed
         group.runner.committed(self._committed_offset)
         if group.runner.parked:
             self._waiting[group.group_id] = group
@@ -340,22 +347,27 @@ class GroupCoordinator:
             return expires_at
         return self._chores_at if expires_at is None else min(expires_at, self._chores_at)
 
-    def tick(self, *, now: float, now_ms: int) -> None:
-        """Take out the members whose session has ended, end rebalances whose time is up; try again what failed."""
+    def tick(self, *, now: float, now_ms: int, most: int = ENDED_AT_ONCE) -> int:
+        """Take out the members whose session has ended, end rebalances whose time is up; try again what failed.
+
+        Returns how many it were, `most` at most: for others `next_expiry_at` is over.
+        """
         at = Moment(now, now_ms)
-        for key in self._sessions.expire(now):
+        keys = self._sessions.expire(now, most)
+        ended: dict[str, list[str]] = {}
+        for key in keys:
             group = self._groups.get(key.group_id)
-            if group is None:
-                continue
-            if key.kind is Kind.MEMBER:
-                group.session_ended(key.member_id, at)
-            elif key.kind is Kind.EXPECTED:
-                group.expectation_ended(at)
-            elif isinstance(group, ConsumerGroup):
-                group.rang(key.member_id, at)
-            else:
-                group.clock_rang(at)
+            if isinstance(group, ConsumerGroup) and key.kind is not Kind.EXPECTED:
+                ended.setdefault(key.group_id, []).append(key.member_id)
+            elif group is not None:
+                _tell(group, key, at)
+                self._settle(group, at)
+        for group_id, member_ids in ended.items():
+            group = self._groups[group_id]
+            assert isinstance(group, ConsumerGroup)
+            group.ended(member_ids, at)
             self._settle(group, at)
+        return len(keys)
 
     def sweep(self, *, now: float, now_ms: int, most: int) -> int:
         """Go on with what has to go, then with expired offsets, for at most so many groups; returns how many.
@@ -468,7 +480,9 @@ class GroupCoordinator:
             if chore is not None and chore.ends:
                 chore.answers.append(answer)
             elif is_large and may_delete(group.shown(tail)):
-                self._chores[group_id] = Chore(ends=True, answers=[answer])
+                chore = self._chores.setdefault(group_id, Chore())
+                chore.ends = True
+                chore.answers.append(answer)
                 self._chores_at = 0.0
             else:
                 group.runner.handle(lambda tail: decide_delete(tail, shown=group.shown(tail)), answer)
@@ -513,8 +527,9 @@ class GroupCoordinator:
         after = group.runner.tail
         chore.refused = self._refusal if after is before else None
         if chore.refused is not None and (chore.ends or not chore.refused.retriable):
-            group.runner.handle(_refusing(chore.refused), chore.answer)
-            del self._chores[group.group_id]
+            group.runner.handle(_refusing(chore.refused), chore.not_ended().answer)
+            if not chore.topics or not chore.refused.retriable:
+                del self._chores[group.group_id]
         elif chore.is_done(after):
             group.runner.handle(_nothing, chore.answer)
             del self._chores[group.group_id]
@@ -556,6 +571,13 @@ class GroupCoordinator:
             answer(self._lost or ())
         for group_id in tuple(self._groups):
             self.read(group_id, collect)
+
+
+def _tell(group: AnyGroup, key: ClockKey, at: Moment) -> None:
+    if key.kind is Kind.EXPECTED:
+        group.expectation_ended(at)
+    elif isinstance(group, ClassicGroup):
+        group.session_ended(key.member_id, at) if key.kind is Kind.MEMBER else group.clock_rang(at)
 
 
 def _expiring(shown: Group, *, now_ms: int, retention_ms: int) -> Callable[[Group], Decision]:

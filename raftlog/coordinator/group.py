@@ -30,6 +30,11 @@ NO_GENERATION: Final = -1
 """The generation of a commit from outside the group's membership."""
 
 
+NO_LEADER: Final = ""
+"""The leader of a generation that was a consumer group's epoch: what its last members had is nobody's, so it has to
+rebalance (KIP-848)."""
+
+
 class CommittedOffset(msgspec.Struct, frozen=True):
     """A committed position; `offset` is that of the next record to read. `metadata` is the consumer's own text.
 

@@ -37,6 +37,10 @@ EXPIRING_OFFSET_VALUE_VERSION: Final = 1
 GROUP_VALUE_VERSION: Final = 3
 FIRST_FLEXIBLE_VERSION: Final = 4
 
+BATCH_BYTES: Final = 61
+RECORD_BYTES: Final = 20
+"""What a batch and a record in it take at most beside keys and values."""
+
 LONGEST_STRING_BYTES: Final = 32_767
 """What a record can hold of a group id, a member's names or an offset's text."""
 
@@ -71,6 +75,12 @@ def decode(key: bytes | None, value: bytes | None) -> ReadRecord | None:
 
 def encode_all(records: Sequence[GroupRecord]) -> tuple[KeyValue, ...]:
     return tuple(map(encode, records))
+
+
+def batch_bytes(records: Sequence[GroupRecord]) -> int:
+    """Return what a batch of these takes at most."""
+    encoded = encode_all(records)
+    return BATCH_BYTES + sum(RECORD_BYTES + len(key) + len(value or b"") for key, value in encoded)
 
 
 # -- writing ---------------------------------------------------------------------------------------------

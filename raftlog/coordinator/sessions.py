@@ -7,6 +7,7 @@ A new coordinator starts it anew and gives every member a whole session. `*_at` 
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -106,10 +107,10 @@ class Sessions:
         """When to call `expire` next; it may then find nothing."""
         return self._heap[0][0] if self._heap else None
 
-    def expire(self, now: float) -> list[ClockKey]:
-        """Take out and return the sessions that have ended by `now`."""
-        ended = []
-        while self._heap and self._heap[0][0] <= now:
+    def expire(self, now: float, most: int = sys.maxsize) -> list[ClockKey]:
+        """Take out and return the sessions that have ended by `now`, so many of them at most."""
+        ended: list[ClockKey] = []
+        while self._heap and self._heap[0][0] <= now and len(ended) < most:
             _, key = heapq.heappop(self._heap)
             expires_at = self._expires_at.get(key)
             if expires_at is None:

@@ -63,7 +63,7 @@ def test_heartbeat_errors(version: int) -> None:
             assert not int(response.error_code) or response.error_message
             return int(response.error_code)
 
-        assert await code(0, group_id="") == 24
+        assert await code(0, group_id="") == 42
         assert await code(0, server_assignor="mine") == 112
         assert await code(0, rebalance_timeout=-1) == 42
         assert await code(-2) == 42

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.errors import KafkaError
+from raftlog.base.errors import InvalidCommitOffsetSize, KafkaError
 from raftlog.coordinator.chores import PAUSE_S
 from raftlog.coordinator.consumer.requests import Beat
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
@@ -66,7 +66,10 @@ class Bench:
         if self.refuses is not None:
             raise self.refuses
         stamped = [new_record(key, value, timestamp=self.now_ms) for key, value in records]
-        self.batches.append(build_batch(stamped, base_offset=self.end_offset))
+        batch = build_batch(stamped, base_offset=self.end_offset)
+        if len(batch) > self.config.message_max_bytes:
+            raise InvalidCommitOffsetSize(f"a batch of {len(batch)} bytes")
+        self.batches.append(batch)
         self.end_offset += len(records)
         return self.end_offset
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from uuid import UUID
 
@@ -110,3 +111,38 @@ def test_a_newcomer_gets_its_share_from_who_has_most():
     found = {name: Wanted(frozenset({A}), share) for name, share in first.items()}
     second = assign_uniform({**found, "c": Wanted(frozenset({A}))}, {A: 6})
     assert all(count(difference(first[each], second[each])) == 1 for each in "ab")
+
+
+def rolling(members: int, topics: int) -> tuple[dict[str, Wanted], dict[UUID, int]]:
+    """Many members that have even shares, one of which reads a topic less from now on."""
+    ids = [UUID(int=number) for number in range(topics)]
+    numbers = dict.fromkeys(ids, 10)
+    everything = frozenset(ids)
+    names = [f"m{number:04}" for number in range(members)]
+    shares = assign_uniform({each: Wanted(everything) for each in names}, numbers)
+    found = {each: Wanted(everything, shares[each]) for each in names}
+    return {**found, names[0]: Wanted(everything - {ids[0]}, shares[names[0]])}, numbers
+
+
+def test_a_rolling_change_of_the_subscription_takes_no_time_for_each_topic_and_member():
+    """A second it took; some milliseconds it takes. The bound is that of a stall of the loop, three times over."""
+    found, numbers = rolling(1_000, 500)
+    began = time.process_time()
+    assign_uniform(found, numbers)
+    assert time.process_time() - began < 0.3
+
+
+class NotCompared(UUID):
+    """A topic id that must not be compared: UUIDs do so in Python."""
+
+    def __lt__(self, other: object) -> bool:
+        raise AssertionError("compared")
+
+
+@pytest.mark.parametrize("name", list(ASSIGNORS))
+def test_topics_are_sorted_by_numbers(name: str):
+    """A hundred thousand topics are half a second of comparisons otherwise."""
+    topics = [NotCompared(int=number) for number in (3, 1, 2)]
+    found = {"a": Wanted(frozenset(topics)), "b": Wanted(frozenset(topics[:2]))}
+    shares = ASSIGNORS[name](found, dict.fromkeys(topics, 2))
+    assert sum(map(count, shares.values())) == 6

@@ -24,7 +24,7 @@ from raftlog.base.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
-from raftlog.coordinator.consumer.requests import Heard
+from raftlog.coordinator.consumer.requests import Beat, Heard
 from raftlog.coordinator.consumer.state import ConsumerMembership, MemberState
 from raftlog.coordinator.coordinator import Room
 from raftlog.coordinator.group import CommittedOffset
@@ -110,7 +110,9 @@ def test_healthy_members_keep_theirs_when_one_goes():
     for each in "abc":
         made.beat(each, 0)
     before = settled(made, "a", "b", "c")
-    assert made.beat("c", group(made).current_of("c").epoch) and made.beat("c", -1) == Heard("c", -1)
+    assert isinstance(made.beat("c", group(made).current_of("c").epoch), Heard) and made.beat(
+        "c", -1
+    ) == Heard("c", -1)
     after = settled(made, "a", "b")
     assert before["a"] < after["a"] and before["b"] < after["b"]
     assert {len(each) for each in after.values()} == {3}
@@ -281,6 +283,71 @@ def test_who_is_silent_for_a_session_is_out():
     assert isinstance(made.beat("b", 2), UnknownMemberId)
 
 
+def test_each_revocation_has_its_whole_time():
+    """A member that gave up in time what it was told to, and is told to give up more, is not out for the sum."""
+    made = bench({"t": 8})
+    made.beat("a", 0, rebalance_timeout_ms=20_000)
+    everything = group(made).current_of("a").assigned
+    made.beat("b", 0)
+
+    def pass_time(seconds: int) -> None:
+        for _ in range(seconds):
+            made.pass_time(1)
+            for each in group(made).members:
+                made.beat(each, group(made).current_of(each).epoch)
+
+    made.beat("a", group(made).current_of("a").epoch, owned=everything)
+    kept = group(made).current_of("a").assigned
+    pass_time(15)
+    made.beat("c", 0)
+    made.beat("a", group(made).current_of("a").epoch, owned=kept)
+    assert group(made).current_of("a").state is MemberState.UNREVOKED_PARTITIONS
+    pass_time(15)
+    assert "a" in group(made).members
+    pass_time(6)
+    assert "a" not in group(made).members
+
+
+def test_a_refused_heartbeat_is_no_sign_of_life():
+    """Who says a wrong epoch for ever holds its partitions for a session, and who left for a while its place."""
+    made = bench(group_consumer_session_timeout_ms=5_000)
+    made.beat("a", 0)
+    made.beat("i", 0, instance_id="one")
+    made.beat("i", -2, instance_id="one")
+    for _ in range(6):
+        made.pass_time(1)
+        assert isinstance(made.beat("a", 77), FencedMemberEpoch | UnknownMemberId)
+        assert isinstance(made.beat("i", 1, instance_id="one"), FencedMemberEpoch | UnknownMemberId)
+    assert not group(made).members
+
+
+def test_members_that_fall_silent_together_are_out_together():
+    """With one batch, and of very many so many at a time that the loop has its turn between."""
+    made = bench(group_consumer_session_timeout_ms=5_000)
+    for number in range(10):
+        made.beat(f"m{number}", 0)
+    for number in range(300):
+        made.beat("one", 0, group_id=f"g{number}")
+    written = len(made.batches)
+    made.now += 6
+    assert made.coordinator.tick(now=made.now, now_ms=made.now_ms, most=10) == 10
+    made.commit()
+    assert not group(made).members and len(made.batches) == written + 1
+    assert made.coordinator.tick(now=made.now, now_ms=made.now_ms) == 200
+    expiry = made.coordinator.next_expiry_at()
+    assert expiry is not None and expiry <= made.now
+    assert made.coordinator.tick(now=made.now, now_ms=made.now_ms) == 100
+
+
+def test_members_of_long_ids_are_out_together_too():
+    """No batch would hold the end of all."""
+    made = bench(group_consumer_session_timeout_ms=5_000, message_max_bytes=100_000)
+    for number in range(10):
+        made.beat(f"{number}" * 8_000, 0)
+    made.pass_time(6)
+    assert not group(made).members
+
+
 def test_who_does_not_give_up_its_partitions_in_time_is_out():
     """The rebalance timeout is each member's own, and runs from when it is told, whatever it says meanwhile."""
     made = bench()
@@ -317,9 +384,16 @@ def test_a_heartbeat_that_cannot_be_recorded_changes_nothing():
 def test_nothing_is_told_before_it_is_committed():
     """A heartbeat's answer rests on its records."""
     made = bench(autocommit=False)
-    assert made.beat("a", 0) is None
+    answers = Answers()
+    made.coordinator.beat(
+        Beat("g", "a", 0, topics=("t",), rebalance_timeout_ms=60_000, owned={}),
+        answers,
+        now=1.0,
+        now_ms=1_000,
+    )
+    assert not answers
     made.commit()
-    assert made.read() is not None
+    assert [type(each) for each in answers] == [Heard]
 
 
 # -- topics ----------------------------------------------------------------------------------------------
@@ -360,6 +434,66 @@ def test_regular_expressions_are_matched_by_the_coordinator():
         "a"
     )
     assert isinstance(made.beat("a", 2, regex="(?=a)"), InvalidRegularExpression), "RE2 knows no lookahead"
+
+
+@pytest.mark.parametrize("regex", ["(((x|a|o|r)*.?){50}){10}q", "(.?){900}" * 3, "x" * 4_097])
+def test_an_expression_that_would_hold_up_the_broker_is_refused(regex: str):
+    """Matching is linear in the names, but each character may cost as much as the expression is large."""
+    made = bench()
+    assert isinstance(made.beat("a", 0, topics=(), regex=regex), InvalidRegularExpression)
+    assert not made.batches
+
+
+def test_long_lists_of_topics_are_expressions_too():
+    """What people write is far from the bound."""
+    made = bench({"topic-7": 1})
+    regex = "|".join(f"topic-{number}" for number in range(200))
+    assert made.beat("a", 0, topics=(), regex=regex).assignment
+
+
+def many_topics(count: int) -> dict[str, int]:
+    return {f"{number:04}-" + "x" * 50: 1 for number in range(count)}
+
+
+def test_a_group_that_reads_more_than_a_batch_holds_goes_on_with_what_it_had():
+    """The expression matches so much at once that nothing of it can be recorded: nobody settled is told so."""
+    made = bench(many_topics(100), message_max_bytes=32_000)
+    for each in "ab":
+        made.beat(each, 0, topics=(), regex=".*x")
+    matched = len(group(made).regexes[".*x"].topics)
+    made.image = image_of(many_topics(1_000))
+    for each in "ab":
+        assert isinstance(made.beat(each, group(made).current_of(each).epoch), Heard)
+    assert len(group(made).regexes[".*x"].topics) == matched == 100
+    assert isinstance(made.beat("c", 0, topics=("none",)), Heard), "it asks for nothing of that"
+    assert isinstance(made.beat("d", 0, topics=tuple(many_topics(1_000))), GroupMaxSizeReached)
+    for each in "cab":
+        assert isinstance(made.beat(each, -1), Heard)
+    assert not group(made).members
+
+
+@pytest.mark.parametrize(("partitions", "given"), [(4_500, 4_500), (10_000, 4)])
+def test_a_member_is_given_in_two_batches_what_one_cannot_hold_and_keeps_its_own_if_that_fails(
+    partitions: int, given: int
+):
+    """A topic grows: the target takes most of a batch, and what the member has then as much again."""
+    made = bench(message_max_bytes=32_000)
+    made.beat("a", 0)
+    made.image = image_of({"t": partitions})
+    for _ in range(3):
+        assert isinstance(made.beat("a", group(made).current_of("a").epoch), Heard)
+    assert len(group(made).current_of("a").assigned[T]) == given
+
+
+def test_members_go_however_much_they_read():
+    """A member's end writes nothing about topics: it leaves, or is out, also when all else is too large."""
+    made = bench(many_topics(100), message_max_bytes=32_000, group_consumer_session_timeout_ms=5_000)
+    for each in "ab":
+        made.beat(each, 0, topics=(), regex=".*x")
+    made.image = image_of(many_topics(1_000))
+    assert isinstance(made.beat("b", -1), Heard)
+    made.pass_time(6)
+    assert not group(made).members
 
 
 def test_an_assignor_is_chosen_by_most_members():

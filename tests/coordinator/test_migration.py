@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -24,8 +26,8 @@ from raftlog.coordinator.consumer_protocol import (
     write_assignment,
 )
 from raftlog.coordinator.fields import I16, I32, string
-from raftlog.coordinator.requests import Joined, Synced
-from tests.coordinator.journals import Bench, image_of, topic_id
+from raftlog.coordinator.requests import Joined, MemberRef, Synced, SyncGroup
+from tests.coordinator.journals import Answers, Bench, image_of, topic_id
 
 T = topic_id("t")
 ALL = frozenset(range(4))
@@ -135,6 +137,70 @@ def test_a_group_is_classic_again_when_its_last_consumer_member_has_gone():
     assert joined.generation > epoch > generation and joined.leader == old
 
 
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_classic_members_keep_theirs_when_the_last_consumer_member_goes(fails_over: bool):
+    """They are told to join again in the generation they know, and commit in it: nobody is told that all is lost."""
+    made = bench()
+    (old,), _ = assigned(made, None)
+    made.beat("new", 0)
+    walk(made, old, "new")
+    generation = consumer(made).current_of(old).epoch
+    made.beat("new", -1)
+    if fails_over:
+        made.fail_over()
+    assert isinstance(made.heartbeat(old, generation), RebalanceInProgress)
+    assert made.commit_offset(5, member_id=old, generation=generation) == (0,)
+    joined = made.join(old, **protocols())
+    assert joined.generation > generation and joined.leader == old
+
+
+def cooperative(*owned: int) -> Any:
+    return {"protocols": (("cooperative-sticky", subscription("t", owned={"t": frozenset(owned)})),)}
+
+
+def shares(**members: set[int]) -> dict[str, bytes]:
+    return {each: write_assignment({"t": frozenset(has)}, version=1) for each, has in members.items()}
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_what_a_member_has_yet_to_give_up_is_not_forgotten_when_the_group_changes_its_type(fails_over: bool):
+    """A member was told to keep two of four, and still reads all: the last consumer member restarts, and waits."""
+    made = bench()
+    old = made.join(may_require_member_id=False, **cooperative()).member_id
+    made.sync(old, 1, assignments=shares(**{old: {0, 1, 2, 3}}))
+    made.beat("x", 0)
+    joined = made.join(old, **cooperative(0, 1, 2, 3))
+    kept = told(made.sync(old, joined.generation))
+    assert len(kept) == 2 and consumer(made).current_of(old).revoking == {T: ALL - kept}
+    made.beat("x", -1)
+    if fails_over:
+        made.fail_over()
+    assert made.beat("y", 0).assignment == {}
+    joined = made.join(old, **cooperative(*kept))
+    made.sync(old, joined.generation)
+    assert made.beat("y", consumer(made).current_of("y").epoch, owned={}).assignment == {T: ALL - kept}
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_what_a_cooperative_leader_took_away_is_given_out_when_it_was_given_up(fails_over: bool):
+    """Between the two phases of a cooperative rebalance nobody is assigned what a member still reads."""
+    made = bench()
+    first = made.join(may_require_member_id=False, **cooperative()).member_id
+    made.sync(first, 1, assignments=shares(**{first: {0, 1, 2, 3}}))
+    waiting = made.begin_join(may_require_member_id=False, **cooperative())
+    generation = made.join(first, **cooperative(0, 1, 2, 3)).generation
+    second = waiting[0].member_id
+    assert told(made.sync(first, generation, assignments=shares(**{first: {0, 1}, second: set()}))) == {0, 1}
+    if fails_over:
+        made.fail_over()
+    assert made.beat("y", 0).assignment == {}
+    assert consumer(made).current_of(first).revoking == {T: frozenset({2, 3})}
+    assert isinstance(made.heartbeat(first, generation), RebalanceInProgress)
+    joined = made.join(first, **cooperative(0, 1))
+    assert told(made.sync(first, joined.generation)) <= {0, 1}
+    assert made.beat("y", consumer(made).current_of("y").epoch, owned={}).assignment
+
+
 def test_a_group_that_no_classic_generation_could_hold_stays_a_consumer_group():
     """Else its last consumer member could never leave: the record of what comes after would be refused for ever."""
     made = bench()
@@ -145,6 +211,22 @@ def test_a_group_that_no_classic_generation_could_hold_stays_a_consumer_group():
     assert consumer(made).members.keys() == set(ids)
     made.leave(ids[0])
     assert made.read().consumer is None and made.read().membership.members.keys() == {ids[1]}
+
+
+def test_assignments_count_where_a_consumer_group_would_become_classic():
+    """By topic names they are larger than by ids, and what ends the consumer group is in the same batch."""
+    made = bench(message_max_bytes=32_000, group_consumer_assignors=("range",))
+    names = [f"{number:03}" + "n" * 150 for number in range(40)]
+    made.image = image_of({**dict.fromkeys(names, 3), "t": 4})
+    made.beat("x", 0)
+    offer = (("range", subscription(*names)),)
+    ids = [made.join(may_require_member_id=False, protocols=offer).member_id for _ in range(3)]
+    for each in [*ids, *ids]:
+        made.join(each, protocols=offer)
+    assert made.beat("x", -1).epoch == -1
+    assert consumer(made).members.keys() == set(ids)
+    made.leave(ids[0])
+    assert made.read().consumer is None and made.read().membership.members.keys() == set(ids[1:])
 
 
 def test_a_group_is_classic_again_when_its_last_consumer_member_falls_silent():
@@ -293,6 +375,58 @@ def test_classic_members_that_do_not_join_again_in_time_are_out():
     assert set(consumer(made).members) == {"new"}
 
 
+def test_who_left_during_a_rebalance_is_not_back_when_the_group_becomes_a_consumer_group():
+    """Its last generation is all that is recorded: what the leaver had there is for others at once."""
+    made = bench()
+    ids, _ = assigned(made, None, None)
+    made.leave(ids[0])
+    heard = made.beat("new", 0)
+    assert consumer(made).members.keys() == {ids[1], "new"}
+    assert heard.assignment and heard.assignment[T]
+
+
+def test_a_static_member_that_came_back_in_a_rebalance_has_its_place_after_an_upgrade():
+    """Its next life waits in the rebalance, is told to join again, and takes over what the one before had."""
+    made = bench()
+    ids, _ = assigned(made, "one", "two")
+    made.begin_join(may_require_member_id=False, **protocols())
+    waiting = made.begin_join(instance="one", **protocols())
+    made.beat("new", 0)
+    made.commit()
+    assert isinstance(waiting[0], RebalanceInProgress)
+    assert consumer(made).members.keys() == {*ids, "new"}
+    joined = made.join(instance="one", **protocols())
+    assert isinstance(joined, Joined) and ids[0] not in consumer(made).members
+
+
+def test_nothing_is_kept_of_the_classic_group_nor_of_topics_that_nobody_reads():
+    """Offers of a thousand members, and a map of all topics, for as long as the group has offsets."""
+    made = bench()
+    (old,), _ = assigned(made, None)
+    former = weakref.ref(made.coordinator._groups["g"])
+    made.beat("new", 0)
+    gc.collect()
+    assert former() is None
+    made.leave(old)
+    made.beat("new", -1)
+    seen = made.image.topics
+    made.image = image_of({"t": 4})
+    assert not [each for each in gc.get_referrers(seen) if isinstance(each, dict) and "_topics_seen" in each]
+
+
+def test_a_refused_join_is_no_sign_of_life():
+    """Who names a member's id, and offers what the others cannot speak, does not keep that member in the group."""
+    made = bench()
+    ids, generation = assigned(made, None, None)
+    made.beat("new", 0)
+    for _ in range(12):
+        made.heartbeat(ids[1], generation)
+        refused = made.join(ids[0], protocols=(("mine", subscription("t")),))
+        assert isinstance(refused, InconsistentGroupProtocol)
+        made.pass_time(1)
+    assert consumer(made).members.keys() == {ids[1], "new"}
+
+
 def test_classic_members_live_on_through_a_failover():
     """All they need is recorded: what they offer, their session timeout, their generation."""
     made = bench()
@@ -303,6 +437,31 @@ def test_classic_members_live_on_through_a_failover():
     made.fail_over()
     assert made.read() == before
     assert walk(made, old, "new") == (mine, theirs)
+
+
+@pytest.mark.parametrize("way", ["deleted", "expired"])
+def test_a_consumer_group_whose_end_is_not_committed_takes_classic_requests(way: str):
+    """It is none any longer for whoever decides: a member is let in, a stranger is told that it is one."""
+    made = bench()
+    made.beat("new", 0)
+    made.commit_offset(5, member_id="new", generation=1)
+    made.beat("new", -1)
+    made.autocommit = False
+    if way == "deleted":
+        made.coordinator.delete("g", Answers())
+    else:
+        made.now += 8 * 24 * 3600
+        made.tick()
+    answers = Answers()
+    made.coordinator.heartbeat("g", MemberRef("who"), answers, generation=1, now=made.now)
+    ref = MemberRef("who")
+    made.coordinator.leave("g", ref, answers, now=made.now, now_ms=made.now_ms)
+    made.coordinator.sync(SyncGroup("g", ref, 1, {}), answers, now=made.now, now_ms=made.now_ms)
+    joined = made.begin_join(may_require_member_id=False, **protocols())
+    assert not answers, "nobody is told of an end that is not committed"
+    made.commit()
+    assert [type(each) for each in answers] == [UnknownMemberId] * 3
+    assert isinstance(joined[0], Joined)
 
 
 def test_the_consumer_protocols_bytes_are_read_in_every_version():

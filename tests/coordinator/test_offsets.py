@@ -355,9 +355,36 @@ def test_a_group_of_very_many_offsets_is_deleted_in_several_batches() -> None:
     assert bench.join(may_require_member_id=False).generation == 1
 
 
+@pytest.mark.parametrize("deleted_first", [True, False])
+def test_offsets_of_a_deleted_topic_stay_hidden_when_the_groups_end_is_refused(deleted_first: bool) -> None:
+    """Its successor of the same name must not begin where the old one ended, whatever else was wanted meanwhile."""
+    bench, answers = Bench(), Answers()
+    for begin in range(0, 3_000, 1_000):
+        commits = [OffsetCommit("big", begin + each, CommittedOffset(1)) for each in range(1_000)]
+        bench.commit_offset(0, commits=tuple(commits))
+    bench.commit_offset(42)
+    bench.refuses = NotEnoughReplicas()
+    if deleted_first:
+        bench.coordinator.forget_topics(frozenset({"t"}))
+        bench.tick()
+    bench.coordinator.delete("g", answers)
+    if not deleted_first:
+        bench.coordinator.forget_topics(frozenset({"t"}))
+    for _ in range(3):
+        bench.now += 1
+        bench.tick()
+        bench.commit()
+    assert [type(each) for each in answers] == [NotEnoughReplicas]
+    assert ("t", 0) not in bench.read().offsets
+    bench.refuses = None
+    bench.work_off()
+    offsets = bench.read().offsets
+    assert ("t", 0) not in offsets and len(offsets) == 3_000
+
+
 def test_long_names_make_more_batches() -> None:
     """A group id of 32 KB, in each tombstone: what counts is their bytes."""
-    bench = Bench()
+    bench = Bench(message_max_bytes=4_000_000)
     group_id = "g" * 32_000
     commits = tuple(OffsetCommit("t", each, CommittedOffset(1)) for each in range(100))
     bench.commit_offset(0, group_id=group_id, commits=commits)

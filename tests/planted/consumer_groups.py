@@ -28,7 +28,7 @@ from tests.planted.plant import Plant
 
 def given_before_given_up(patch: pytest.MonkeyPatch) -> None:
     """A target is handed out at once, whoever still has it."""
-    patch.setattr(Holders, "__call__", lambda holders, topic_id, indexes: frozenset())
+    patch.setattr(Holders, "__call__", lambda holders, wanted: NOTHING)
 
 
 def revoked_when_told(patch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def static_ids_are_taken_over(patch: pytest.MonkeyPatch) -> None:
 
 def sleepers_stay(patch: pytest.MonkeyPatch) -> None:
     """Nobody's session ends: what the dead had is read by nobody."""
-    patch.setattr(ConsumerGroup, "session_ended", lambda group, member_id, at: None)
+    patch.setattr(ConsumerGroup, "ended", lambda group, member_ids, at: None)
 
 
 def told_before_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,22 @@ def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(migration, "_converted", from_one)
 
 
+def upgrades_believe_assignments(patch: pytest.MonkeyPatch) -> None:
+    """Between the phases of a cooperative rebalance a member still reads what the leader assigned to nobody."""
+    taken_over = migration._taken_over
+    patch.setattr(
+        migration, "_taken_over", lambda generation, has, gives_up: taken_over(generation, has, NOTHING)
+    )
+
+
 PLANTS = [
+    Plant(
+        "upgrades-believe-assignments",
+        "KIP-429 two owners at once",
+        group_migration,
+        upgrades_believe_assignments,
+        6.0,
+    ),
     Plant("upgrades-forget-owners", "two owners at once", group_migration, upgrades_forget_owners, 6.0),
     Plant(
         "downgraded-too-early",

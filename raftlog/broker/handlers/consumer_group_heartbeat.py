@@ -21,6 +21,8 @@ FIRST_OWN_ID_VERSION: Final = 1
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer once what the heartbeat changed is committed."""
+    if not message.group_id:
+        raise InvalidRequest("group_id must not be empty")
     if not message.member_id and (request.api_version >= FIRST_OWN_ID_VERSION or message.member_epoch != 0):
         raise InvalidRequest("member_id must not be empty")
     heard = await broker.groups.beat(_beat(request, message))

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from heapq import heappop, heappush
+from heapq import heappop, heapreplace
+from operator import attrgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -18,6 +19,13 @@ from raftlog.coordinator.consumer.state import NOTHING, Partitions
 
 MOST_ROUNDS: Final = 100
 """How often the topics are gone through to even out members that read different ones; few are needed."""
+
+
+MOST_WORK: Final = 1_000_000
+"""Members and topics that are looked at in all rounds; two rounds there always are."""
+
+LEAST_DIFFERENCE: Final = 2
+"""Partitions that one must have more than another for one to be moved."""
 
 
 class Wanted(NamedTuple):
@@ -37,6 +45,9 @@ Assignor = Callable[[Members, Counts], Shares]
 
 _Place = tuple[UUID, int]
 _Sizes = dict[str, int]
+_Heap = list[tuple[int, str]]
+_number = attrgetter("int")
+"""What UUIDs are sorted by: they compare in Python, numbers do not."""
 
 
 class _Topic:
@@ -58,13 +69,12 @@ def assign_uniform(members: Members, counts: Counts) -> Shares:
     topics = {each: _Topic(each, counts[each]) for each in _read_topics(members, counts)}
     shares = _kept(members, topics)
     free = [place for each in topics.values() for place in each.free()]
-    if len({each.topics for each in members.values()}) == 1:
+    if len(_distinct(members)) == 1:
         _even_out(shares, free)
     else:
-        _spread(members, shares, free)
-        for _ in range(MOST_ROUNDS):
-            if not _level(members, shares):
-                break
+        readers = _Readers(members)
+        _spread(shares, free, readers)
+        _level(shares, readers)
     return shares
 
 
@@ -90,8 +100,53 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": 
 """By the name that clients ask for (`group.remote.assignor`)."""
 
 
+def _distinct(members: Members) -> list[frozenset[UUID]]:
+    """The sets of topics that members read. Most share one value: to compare or hash those anew takes long."""
+    shared = {id(each.topics): each.topics for each in members.values()}
+    return list(shared.values() if len(shared) == 1 else set(shared.values()))
+
+
 def _read_topics(members: Members, counts: Counts) -> list[UUID]:
-    return sorted(frozenset().union(*(each.topics for each in members.values())) & counts.keys())
+    return sorted(frozenset().union(*_distinct(members)) & counts.keys(), key=_number)
+
+
+class _Readers:
+    """Who reads which topics. Topics of the same readers share one list of them, and so one heap."""
+
+    def __init__(self, members: Members) -> None:
+        numbers = {topics: number for number, topics in enumerate(_distinct(members))}
+        by_id = {id(each.topics): numbers[each.topics] for each in members.values()}
+        names: list[list[str]] = [[] for _ in numbers]
+        for name, wanted in members.items():
+            names[by_id[id(wanted.topics)]].append(name)
+        kinds: dict[UUID, list[int]] = defaultdict(list)
+        for topics, number in numbers.items():
+            for topic_id in topics:
+                kinds[topic_id].append(number)
+        self._kinds = {topic_id: tuple(each) for topic_id, each in kinds.items()}
+        self._names = {
+            each: [name for number in each for name in names[number]] for each in set(self._kinds.values())
+        }
+
+    def count(self, topic_id: UUID) -> int:
+        return len(self._names[self._kinds[topic_id]])
+
+    @property
+    def work(self) -> int:
+        """How many names all heaps together hold."""
+        return sum(map(len, self._names.values()))
+
+    def heaps(self, sizes: _Sizes) -> Callable[[UUID], _Heap]:
+        """Return what gives the heap of a topic's readers, who has least first; made when first asked for."""
+        heaps: dict[tuple[int, ...], _Heap] = {}
+
+        def heap_of(topic_id: UUID) -> _Heap:
+            kinds = self._kinds[topic_id]
+            if kinds not in heaps:
+                heaps[kinds] = sorted((sizes[each], each) for each in self._names[kinds])
+            return heaps[kinds]
+
+        return heap_of
 
 
 def _kept(members: Members, topics: Mapping[UUID, _Topic]) -> Shares:
@@ -141,64 +196,69 @@ def _even_out(shares: Shares, free: list[_Place]) -> None:
     assert not free, "partitions were left over"
 
 
-def _spread(members: Members, shares: Shares, free: list[_Place]) -> None:
+def _spread(shares: Shares, free: list[_Place], readers: _Readers) -> None:
     """Members read different topics: those that few read are given out first, each to who has least."""
-    readers = _readers(members)
     sizes = {name: count(share) for name, share in shares.items()}
     given: dict[str, list[_Place]] = defaultdict(list)
-    heaps: dict[UUID, list[tuple[int, str]]] = {}
-    for topic_id, index in sorted(free, key=lambda each: (len(readers[each[0]]), each)):
-        if topic_id not in heaps:
-            heaps[topic_id] = sorted((sizes[each], each) for each in readers[topic_id])
-        _, name = _newest(heaps[topic_id], sizes)
+    heap_of = readers.heaps(sizes)
+    for topic_id, index in sorted(free, key=lambda each: (readers.count(each[0]), each[0].int, each[1])):
+        name = _first(heap_of(topic_id), sizes)
         given[name].append((topic_id, index))
         sizes[name] += 1
-        heappush(heaps[topic_id], (sizes[name], name))
     for name, places in given.items():
         shares[name] = union(shares[name], _share(places))
 
 
-def _newest(heap: list[tuple[int, str]], sizes: _Sizes, sign: int = 1) -> tuple[int, str]:
-    """Take the first entry off a heap that still is true; those that are not are put right."""
+def _first(heap: _Heap, sizes: _Sizes, sign: int = 1) -> str:
+    """Return who is first in a heap; entries that are no longer true are put right, as far as they come up."""
     while True:
-        size, name = heappop(heap)
+        size, name = heap[0]
         if size == sign * sizes[name]:
-            return size, name
-        heappush(heap, (sign * sizes[name], name))
+            return name
+        heapreplace(heap, (sign * sizes[name], name))
 
 
-def _level(members: Members, shares: Shares) -> bool:
-    """Move partitions from who has much to who has two less, topic by topic; returns whether any was moved."""
+def _level(shares: Shares, readers: _Readers) -> None:
+    """Move partitions from who has much to who has two less, topic by topic, until that is nowhere so."""
     sizes = {name: count(share) for name, share in shares.items()}
-    moved = False
-    for topic_id, readers in sorted(_readers(members).items()):
-        has = {each: sorted(shares[each][topic_id]) for each in readers if topic_id in shares[each]}
-        givers = sorted((-sizes[each], each) for each in has)
-        takers = sorted((sizes[each], each) for each in readers)
-        changed: set[str] = set()
-        while givers:
-            giver, taker = _newest(givers, sizes, -1)[1], _newest(takers, sizes)[1]
-            if sizes[giver] - sizes[taker] < 2:
-                break
-            has.setdefault(taker, []).append(has[giver].pop())
-            sizes[giver], sizes[taker] = sizes[giver] - 1, sizes[taker] + 1
-            if has[giver]:
-                heappush(givers, (-sizes[giver], giver))
-            heappush(takers, (sizes[taker], taker))
-            changed |= {giver, taker}
-        for name in changed:
-            rest = {each: its for each, its in shares[name].items() if each != topic_id}
-            shares[name] = {**rest, topic_id: frozenset(has[name])} if has[name] else rest
-        moved = moved or bool(changed)
-    return moved
+    has: dict[UUID, dict[str, list[int]]] = defaultdict(dict)
+    for name, share in shares.items():
+        for topic_id, indexes in share.items():
+            has[topic_id][name] = sorted(indexes)
+    order = sorted(has, key=_number)
+    changed: set[str] = set()
+    for _ in range(max(2, min(MOST_ROUNDS, MOST_WORK // (readers.work + len(order) + 1)))):
+        heap_of = readers.heaps(
+            sizes
+        )  # entries of who gave something away are too large: none is after this round
+        moved: set[str] = set()
+        for topic_id in order:
+            moved |= _level_topic(has[topic_id], heap_of(topic_id), sizes)
+        if not moved:
+            break
+        changed |= moved
+    rebuilt: dict[str, dict[UUID, frozenset[int]]] = {name: {} for name in changed}
+    for topic_id, holders in has.items():
+        for name in changed & holders.keys():
+            rebuilt[name][topic_id] = frozenset(holders[name])
+    shares.update(rebuilt)
 
 
-def _readers(members: Members) -> dict[UUID, list[str]]:
-    readers: dict[UUID, list[str]] = defaultdict(list)
-    for name, wanted in members.items():
-        for topic_id in wanted.topics:
-            readers[topic_id].append(name)
-    return readers
+def _level_topic(has: dict[str, list[int]], takers: _Heap, sizes: _Sizes) -> set[str]:
+    """Even out one topic; returns whose share has changed. `has` never holds an empty list."""
+    givers = sorted((-sizes[each], each) for each in has)
+    changed: set[str] = set()
+    while givers:
+        giver, taker = _first(givers, sizes, -1), _first(takers, sizes)
+        if sizes[giver] - sizes[taker] < LEAST_DIFFERENCE:
+            break
+        has.setdefault(taker, []).append(has[giver].pop())
+        sizes[giver], sizes[taker] = sizes[giver] - 1, sizes[taker] + 1
+        if not has[giver]:
+            del has[giver]
+            heappop(givers)
+        changed |= {giver, taker}
+    return changed
 
 
 def _places(share: Partitions) -> list[_Place]:

@@ -125,9 +125,8 @@ def must_rejoin(state: ConsumerMembership, member_id: str) -> bool:
         return True
     if current.state is not MemberState.UNRELEASED_PARTITIONS:
         return False
-    held = Holders(state, but=member_id)
     missing = difference(state.target_of(member_id), current.assigned)
-    return not any(held(topic_id, indexes) for topic_id, indexes in missing.items())
+    return not Holders(state, but=member_id)(missing)
 
 
 def synced(state: ConsumerMembership, request: SyncGroup, image: MetadataImage) -> Synced:

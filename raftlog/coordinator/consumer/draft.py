@@ -5,8 +5,9 @@ What a member's change leads to is here for every protocol it may speak: a new e
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from hashlib import blake2b
 from typing import Final
 from uuid import UUID
@@ -35,7 +36,18 @@ from raftlog.coordinator.consumer.state import (
 from raftlog.metadata.image import MetadataImage
 
 NO_GROUP: Final = ConsumerMembership()
-_NONE: Final[frozenset[int]] = frozenset()
+
+
+class Effort(IntEnum):
+    """How much of what follows from a change is decided. Less where all of it fits into no batch of the journal."""
+
+    ALL = 0
+    STEPS_LATER = 1
+    """Who is in takes its next step with its next heartbeat, if targets are computed with this one."""
+    KNOWN_TOPICS = 2
+    """Regular expressions match what they matched before; those that nobody had are looked at."""
+    NO_TARGETS = 3
+    """Members keep the targets they have, too."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -48,6 +60,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     most_members: int = 2**31 - 1
     topics_changed: bool = True
     """Whether the topics may be others than at the last decision."""
+    effort: Effort = Effort.ALL
 
 
 class Draft:
@@ -57,6 +70,7 @@ class Draft:
         self.group_id = group_id
         self.around = around
         self.records: list[ConsumerRecord] = []
+        self._retargeted = False
         self.looked = False
         """Whether the topics were looked at."""
         self.state = NO_GROUP if state is None else state
@@ -81,12 +95,17 @@ class Draft:
 
     def remove(self, *member_ids: str) -> None:
         """Take members out, with all they have."""
-        for each in member_ids:
-            self.put(
-                CurrentChanged(self.group_id, each, None),
-                TargetChanged(self.group_id, each, None),
-                MemberChanged(self.group_id, each, None),
+        self.put(
+            *(
+                record
+                for each in member_ids
+                for record in (
+                    CurrentChanged(self.group_id, each, None),
+                    TargetChanged(self.group_id, each, None),
+                    MemberChanged(self.group_id, each, None),
+                )
             )
+        )
 
     def replace(self, former_id: str, member_id: str, current: Current) -> None:
         """Give a static member's place, target and partitions to its next life (KIP-345)."""
@@ -116,29 +135,38 @@ class Draft:
             metadata_hash = _hash(self.state.subscribed_topics(), self.around.image)
             if changed or metadata_hash != self.state.metadata_hash:
                 self.put(EpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
-        if self.state.epoch > self.state.target_epoch:
+        if self.state.epoch > self.state.target_epoch and self.around.effort < Effort.NO_TARGETS:
             self._retarget()
 
     def begin_epoch(self) -> None:
-        """Members have gone: the next heartbeat of another computes the targets."""
-        self.looked = True
-        self._resolve()
+        """Members have gone: the next heartbeat of another looks at the topics and computes the targets.
+
+        So this is small, whatever the group reads: going must always be possible.
+        """
+        self._forget_regexes()
         metadata_hash = _hash(self.state.subscribed_topics(), self.around.image)
         self.put(EpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
 
     def _resolve(self) -> None:
         """Look anew at the regular expressions, and forget those that nobody has any longer."""
-        wanted = {each.regex for each in self.state.members.values() if each.regex}
-        for regex in wanted:
-            topics = self.around.matches.matching(regex, self.around.image.topics.keys())
+        for regex in self._regexes():
             known = self.state.regexes.get(regex)
+            if known is not None and self.around.effort >= Effort.KNOWN_TOPICS:
+                continue
+            topics = self.around.matches.matching(regex, self.around.image.topics.keys())
             if known is None or known.topics != topics:
                 self.put(RegexResolved(self.group_id, regex, Resolved(topics, self.around.now_ms)))
-        self.put(
-            *(RegexResolved(self.group_id, each, None) for each in self.state.regexes if each not in wanted)
-        )
+        self._forget_regexes()
+
+    def _regexes(self) -> set[str]:
+        return {each.regex for each in self.state.members.values() if each.regex}
+
+    def _forget_regexes(self) -> None:
+        gone = self.state.regexes.keys() - self._regexes()
+        self.put(*(RegexResolved(self.group_id, each, None) for each in sorted(gone)))
 
     def _retarget(self) -> None:
+        self._retargeted = True
         state = self.state
         members, counts = self._wanted()
         shares = (
@@ -170,6 +198,8 @@ class Draft:
 
     def reconcile(self, member_id: str, owned: Partitions | None) -> None:
         """Take a member as far towards its target as the others allow."""
+        if self._retargeted and self.around.effort >= Effort.STEPS_LATER and member_id in self.state.currents:
+            return
         current = self.state.current_of(member_id)
         after = next_current(
             current,
@@ -189,15 +219,19 @@ class Holders:
         self._state = state
         self._but = but
 
-    def __call__(self, topic_id: UUID, indexes: frozenset[int]) -> frozenset[int]:
-        """Return those of a topic's partitions that another member reads, or has not given up yet."""
-        held: set[int] = set()
-        for member_id, current in self._state.currents.items():
-            if member_id != self._but:
-                held |= current.assigned.get(topic_id, _NONE)
-                if current.revoking:
-                    held |= current.revoking.get(topic_id, _NONE)
-        return indexes & held
+    def __call__(self, wanted: Partitions) -> Partitions:
+        """Return those of some partitions that another member reads, or has not given up yet.
+
+        Goes through the members once, whatever number of topics is asked about.
+        """
+        held: dict[UUID, set[int]] = defaultdict(set)
+        for member_id, current in self._state.currents.items() if wanted else ():
+            if member_id == self._but:
+                continue
+            for hands in (current.assigned, current.revoking):
+                for topic_id in wanted.keys() & hands.keys() if hands else ():
+                    held[topic_id] |= wanted[topic_id] & hands[topic_id]
+        return {topic_id: frozenset(indexes) for topic_id, indexes in held.items() if indexes}
 
 
 def preferred_assignor(state: ConsumerMembership, offered: Sequence[str]) -> str:

@@ -8,12 +8,16 @@ joined again or asked for what they have.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
+
+import msgspec
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import (
     GroupIdNotFound,
+    GroupMaxSizeReached,
     KafkaError,
     RebalanceInProgress,
     UnknownMemberId,
@@ -22,9 +26,9 @@ from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer import classic_members
-from raftlog.coordinator.consumer.draft import Draft, Surroundings
+from raftlog.coordinator.consumer.draft import Draft, Effort, Surroundings
 from raftlog.coordinator.consumer.heartbeat import check_beat, decide_beat, decide_fence, decide_leave
-from raftlog.coordinator.consumer.migration import classic_offers, downgraded, upgraded
+from raftlog.coordinator.consumer.migration import Bounds, classic_offers, downgraded, upgraded
 from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, Beat
 from raftlog.coordinator.consumer.state import (
@@ -38,12 +42,16 @@ from raftlog.coordinator.group import Group, GroupChanged, GroupRecord
 from raftlog.coordinator.membership import check_join
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offers import Offered, most_bytes
-from raftlog.coordinator.requests import JoinGroup, MemberIdRequired, MemberRef, SyncGroup
+from raftlog.coordinator.records import batch_bytes
+from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import ClockKey, Kind, Sessions
 from raftlog.metadata.image import MetadataImage
 
 RETRY_S: Final = 1.0
 """A member whose time is up, and whose end could not be recorded, is looked at again after this."""
+
+ENDS_SHARE: Final = 16
+"""Ids of members that end together take so small a part of a batch: each is in three keys, with the group's own id."""
 
 log = get_logger(__name__)
 
@@ -74,7 +82,9 @@ class ConsumerGroup:
         self._topics_seen: object = None
         """The topics as the last decision saw them."""
         self._draft: Draft | None = None
-        """What is being decided."""
+        """What was decided last; None if the request was refused, which is no sign of life."""
+        self._too_large: tuple[int, object, Effort] | None = None
+        """In which epoch and with which topics not all of a decision fitted into a batch, and how much did."""
         self.offers: Offered = {}
         """What the members offered, once it is a classic group."""
 
@@ -123,8 +133,12 @@ class ConsumerGroup:
                 raise UnknownMemberId(f"group {self.group_id} does not exist, its members may join again")
             return self._decision(group, write, at)
 
+        before = self.recorded
         self._run(decide, answer, at)
-        self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVES)
+        if self._draft is not None:
+            if before and self.recorded and self.recorded.revokes_other(before, beat.member_id):
+                self._sessions.end(self._clock(beat.member_id))  # it has its whole time for each step
+            self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVES)
 
     # -- members of the classic protocol -------------------------------------------------------------------
 
@@ -145,10 +159,11 @@ class ConsumerGroup:
                 at,
             )
 
-        before = self.recorded
         self._run(decide, answer, at)
+        if self._draft is None:
+            return
         member_id = who.member_id or new_member_id
-        self._note_alive(member_id, at, is_here=self.recorded is not before or bool(who.member_id))
+        self._note_alive(member_id, at, is_here=True)
         if self.recorded is not None and member_id in self.recorded.members:
             self._sessions.renew(self._clock(member_id), at.now + self._rebalance_timeout_s(member_id))
 
@@ -193,18 +208,25 @@ class ConsumerGroup:
 
     # -- time ----------------------------------------------------------------------------------------------
 
-    def session_ended(self, member_id: str, at: Moment) -> None:
-        """A member fell silent: it is out."""
-        log.info("group_member_expired", group=self.group_id, member=member_id)
-        self._fence((member_id,), at)
+    def ended(self, member_ids: Sequence[str], at: Moment) -> None:
+        """Members fell silent, or had time enough to give up partitions, to join again, or to ask for what they have.
+
+        They are out, all with one decision; with a few if their ids are long.
+        """
+        log.info("group_members_expired", group=self.group_id, members=len(member_ids), first=member_ids[0])
+        most = self._config.message_max_bytes // ENDS_SHARE
+        batch: list[str] = []
+        size = 0
+        for each in dict.fromkeys(member_ids):
+            size += len(each.encode())
+            if batch and size > most:
+                self._fence(batch, at)
+                batch, size = [], len(each.encode())
+            batch.append(each)
+        self._fence(batch, at)
 
     def expectation_ended(self, at: Moment) -> None:
         """Nobody waits for ids that were given out."""
-
-    def rang(self, member_id: str, at: Moment) -> None:
-        """A member had time enough to give up its partitions, to join again, or to ask for what it has."""
-        log.info("group_member_kept_partitions", group=self.group_id, member=member_id)
-        self._fence((member_id,), at)
 
     def _fence(self, member_ids: Sequence[str], at: Moment) -> None:
         before = self.recorded
@@ -220,29 +242,52 @@ class ConsumerGroup:
     # -- deciding ------------------------------------------------------------------------------------------
 
     def _decision(self, group: Group, write: Write, at: Moment) -> Decision:
+        """Return what fits into one batch of all that follows from a request.
+
+        Members that are in and read the same go on, at worst with the targets they have. Raises GroupMaxSizeReached
+        for who joins, or reads more.
+        """
+        topics, known, least = self._image().topics, self._too_large, Effort.ALL
+        if known is not None and group.consumer and known[0] == group.consumer.epoch and known[1] is topics:
+            least = known[2]
+        for effort in (*list(Effort)[least:], Effort.KNOWN_TOPICS):
+            decision, draft = self._drafted(group, write, at, effort)
+            if effort is Effort.NO_TARGETS and _reads_more(group.consumer, draft.state):
+                continue
+            if batch_bytes(decision.records) <= self._config.message_max_bytes:
+                self._draft = draft
+                if effort is not Effort.ALL and effort is not least:
+                    log.warning("consumer_group_too_large", group=self.group_id, decided=effort.name)
+                self._too_large = (draft.state.epoch, topics, effort) if effort else None
+                return decision
+        raise GroupMaxSizeReached(
+            "what is assigned to the members of the group fits into no batch of its journal"
+        )
+
+    def _drafted(self, group: Group, write: Write, at: Moment, effort: Effort) -> tuple[Decision, Draft]:
         """Return what a draft holds once it is written; the group may change its type by it."""
         begun = self._upgraded(group)
         started = group.consumer if group.consumer or not begun else apply_consumer(None, begun)
-        draft = Draft(self.group_id, started, self._surroundings(at))
+        draft = Draft(self.group_id, started, self._surroundings(at, effort))
         reply = write(draft)
-        self._draft = draft
         classic = downgraded(
             draft.state,
+            generation=draft.state.epoch if started is None else started.epoch,
             policy=self._config.group_consumer_migration_policy,
-            most_members=self._config.group_max_size,
-            most_bytes=most_bytes(self._config.message_max_bytes),
+            bounds=Bounds(self._config.group_max_size, most_bytes(self._config.message_max_bytes)),
             image=draft.around.image,
             now_ms=at.now_ms,
         )
-        records: tuple[GroupRecord, ...]
         if classic is not None and group.consumer is not None:
             ended = tombstones(self.group_id, group.consumer)
-            records = (*ended, GroupChanged(self.group_id, classic))
-            self.offers = classic_offers(draft.state)
-        else:
-            ends = (GroupChanged(self.group_id, None),) if group.described else ()
-            records = (*ends, *begun, *draft.records)
-        return Decision(records, reply)
+            records: tuple[GroupRecord, ...] = (*ended, GroupChanged(self.group_id, classic))
+            if batch_bytes(records) <= self._config.message_max_bytes:
+                self.offers = classic_offers(draft.state)
+                if isinstance(reply, Joined):
+                    reply = msgspec.structs.replace(reply, generation=classic.generation)
+                return Decision(records, reply), draft
+        ends = (GroupChanged(self.group_id, None),) if group.described else ()
+        return Decision((*ends, *begun, *draft.records), reply), draft
 
     def _upgraded(self, group: Group) -> tuple[ConsumerRecord, ...]:
         if group.consumer is not None or self._former is None:
@@ -256,7 +301,7 @@ class ConsumerGroup:
             image=self._image(),
         )
 
-    def _surroundings(self, at: Moment) -> Surroundings:
+    def _surroundings(self, at: Moment, effort: Effort) -> Surroundings:
         image = self._image()
         return Surroundings(
             image,
@@ -265,6 +310,7 @@ class ConsumerGroup:
             self._config.group_consumer_assignors,
             self._config.group_consumer_max_size,
             image.topics is not self._topics_seen,
+            effort,
         )
 
     def _run(self, decide: Callable[[Group], Decision], answer: Answer, at: Moment) -> None:
@@ -276,6 +322,12 @@ class ConsumerGroup:
             self._topics_seen = draft.around.image.topics
         if after is before:
             return
+        if after is not None:
+            self._former = (
+                None  # it does not come back: what its members offered would stay for the group's life
+            )
+            if not after.members:
+                self._topics_seen = None  # an old map of all topics, in each of very many empty groups
         had, has = (state.members if state else {} for state in (before, after))
         for member_id in had.keys() - has.keys():
             self._sessions.end(self._clock(member_id))
@@ -321,6 +373,15 @@ class ConsumerGroup:
     def _rebalance_timeout_s(self, member_id: str) -> float:
         assert self.recorded is not None
         return self.recorded.members[member_id].rebalance_timeout_ms / 1000
+
+
+def _reads_more(before: ConsumerMembership | None, after: ConsumerMembership) -> bool:
+    """Whether there are members that there were not, or that read something else."""
+    then, now = (
+        Counter((it.topics, it.regex) for it in each.members.values()) if each else Counter()
+        for each in (before, after)
+    )
+    return not now <= then
 
 
 def _nobody_waits(reply: object) -> None:

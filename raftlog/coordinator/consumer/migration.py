@@ -6,10 +6,12 @@ of these has gone. Its members keep what they have; what was is ended in the sam
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from raftlog.base.errors import CoordinatorNotAvailable, GroupIdNotFound
 from raftlog.coordinator.consumer.classic_members import assignment_of, by_id
+from raftlog.coordinator.consumer.reconcile import difference, together, union
 from raftlog.coordinator.consumer.state import (
     ClassicProtocols,
     ConsumerMembership,
@@ -18,18 +20,33 @@ from raftlog.coordinator.consumer.state import (
     CurrentChanged,
     EpochChanged,
     MemberChanged,
+    MemberState,
+    Partitions,
     Subscriber,
     TargetChanged,
     TargetEpochChanged,
 )
-from raftlog.coordinator.consumer_protocol import CONSUMER, read_assignment, read_subscription
-from raftlog.coordinator.group import STABLE, Group, Member, Membership
+from raftlog.coordinator.consumer_protocol import (
+    CONSUMER,
+    ByName,
+    Subscription,
+    read_assignment,
+    read_subscription,
+)
+from raftlog.coordinator.group import NO_LEADER, STABLE, Group, Member, Membership
 from raftlog.coordinator.membership import choose_protocol
-from raftlog.coordinator.offers import Offered, record_bytes
+from raftlog.coordinator.offers import Offered, Protocols, record_bytes
 from raftlog.metadata.image import MetadataImage
 
 UPGRADES: Final = frozenset({"bidirectional", "upgrade"})
 DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
+
+
+class Bounds(NamedTuple):
+    """Of a classic group: how many members, and what they may take in the record of a generation."""
+
+    most_members: int
+    most_bytes: int
 
 
 def upgraded(
@@ -39,7 +56,7 @@ def upgraded(
 
     Raises GroupIdNotFound for one that may not become it, CoordinatorNotAvailable while nobody knows who has what.
     """
-    members = group.membership.members
+    members = _present(group, shown)
     if not (members or shown.membership.members):
         return _counted_on(group)
     if policy not in UPGRADES:
@@ -50,7 +67,18 @@ def upgraded(
         raise GroupIdNotFound(f"group {group.group_id} has more than {most_members} members")
     if members and group.membership.state != STABLE:
         raise CoordinatorNotAvailable(f"group {group.group_id} is being assigned")
-    return _converted(group, offers, image) if members else _counted_on(group)
+    return _converted(group, members, offers, image) if members else _counted_on(group)
+
+
+def _present(group: Group, shown: Group) -> Mapping[str, Member]:
+    """Who was in the last generation, and has not left since; or a static member's next life has come instead."""
+    now = shown.membership.members
+    instances = {each.group_instance_id for each in now.values()} - {None}
+    return {
+        member_id: each
+        for member_id, each in group.membership.members.items()
+        if member_id in now or each.group_instance_id in instances
+    }
 
 
 def _counted_on(group: Group) -> tuple[ConsumerRecord, ...]:
@@ -58,14 +86,15 @@ def _counted_on(group: Group) -> tuple[ConsumerRecord, ...]:
     return (EpochChanged(group.group_id, group.membership.generation),)
 
 
-def _converted(group: Group, offers: Offered, image: MetadataImage) -> tuple[ConsumerRecord, ...]:
+def _converted(
+    group: Group, members: Mapping[str, Member], offers: Offered, image: MetadataImage
+) -> tuple[ConsumerRecord, ...]:
     group_id, generation = group.group_id, group.membership.generation
     records: list[ConsumerRecord] = [EpochChanged(group_id, generation)]
-    for member in group.membership.members.values():
-        protocols = offers.get(member.member_id) or ((group.membership.protocol or "", member.subscription),)
-        subscription, assignment = read_subscription(protocols[0][1]), read_assignment(member.assignment)
-        if subscription is None or assignment is None:
-            raise GroupIdNotFound(f"what members of group {group_id} read is not said as consumers do")
+    read = {each: _read(group, member, offers.get(each)) for each, member in group.membership.members.items()}
+    given = together(by_id(has, image) for _, _, has in read.values())
+    for member in members.values():
+        protocols, subscription, assignment = read[member.member_id]
         subscriber = Subscriber(
             member.group_instance_id,
             subscription.rack_id,
@@ -78,32 +107,54 @@ def _converted(group: Group, offers: Offered, image: MetadataImage) -> tuple[Con
             ClassicProtocols(member.session_timeout_ms, protocols),
         )
         has = by_id(assignment, image)
+        current = _taken_over(generation, has, difference(by_id(subscription.owned, image), given))
         records += (
             MemberChanged(group_id, member.member_id, subscriber),
             TargetChanged(group_id, member.member_id, has),
-            CurrentChanged(group_id, member.member_id, Current(generation, generation, assigned=has)),
+            CurrentChanged(group_id, member.member_id, current),
         )
     return (*records, TargetEpochChanged(group_id, generation))
+
+
+def _read(group: Group, member: Member, offered: Protocols | None) -> tuple[Protocols, Subscription, ByName]:
+    """What a member offers, says of itself, and was assigned. Raises GroupIdNotFound."""
+    protocols = offered or ((group.membership.protocol or "", member.subscription),)
+    subscription, assignment = read_subscription(protocols[0][1]), read_assignment(member.assignment)
+    if subscription is None or assignment is None:
+        raise GroupIdNotFound(f"what members of group {group.group_id} read is not said as consumers do")
+    return protocols, subscription, assignment
+
+
+def _taken_over(generation: int, has: Partitions, gives_up: Partitions) -> Current:
+    """What a classic member begins with. `gives_up`: what it had when it joined, and nobody was assigned since.
+
+    So leaders of the cooperative protocol take partitions away: it may still be giving them up, and will join again.
+    """
+    state = MemberState.UNREVOKED_PARTITIONS if gives_up else MemberState.STABLE
+    return Current(generation, generation, state, has, gives_up)
 
 
 def downgraded(
     state: ConsumerMembership,
     *,
+    generation: int,
     policy: str,
-    most_members: int,
-    most_bytes: int,
+    bounds: Bounds,
     image: MetadataImage,
     now_ms: int,
 ) -> Membership | None:
     """Return the classic group that a consumer group becomes, stable and about to rebalance; None: it stays.
 
-    It stays where all its members together would not fit into the one record of a classic generation (`most_bytes`).
+    It counts on from `generation`, the epoch before the last consumer member went: who is in that one is told to join
+    again, and keeps what it has meanwhile. That nobody leads it says to every coordinator that it has to rebalance.
+
+    It stays where all its members together would not fit into the one record of a classic generation.
     """
     offers = classic_offers(state)
     if policy not in DOWNGRADES or not state.members or len(offers) < len(state.members):
         return None
     protocol = choose_protocol(list(offers.values()))
-    if protocol is None or len(state.members) > most_members:
+    if protocol is None or len(state.members) > bounds.most_members:
         return None
     members = {
         member_id: Member(
@@ -114,13 +165,18 @@ def downgraded(
             it.rebalance_timeout_ms,
             it.classic.session_timeout_ms if it.classic else 0,
             (subscription := dict(offers[member_id])[protocol]),
-            assignment_of(state.current_of(member_id).assigned, subscription, image),
+            assignment_of(_in_hands(state.current_of(member_id)), subscription, image),
         )
         for member_id, it in state.members.items()
     }
-    if sum(record_bytes(each, offers[each.member_id]) for each in members.values()) > most_bytes:
+    if sum(record_bytes(each, offers[each.member_id]) for each in members.values()) > bounds.most_bytes:
         return None
-    return Membership(CONSUMER, state.epoch, protocol, next(iter(members)), now_ms, members)
+    return Membership(CONSUMER, generation, protocol, NO_LEADER, now_ms, members)
+
+
+def _in_hands(current: Current) -> Partitions:
+    """All that a member may still read: the classic record knows nothing of what it was told to give up."""
+    return union(current.assigned, current.revoking)
 
 
 def classic_offers(state: ConsumerMembership) -> Offered:

@@ -6,7 +6,8 @@ member enters the epoch of its target only when it has given up what the target 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -29,11 +30,11 @@ def next_current(
     *,
     target_epoch: int,
     owned: Partitions | None,
-    held: Callable[[UUID, frozenset[int]], frozenset[int]],
+    held: Callable[[Partitions], Partitions],
 ) -> Current:
     """Return what the member has next; `current` itself if nothing changes.
 
-    `owned`: what it says that it has, None if it does not say. `held`: which of a topic's partitions others have.
+    `owned`: what it says that it has, None if it does not say. `held`: which of some partitions others have.
     """
     if current.state is MemberState.STABLE and current.epoch == target_epoch:
         return current
@@ -44,11 +45,7 @@ def next_current(
     if _owns_any(owned, surplus):
         return _moved(current, MemberState.UNREVOKED_PARTITIONS, current.epoch, kept, revoking=surplus)
     missing = difference(target, kept)
-    free = {
-        topic_id: found
-        for topic_id, indexes in missing.items()
-        if (found := indexes - held(topic_id, indexes))
-    }
+    free = difference(missing, held(missing))
     waits = count(free) < count(missing)
     state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
     return _moved(current, state, target_epoch, union(kept, free))
@@ -90,6 +87,15 @@ def difference(some: Partitions, others: Partitions) -> Partitions:
 
 def union(some: Partitions, others: Partitions) -> Partitions:
     return {each: some.get(each, frozenset()) | others.get(each, frozenset()) for each in (*some, *others)}
+
+
+def together(each: Iterable[Partitions]) -> Partitions:
+    """The union of many."""
+    found: dict[UUID, set[int]] = defaultdict(set)
+    for partitions in each:
+        for topic_id, indexes in partitions.items():
+            found[topic_id] |= indexes
+    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
 
 
 def is_part(some: Partitions, others: Partitions) -> bool:

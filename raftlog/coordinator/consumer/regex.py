@@ -21,6 +21,9 @@ LONGEST: Final = 4_096
 MEMORY_BYTES: Final = 1 << 20
 """What one expression may take when compiled."""
 
+MOST_INSTRUCTIONS: Final = 2_000
+"""Of an expression when compiled: what looking at one character of a name may cost, many thousand times a heartbeat."""
+
 MOST_REMEMBERED: Final = 100
 """Expressions."""
 
@@ -30,11 +33,15 @@ def check_regex(regex: str) -> None:
     if len(regex) > LONGEST:
         raise InvalidRegularExpression(f"an expression has at most {LONGEST} characters")
     try:
-        _compiled(regex)
+        size = _compiled(regex).programsize
     except re2.error as error:
         raise InvalidRegularExpression(
             f"{regex!r} is no regular expression of RE2: {_text(error)}"
         ) from error
+    if size > MOST_INSTRUCTIONS:
+        raise InvalidRegularExpression(
+            f"{regex!r} takes {size} instructions, {MOST_INSTRUCTIONS} at most are looked at"
+        )
 
 
 class Matches:

@@ -155,6 +155,10 @@ class ConsumerMembership(msgspec.Struct, frozen=True):
     def current_of(self, member_id: str) -> Current:
         return self.currents.get(member_id, NEW_MEMBER)
 
+    def revokes_other(self, before: ConsumerMembership, member_id: str) -> bool:
+        """Whether a member has to give up something else than before."""
+        return self.current_of(member_id).revoking != before.current_of(member_id).revoking
+
     def target_of(self, member_id: str) -> Partitions:
         return self.targets.get(member_id, NOTHING)
 

@@ -1,7 +1,7 @@
 """Members of one consumer group (KIP-848) come, go, sleep and fight over static ids, while their coordinator dies.
 
 No partition is ever in two hands, in one epoch it has one owner, and what was committed is never taken back. In
-`group-migration` some speak the classic protocol, so that the group changes its type again and again.
+`group-migration` some speak the classic protocol, eager or cooperative: so the group changes its type all the time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from raftlog.proof.stories.scene import SERVED_S, Scene
 from raftlog.proof.workloads.classic_worker import ClassicWorker
 from raftlog.proof.workloads.consumer_book import SESSION_S, ConsumerBook
 from raftlog.proof.workloads.consumer_worker import ConsumerWorker
+from raftlog.proof.workloads.cooperative_worker import CooperativeWorker
 from raftlog.proof.workloads.wire import Client
 
 REBALANCED_S = 5.0
@@ -56,9 +57,8 @@ async def _churn(
     scene.pace([2.0] * len(scene.producers))
     book = ConsumerBook("churn", scene.history, frozenset(filter(None, INSTANCES)))
     workers = [_employ(scene, book, f"m{number}", each) for number, each in enumerate(instances)]
-    workers += [
-        _employ(scene, book, f"c{number}", each, kind=ClassicWorker) for number, each in enumerate(classic)
-    ]
+    kind = chance.choice((ClassicWorker, CooperativeWorker))
+    workers += [_employ(scene, book, f"c{number}", each, kind=kind) for number, each in enumerate(classic)]
     await _progress(scene, book, 1)
     end = loop.time() + seconds
     while loop.time() < end:

@@ -1,11 +1,13 @@
 """A consumer of the classic protocol in a group that may become a consumer group and back while it is in it.
 
-It gives up all it has before it joins (eager), and assigns in turn if it leads, as long as anybody leads.
+It gives up all it has before it joins (eager), and assigns in turn if it leads, as long as anybody leads. The
+cooperative one (KIP-429) is in `cooperative_worker`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from struct import Struct
 from typing import Any, Final
 
@@ -19,14 +21,14 @@ MUST_REJOIN: Final = frozenset({ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS})
 
 SESSION_MS: Final = 1_000
 REBALANCE_MS: Final = 2_000
-PROTOCOL: Final = "range"
-
-_i16 = Struct(">h")
-_i32 = Struct(">i")
+I16: Final = Struct(">h")
+I32: Final = Struct(">i")
 
 
 class ClassicWorker(ConsumerWorker):
     """`epoch` is its generation."""
+
+    protocol = "range"
 
     async def _take(self, code: int) -> None:
         if code in MUST_REJOIN:
@@ -57,7 +59,7 @@ class ClassicWorker(ConsumerWorker):
 
     async def _join(self) -> int:
         make = shapes(JOIN_GROUP)
-        protocol = make.JoinGroupRequestProtocol(name=PROTOCOL, metadata=self._subscription())
+        protocol = make.JoinGroupRequestProtocol(name=self.protocol, metadata=self._subscription())
         joined = await self._ask(
             JOIN_GROUP,
             make.JoinGroupRequest(
@@ -78,14 +80,15 @@ class ClassicWorker(ConsumerWorker):
             return code
         self.member_id = joined.member_id
         leads = joined.leader == self.member_id and not joined.skip_assignment
-        members = sorted(each.member_id for each in joined.members) if leads else []
-        return await self._sync(joined.generation_id, members)
+        return await self._sync(joined.generation_id, self._shares(joined.members) if leads else {})
 
-    async def _sync(self, generation: int, members: list[str]) -> int:
+    def _shares(self, members: Sequence[Any]) -> dict[str, list[int]]:
+        """Who gets what: each partition in turn."""
+        ids = sorted(each.member_id for each in members)
+        return {each: list(range(number, self.partitions, len(ids))) for number, each in enumerate(ids)}
+
+    async def _sync(self, generation: int, shares: dict[str, list[int]]) -> int:
         make = shapes(SYNC_GROUP)
-        shares: dict[str, list[int]] = {each: [] for each in members}
-        for index in range(self.partitions if members else 0):
-            shares[members[index % len(members)]].append(index)
         sent_at = asyncio.get_running_loop().time()
         synced = await self._ask(
             SYNC_GROUP,
@@ -95,7 +98,7 @@ class ClassicWorker(ConsumerWorker):
                 member_id=self.member_id,
                 group_instance_id=self.instance,
                 protocol_type="consumer",
-                protocol_name=PROTOCOL,
+                protocol_name=self.protocol,
                 assignments=tuple(
                     make.SyncGroupRequestAssignment(member_id=each, assignment=self._assignment(share))
                     for each, share in shares.items()
@@ -123,20 +126,20 @@ class ClassicWorker(ConsumerWorker):
 
     def _topic(self) -> bytes:
         name = self.topic.encode()
-        return _i16.pack(len(name)) + name
+        return I16.pack(len(name)) + name
 
     def _subscription(self) -> bytes:
-        return _i16.pack(0) + _i32.pack(1) + self._topic() + _i32.pack(-1)
+        return I16.pack(0) + I32.pack(1) + self._topic() + I32.pack(-1)
 
     def _assignment(self, share: list[int]) -> bytes:
-        indexes = _i32.pack(len(share)) + b"".join(map(_i32.pack, share))
-        return _i16.pack(0) + _i32.pack(1) + self._topic() + indexes + _i32.pack(-1)
+        indexes = I32.pack(len(share)) + b"".join(map(I32.pack, share))
+        return I16.pack(0) + I32.pack(1) + self._topic() + indexes + I32.pack(-1)
 
     def _read(self, assignment: bytes) -> list[Any]:
         """The partitions of the one topic, if it is in there."""
-        if len(assignment) < _i16.size + _i32.size or not _i32.unpack_from(assignment, _i16.size)[0]:
+        if len(assignment) < I16.size + I32.size or not I32.unpack_from(assignment, I16.size)[0]:
             return []
-        position = _i16.size + _i32.size + len(self._topic())
-        (count,) = _i32.unpack_from(assignment, position)
-        begin = position + _i32.size
-        return [_i32.unpack_from(assignment, begin + _i32.size * number)[0] for number in range(count)]
+        position = I16.size + I32.size + len(self._topic())
+        (count,) = I32.unpack_from(assignment, position)
+        begin = position + I32.size
+        return [I32.unpack_from(assignment, begin + I32.size * number)[0] for number in range(count)]

@@ -23,6 +23,7 @@ from raftlog.proof.workloads.wire import (
 
 NOT_NOW: Final = frozenset({14, 15, 16})
 UNKNOWN_MEMBER_ID: Final = 25
+GROUP_ID_NOT_FOUND: Final = 69
 FENCED_INSTANCE_ID: Final = 82
 FENCED_MEMBER_EPOCH: Final = 110
 UNRELEASED_INSTANCE_ID: Final = 111
@@ -38,6 +39,9 @@ JOINING, LEAVING, BACK_SOON = 0, -1, -2
 
 class ConsumerWorker:
     """`reads`: topic and number of partitions; `instance`: its static id, or None."""
+
+    quickness = 0.3
+    """How likely it is that it gives up what it was told to before it does anything else."""
 
     def __init__(
         self,
@@ -115,7 +119,7 @@ class ConsumerWorker:
             return 0
         if luck < 0.04:  # as a process that was paused: then it goes on where it was
             await asyncio.sleep(self._chance.uniform(0.5, 3.0))
-        if self._giving_up and self._chance.random() < 0.3:
+        if self._giving_up and self._chance.random() < self.quickness:
             self._give_up()
             return await self._beat()
         if luck < 0.3 or not self.positions or self._chance.random() < 0.3:
@@ -213,7 +217,8 @@ class ConsumerWorker:
         self._forget()
         answer = await self._ask(CONSUMER_GROUP_HEARTBEAT, request)
         await asyncio.sleep(self._chance.uniform(0.0, 1.0))
-        return int(answer.error_code)
+        code = int(answer.error_code)
+        return 0 if code == GROUP_ID_NOT_FOUND else code  # it was out, and the group is classic meanwhile
 
     # -- offsets -------------------------------------------------------------------------------------------
 
