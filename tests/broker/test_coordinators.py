@@ -229,6 +229,8 @@ def test_a_paused_broker_does_not_throw_its_members_out() -> None:
         loop.resume(host)
         await asyncio.sleep(1)
         await host.start(world[0].groups.heartbeat("g", MemberRef(member_id), 1))
+        group = await host.start(world[0].groups.read("g"))
+        assert list(group.membership.members) == [member_id]
 
     simulate(program)
 

@@ -529,6 +529,23 @@ async def test_sessions_of_a_broker_end_with_its_connection() -> None:
     assert len(world.server.sessions) == 0
 
 
+async def test_a_fetch_that_waits_on_a_connection_given_up_reads_no_more() -> None:
+    """Where it says its follower stands was long ago: a newer connection silences it before the transport is gone."""
+    world, me = World(FakePartition()), ReplicaId(2, 12)
+    world.partition.auto_commit = False
+    older, newer, producer = as_broker(world.connect()), world.connect(), world.connect()
+    assert world.server.take_peer(older.connection, me)
+    fields: dict[str, Any] = {"version": 17, "replica": me, "topic": TOPIC_ID}
+    older.send(fetch(1, (0, 0), session=(0, 0), **fields))
+    session = older.answer(1, 17).session_id
+    older.send(fetch(2, session=(session, 1), max_wait_ms=60_000, **fields))
+    before = len(world.partition.noted)
+    assert world.server.take_peer(newer.connection, me)
+    producer.send(produce(1, (0, batch()), acks=0))
+    await settle()
+    assert len(world.partition.noted) == before
+
+
 async def test_a_fetch_of_nothing_is_answered_at_once() -> None:
     """There is nothing to wait for."""
     pipe = World().connect()

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 
 from raftlog.pipeline.jobs.archive import ArchiveOptions, archive
@@ -28,6 +27,7 @@ def test_an_archive_has_one_copy_of_each_record(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
     """Over two runs from one checkpoint."""
+    ds = pytest.importorskip("pyarrow.dataset")
     topics.make(topic, 2)
     topics.fill(topic, [f"0-{n}".encode() for n in range(300)])
     options = given(

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 from raftlog.pipeline.jobs.mirror import Run, translate
-from raftlog.pipeline.jobs.mirror_task import SOURCE_HEADER
 from tests.pipeline.processes import crash, finished, given, started, wait_for
 from tests.pipeline.topics import Row, Topics
 
+SOURCE_HEADER = "raftlog.mirror.source"
+"""The name that copies carry their origin under, for whoever reads them: not to be changed with the code."""
 PARTITIONS = 2
 EACH = 2_000
 BATCH = 1_000

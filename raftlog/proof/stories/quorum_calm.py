@@ -24,6 +24,7 @@ COMMITS_WITHIN_S: Final = 1.0
 async def _disturb(stage: Stage) -> None:
     """A minority of followers is lost in some way, and comes back: the leader stays, and goes on committing."""
     world, chance = stage.world, stage.chance
+    await world.until(world.all_answered)  # who was cut off a moment ago may be heard late
     leader = await world.leader()
     term = world.nodes[leader].term
     minority = (len(world.hosts) - 1) // 2

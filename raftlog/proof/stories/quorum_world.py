@@ -241,14 +241,13 @@ class World:
         await self.until(everywhere, seconds)
 
     async def settle(self, mark: bytes) -> None:
-        """Wait until all nodes hold the same, with all that was ever committed, and their leader has heard so."""
+        """Wait until all nodes hold the same, with all that was ever committed."""
         await self.commit(mark)
         await self.until(
             lambda: all(self.machines[node].data == self.oracle.committed for node in self.hosts)
         )
-        await self.until(self._all_answered)
 
-    def _all_answered(self) -> bool:
+    def all_answered(self) -> bool:
         """Whether a leader knows of every voter that it has all: its connections serve in both directions again."""
         leader = self.leading()
         if leader is None:
