@@ -9,9 +9,8 @@ from tests.clients.members import SESSION_S, Kind, party, python_kind
 from tests.clients.stock import PATIENCE_S
 from tests.clients.test_group_of_all import kill_coordinator
 from tests.clients.with_confluent import Confluent
-from tests.interop.features import case
 from tests.interop.groups import Orders
-from tests.interop.kinds import java_kind, kafkajs_kind
+from tests.interop.kinds import case, java_kind, kafkajs_kind
 
 PYTHON = [python_kind(library) for library in ("confluent", "kafka-python", "aiokafka")]
 PARTITIONS = 8

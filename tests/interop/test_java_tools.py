@@ -11,9 +11,8 @@ from raftlog.testing.cluster import Cluster
 from tests.clients.members import party, python_kind
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
-from tests.interop.features import needs_kip_848, needs_transactions
 from tests.interop.groups import stored_offsets
-from tests.interop.kinds import java_command
+from tests.interop.kinds import java_command, java_maker
 from tests.interop.transactions import transactors
 
 pytestmark = pytest.mark.java
@@ -106,14 +105,13 @@ def test_the_stock_tool_describes_resets_and_deletes_a_group(
     assert name not in tool.say("--list").split()
 
 
-@needs_transactions
 def test_the_stock_tool_shows_transactions_and_their_producers(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
     """Listed, described and found in the partition while it is open; finished, it hangs nowhere."""
     client.create_topic(topic, 1, 3)
     tool, name = Tool(cluster, "org.apache.kafka.tools.TransactionsCommand"), f"tx-{topic}"
-    with transactors(cluster, name) as (producer,):
+    with transactors(java_maker(), cluster, name) as (producer,):
         producer.take("init", "begin", f"send {topic} 0 x", "flush")
         (listed,) = [row for row in tool.table("list") if row["TransactionalId"] == name]
         assert listed["TransactionState"] == "Ongoing"
@@ -128,8 +126,6 @@ def test_the_stock_tool_shows_transactions_and_their_producers(
     assert "Exception" not in tool.say("find-hanging", "--broker-id", "1")
 
 
-@needs_kip_848
-@needs_transactions
 def test_the_stock_tool_shows_the_features_of_groups_and_transactions(cluster: Cluster) -> None:
     """group.version 1 is KIP-848, transaction.version 2 is KIP-890: both final, as in a new cluster of Kafka 4."""
     found = {}

@@ -9,9 +9,8 @@ from raftlog.testing.cluster import Cluster
 from tests.clients.members import SESSION_S, Kind, party, python_kind
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
-from tests.interop.features import case
 from tests.interop.groups import PARTITIONS, Orders
-from tests.interop.kinds import java_kind
+from tests.interop.kinds import case, java_kind
 
 
 def test_with_an_eager_assignor_everybody_gives_up_everything(
