@@ -171,6 +171,11 @@ def test_the_stock_tools_find_groups_by_state_and_type(
             "--reset-offsets", "--group", modern, "--topic", topic, "--to-earliest", "--execute"
         )
         assert "not empty" in tool.say("--delete", "--group", modern)
+        other.leave(0)
+    assert tool.reset(modern, topic, "--to-earliest") == everywhere(0)
+    assert stored_offsets(cluster, modern) == everywhere(0)
+    assert "successful" in tool.say("--delete", "--group", modern)
+    assert modern not in every.say("--list").split()
 
 
 def test_the_stock_tool_shows_transactions_and_their_producers(

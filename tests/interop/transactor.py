@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 STEP_S = 20.0
@@ -30,6 +30,7 @@ class Confluent:
     def __init__(self, bootstrap: str, name: str, timeout_ms: int) -> None:
         from confluent_kafka import Producer
 
+        self._bootstrap = bootstrap
         self._failed: list[Exception] = []
         self._producer = Producer(
             {
@@ -58,17 +59,12 @@ class Confluent:
     def offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         from confluent_kafka import Consumer, TopicPartition
 
-        where = {"bootstrap.servers": self._servers(), "group.id": group}
-        consumer = Consumer(where)  # the only way to name a group
+        # only a consumer can name a group
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
         metadata = consumer.consumer_group_metadata()
-        self._producer.send_offsets_to_transaction(
-            [TopicPartition(topic, partition, offset)], metadata, STEP_S
-        )
+        place = TopicPartition(topic, partition, offset)
+        self._producer.send_offsets_to_transaction([place], metadata, STEP_S)
         consumer.close()
-
-    def _servers(self) -> str:
-        brokers = self._producer.list_topics(timeout=STEP_S).brokers.values()
-        return ",".join(f"{each.host}:{each.port}" for each in brokers)
 
     def flush(self) -> None:
         self._producer.flush(STEP_S)
@@ -147,11 +143,6 @@ LIBRARIES: dict[str, Callable[[str, str, int], Producing]] = {
 }
 
 
-def steps() -> Iterator[list[str]]:
-    for line in sys.stdin:
-        yield line.split()
-
-
 def tell(line: str) -> None:
     sys.stdout.write(" ".join(line.split()) + "\n")
     sys.stdout.flush()
@@ -173,9 +164,9 @@ def main() -> None:
     library, bootstrap, name, timeout_ms = sys.argv[1:]
     producer = LIBRARIES[library](bootstrap, name, int(timeout_ms))
     tell("done")
-    for words in steps():
+    for line in sys.stdin:
         try:
-            obey(producer, words)
+            obey(producer, line.split())
             tell("done")
         except Exception as error:
             tell(f"failed {type(error).__name__} {error!r} {error}")
