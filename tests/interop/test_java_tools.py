@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import party, python_kind
+from tests.clients.members import party, python_kind, until
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import stored_offsets
 from tests.interop.kinds import java_command, java_kind, java_maker
-from tests.interop.transactions import transactors
+from tests.interop.transactions import transactors, values
 
 pytestmark = pytest.mark.java
 
@@ -181,9 +181,14 @@ def test_the_stock_tools_find_groups_by_state_and_type(
 def test_the_stock_tool_shows_transactions_and_their_producers(
     scripts: Scripts, cluster: Cluster, client: Confluent, topic: str
 ) -> None:
-    """Listed, described and found in the partition while it is open; finished, it hangs nowhere."""
+    """Listed, described, found in the partition while it is open; finished, it hangs nowhere; one ends by force."""
     client.create_topic(topic, 1, 3)
     tool, name = Tool(scripts, cluster, "org.apache.kafka.tools.TransactionsCommand"), f"tx-{topic}"
+
+    def open_since() -> str:
+        (row,) = tool.table("describe-producers", "--topic", topic, "--partition", "0")
+        return row["CurrentTransactionStartOffset"]
+
     with transactors(java_maker(), cluster, name) as (producer,):
         producer.take("init", "begin", f"send {topic} 0 x", "flush")
         (listed,) = [row for row in tool.table("list") if row["TransactionalId"] == name]
@@ -192,11 +197,14 @@ def test_the_stock_tool_shows_transactions_and_their_producers(
         assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", f"{topic}-0")
         (writing,) = tool.table("describe-producers", "--topic", topic, "--partition", "0")
         assert writing["ProducerId"] == listed["ProducerId"]
-        assert writing["CurrentTransactionStartOffset"] == "0"
+        assert open_since() == "0"
         producer.take("commit")
-        (written,) = tool.table("describe-producers", "--topic", topic, "--partition", "0")
-        assert written["CurrentTransactionStartOffset"] == "None"
-    assert "Exception" not in tool.say("find-hanging", "--broker-id", "1")
+        until(lambda: open_since() == "None", "the marker is written")
+        assert "Exception" not in tool.say("find-hanging", "--broker-id", "1")
+        producer.take("begin", f"send {topic} 0 given-up", "flush")
+        assert "Exception" not in tool.say("forceTerminateTransaction", "--transactionalId", name)
+        assert "ProducerFenced" in producer.attempt("commit")
+    assert values(cluster, topic, committed=True) == ["x"]
 
 
 def test_the_stock_tool_shows_the_features_of_groups_and_transactions(
