@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
 from typing import Any
 
 from raftlog.protocol.apis import ApiKey
@@ -44,28 +43,20 @@ def ask(address: str, api: ApiKey, version: int, **fields: Any) -> Any:
 
 
 class Coordinators:
-    """Asks whoever coordinates a group or a transactional id."""
+    """Asks whoever coordinates a group or a transactional id by now."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._any = cluster.nodes[1].address
-        self._known: dict[tuple[str, int], str] = {}
 
-    def find(self, name: str, kind: int = GROUP) -> str:
-        if (name, kind) not in self._known:
-            found = self.insist(lambda: ask(self._any, ApiKey.FIND_COORDINATOR, 2, key=name, key_type=kind))
-            self._known[name, kind] = f"{found.host}:{found.port}"
-        return self._known[name, kind]
+    def ask(self, name: str, api: ApiKey, version: int, *, kind: int = GROUP, **fields: Any) -> Any:
+        """Return the coordinator's answer, as soon as there is one."""
 
-    @staticmethod
-    def insist(question: Callable[[], Any]) -> Any:
-        """Ask until the coordinator is there."""
+        def question() -> Any:
+            found = ask(self._any, ApiKey.FIND_COORDINATOR, 2, key=name, key_type=kind)
+            return found if codes_of(found) else ask(f"{found.host}:{found.port}", api, version, **fields)
+
         deadline = time.monotonic() + PATIENCE_S
         while (codes := codes_of(answer := question())) & MOVING:
             assert time.monotonic() < deadline, codes
             time.sleep(0.05)
         return answer
-
-    def ask(self, name: str, api: ApiKey, version: int, *, kind: int = GROUP, **fields: Any) -> Any:
-        """Return the coordinator's answer."""
-        address = self.find(name, kind)
-        return self.insist(lambda: ask(address, api, version, **fields))
