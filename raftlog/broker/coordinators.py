@@ -25,6 +25,7 @@ from raftlog.broker.group_tenure import GroupTenure
 from raftlog.broker.tenures import Tenures
 from raftlog.broker.txn_verification import Dialect, Transaction, confirm
 from raftlog.coordinator.consumer.requests import Beat, Heard
+from raftlog.coordinator.consumer.topics import Topics
 from raftlog.coordinator.coordinator import (
     ENDED_AT_ONCE,
     SWEPT_AT_ONCE,
@@ -64,6 +65,7 @@ class Coordinators:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
+        self._topics = Topics(broker.image)
         self._tenures = Tenures(broker, CONSUMER_OFFSETS_TOPIC, self._new_tenure)
         self._ask = self._tenures.ask
         self._timer: asyncio.TimerHandle | None = None
@@ -77,7 +79,7 @@ class Coordinators:
         self._tenures.on_metadata(old, new)
         if len(self._tenures) and self._timer is None:
             self._schedule_tick()
-        if old.topics is not new.topics:
+        if old.topic_names is not new.topic_names:
             self._forget_deleted_topics(old, new)
 
     def _new_tenure(self, index: int, leader_epoch: int) -> GroupTenure:
@@ -95,7 +97,7 @@ class Coordinators:
             append,
             new_uuid=self._new_uuid,
             room=Room(self._may_add, self._may_expect),
-            image=self._broker.image,
+            topics=self._topics,
             transactions=transactions,
         )
 

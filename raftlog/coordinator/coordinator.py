@@ -26,9 +26,9 @@ from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.chores import PAUSE_S, RETRY_S, Chore, first_slice
 from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer.group import ConsumerGroup
-from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.requests import LEAVES, Beat
 from raftlog.coordinator.consumer.state import tombstones
+from raftlog.coordinator.consumer.topics import Topics
 from raftlog.coordinator.group import (
     Group,
     GroupChanged,
@@ -62,7 +62,7 @@ from raftlog.coordinator.requests import (
     TransactionEnd,
 )
 from raftlog.coordinator.sessions import ClockKey, Kind, Sessions
-from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from raftlog.metadata.image import EMPTY_IMAGE
 
 Append = Callable[[tuple[KeyValue, ...]], int]
 """Append keys and values as one batch, return the journal's end offset after it; on KafkaError nothing is appended."""
@@ -94,14 +94,10 @@ class Room(NamedTuple):
     may_expect: Callable[[], bool] = _always
 
 
-def _no_image() -> MetadataImage:
-    return EMPTY_IMAGE
-
-
 class GroupCoordinator:
     """The groups of one partition, from when they were read back until the partition is lost.
 
-    `image` says which topics there are.
+    `topics` says which there are, to all coordinators of a broker.
     """
 
     def __init__(
@@ -112,7 +108,7 @@ class GroupCoordinator:
         new_uuid: Callable[[], UUID],
         room: Room = Room(),  # noqa: B008 (a value)
         transactions: TransactionalJournal | None = None,
-        image: Callable[[], MetadataImage] = _no_image,
+        topics: Topics | None = None,
     ) -> None:
         self._config = config
         self._new_uuid = new_uuid
@@ -122,8 +118,7 @@ class GroupCoordinator:
         self._markers: Runner[None] = Runner(None, lambda state, _: state, self._append_end)
         self._open: dict[int, set[str]] = {}
         """By producer id, the groups in which its transaction may have offsets."""
-        self._image = image
-        self._matches = Matches()
+        self._topics = topics or Topics(lambda: EMPTY_IMAGE)
         self._groups: dict[str, AnyGroup] = {}
         self._waiting: dict[str, AnyGroup] = {}
         self._sessions = Sessions(room.may_expect)
@@ -161,9 +156,7 @@ class GroupCoordinator:
         return ClassicGroup(runner, self._sessions, self._config)
 
     def _consumer(self, runner: Runner[Group], former: ClassicGroup | None = None) -> ConsumerGroup:
-        return ConsumerGroup(
-            runner, self._sessions, self._config, image=self._image, matches=self._matches, former=former
-        )
+        return ConsumerGroup(runner, self._sessions, self._config, topics=self._topics, former=former)
 
     def _runner(self, group: Group) -> Runner[Group]:
         return Runner(group, apply, self._append_records)
@@ -342,10 +335,13 @@ class GroupCoordinator:
 
     def next_expiry_at(self) -> float | None:
         """When to call `tick` and `sweep` next."""
+        due = [self._chores_at] if self._chores else []
+        if self._topics.is_behind:
+            due.append(self._topics.due_at)
         expires_at = self._sessions.next_expiry_at()
-        if not self._chores:
-            return expires_at
-        return self._chores_at if expires_at is None else min(expires_at, self._chores_at)
+        if expires_at is not None:
+            due.append(expires_at)
+        return min(due, default=None)
 
     def tick(self, *, now: float, now_ms: int, most: int = ENDED_AT_ONCE) -> int:
         """Take out the members whose session has ended, end rebalances whose time is up; try again what failed.
@@ -374,6 +370,7 @@ class GroupCoordinator:
 
         A slice of a large group counts as many.
         """
+        self._topics.work(now)
         looked = self._work_off(now, most)
         if not self._to_sweep:
             if now < self._sweeps_at:

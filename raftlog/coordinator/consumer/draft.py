@@ -17,7 +17,6 @@ import msgspec
 from raftlog.base.errors import GroupMaxSizeReached
 from raftlog.coordinator.consumer.assignors import ASSIGNORS, Counts, Wanted
 from raftlog.coordinator.consumer.reconcile import next_current
-from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.state import (
     ConsumerMembership,
     ConsumerRecord,
@@ -33,6 +32,7 @@ from raftlog.coordinator.consumer.state import (
     TargetEpochChanged,
     apply_consumer,
 )
+from raftlog.coordinator.consumer.topics import Topics
 from raftlog.metadata.image import MetadataImage
 
 NO_GROUP: Final = ConsumerMembership()
@@ -54,7 +54,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     """What a decision stands on beside the group: the topics there are, the rules of this broker, the time."""
 
     image: MetadataImage
-    matches: Matches
+    topics: Topics
     now_ms: int
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
     most_members: int = 2**31 - 1
@@ -73,6 +73,8 @@ class Draft:
         self._retargeted = False
         self.looked = False
         """Whether the topics were looked at."""
+        self.awaits_matches = False
+        """Whether what an expression matches is not known yet: it is as it was, until the topics are looked at again."""
         self.state = NO_GROUP if state is None else state
         if state is None:
             self.put(EpochChanged(group_id, 0))
@@ -129,8 +131,8 @@ class Draft:
 
     def settle(self, *, changed: bool) -> None:
         """Begin a new epoch if members or topics have changed, and compute the targets of an epoch without."""
-        self.looked = True
         if changed or self.around.topics_changed:
+            self.looked = True
             self._resolve()
             metadata_hash = _hash(self.state.subscribed_topics(), self.around.image)
             if changed or metadata_hash != self.state.metadata_hash:
@@ -153,8 +155,10 @@ class Draft:
             known = self.state.regexes.get(regex)
             if known is not None and self.around.effort >= Effort.KNOWN_TOPICS:
                 continue
-            topics = self.around.matches.matching(regex, self.around.image.topics.keys())
-            if known is None or known.topics != topics:
+            topics = self.around.topics.matching(regex)
+            if topics is None:
+                self.awaits_matches = True
+            elif known is None or known.topics != topics:
                 self.put(RegexResolved(self.group_id, regex, Resolved(topics, self.around.now_ms)))
         self._forget_regexes()
 

@@ -135,17 +135,28 @@ class Client:
         self._turn = sum(name.encode())
         self._brokers: dict[int, tuple[str, int]] = {}
         self._wires: dict[tuple[str, int], Wire] = {}
+        self._dialled: dict[tuple[str, int], asyncio.Task[Wire]] = {}
+        """Connections that are being made: however many ask meanwhile, one is made."""
         self.leaders: dict[tuple[str, int], Leader] = {}
         self.topic_ids: dict[str, UUID] = {}
 
     async def _wire(self, address: tuple[str, int]) -> Wire:
         wire = self._wires.get(address)
-        if wire is None or wire.closed:
-            loop = asyncio.get_running_loop()
+        if wire is not None and not wire.closed:
+            return wire
+        dialled = self._dialled.get(address)
+        if dialled is None:
+            dialled = self._dialled[address] = asyncio.get_running_loop().create_task(self._dial(address))
+        return await asyncio.shield(dialled)
+
+    async def _dial(self, address: tuple[str, int]) -> Wire:
+        try:
             async with asyncio.timeout(self.timeout_s):
-                _, wire = await loop.create_connection(lambda: Wire(self.name), *address)
-            self._wires[address] = wire
-        return wire
+                connect = asyncio.get_running_loop().create_connection(lambda: Wire(self.name), *address)
+                _, self._wires[address] = await connect
+            return self._wires[address]
+        finally:
+            del self._dialled[address]
 
     async def ask(
         self, address: tuple[str, int], api_key: int, message: Any, *, version: int | None = None
@@ -201,6 +212,8 @@ class Client:
         return await self.answer(wire, wire.send(api_key, message, version))
 
     def close(self) -> None:
+        for dialled in self._dialled.values():
+            dialled.cancel()
         for wire in self._wires.values():
             wire.close()
 
