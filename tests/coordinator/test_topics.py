@@ -7,6 +7,7 @@ import pytest
 
 from raftlog.base.errors import InvalidRegularExpression
 from raftlog.coordinator.consumer.regex import MOST_REMEMBERED
+from raftlog.coordinator.consumer.requests import Heard
 from raftlog.coordinator.consumer.topics import SLICE_STEPS, Topics
 from tests.coordinator.journals import Bench, image_of, topic_id
 
@@ -144,6 +145,16 @@ def test_what_was_matched_stands_while_a_new_coordinator_looks():
     assert made.coordinator._topics.is_behind
     until_matched(made, made.coordinator._topics)
     assert made.beat("a", heard.epoch, owned=heard.assignment).epoch == heard.epoch
+
+
+def test_an_expression_that_turns_out_to_match_too_much_matches_nothing():
+    """Its member is in by then, and the others of the group must not suffer for it."""
+    made, topics = bench(MANY)
+    heard = made.beat("a", 0, topics=(), regex=".*")
+    until_matched(made, topics)
+    assert made.beat("a", heard.epoch).epoch == heard.epoch
+    assert made.beat("b", 0, topics=("00007-log",)).assignment == {topic_id("00007-log"): frozenset({0})}
+    assert isinstance(made.beat("c", 0, topics=(), regex=".*g"), Heard)
 
 
 def test_changes_of_leaders_and_replicas_are_no_reason_to_look():

@@ -47,7 +47,15 @@ class Effort(IntEnum):
     KNOWN_TOPICS = 2
     """Regular expressions match what they matched before; those that nobody had are looked at."""
     NO_TARGETS = 3
-    """Members keep the targets they have, too."""
+    """Members keep the targets they have, too, and expressions that were not looked at before match nothing."""
+
+
+MOST_READ: Final = 10_000
+"""Topics that the members of a group read together: what follows from a change takes some 10 µs for each."""
+
+
+class TooMuchToRead(Exception):
+    """The members would read more topics than a group may."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -74,7 +82,7 @@ class Draft:
         self.looked = False
         """Whether the topics were looked at."""
         self.awaits_matches = False
-        """Whether what an expression matches is not known yet: it is as it was, until the topics are looked at again."""
+        """Whether it is not known yet what some expression matches: nothing changes for that until it is known."""
         self.state = NO_GROUP if state is None else state
         if state is None:
             self.put(EpochChanged(group_id, 0))
@@ -130,11 +138,17 @@ class Draft:
     # -- what follows --------------------------------------------------------------------------------------
 
     def settle(self, *, changed: bool) -> None:
-        """Begin a new epoch if members or topics have changed, and compute the targets of an epoch without."""
+        """Begin a new epoch if members or topics have changed, and compute the targets of an epoch without.
+
+        Raises TooMuchToRead.
+        """
         if changed or self.around.topics_changed:
             self.looked = True
             self._resolve()
-            metadata_hash = _hash(self.state.subscribed_topics(), self.around.image)
+            read = self.state.subscribed_topics()
+            if len(read) > MOST_READ:
+                raise TooMuchToRead
+            metadata_hash = _hash(read, self.around.image)
             if changed or metadata_hash != self.state.metadata_hash:
                 self.put(EpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
         if self.state.epoch > self.state.target_epoch and self.around.effort < Effort.NO_TARGETS:
@@ -158,7 +172,10 @@ class Draft:
             topics = self.around.topics.matching(regex)
             if topics is None:
                 self.awaits_matches = True
-            elif known is None or known.topics != topics:
+                continue
+            if self.around.effort is Effort.NO_TARGETS:
+                topics = ()
+            if known is None or known.topics != topics:
                 self.put(RegexResolved(self.group_id, regex, Resolved(topics, self.around.now_ms)))
         self._forget_regexes()
 

@@ -26,7 +26,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer import classic_members
-from raftlog.coordinator.consumer.draft import Draft, Effort, Surroundings
+from raftlog.coordinator.consumer.draft import MOST_READ, Draft, Effort, Surroundings, TooMuchToRead
 from raftlog.coordinator.consumer.heartbeat import check_beat, decide_beat, decide_fence, decide_leave
 from raftlog.coordinator.consumer.migration import Bounds, classic_offers, downgraded, upgraded
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, Beat
@@ -250,7 +250,10 @@ class ConsumerGroup:
         if known is not None and group.consumer and known[:2] == (group.consumer.epoch, topics):
             least = known[2]
         for effort in (*list(Effort)[least:], Effort.KNOWN_TOPICS):
-            decision, draft = self._drafted(group, write, at, effort)
+            try:
+                decision, draft = self._drafted(group, write, at, effort)
+            except TooMuchToRead:
+                continue
             if effort is Effort.NO_TARGETS and _reads_more(group.consumer, draft.state):
                 continue
             if batch_bytes(decision.records) <= self._config.message_max_bytes:
@@ -260,7 +263,8 @@ class ConsumerGroup:
                 self._too_large = (draft.state.epoch, topics, effort) if effort else None
                 return decision
         raise GroupMaxSizeReached(
-            "what is assigned to the members of the group fits into no batch of its journal"
+            f"a group reads {MOST_READ} topics at most, and what its members are assigned fits into a batch of the"
+            " group's journal"
         )
 
     def _drafted(self, group: Group, write: Write, at: Moment, effort: Effort) -> tuple[Decision, Draft]:

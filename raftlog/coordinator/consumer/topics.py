@@ -1,8 +1,8 @@
 """The topics there are, for all groups of a broker: the image, and which topics regular expressions match.
 
-Looking at a hundred thousand names takes longer than the loop may be held up. So what is little is looked at where it is
-asked for, and the rest slice by slice, as `work` is called; until that is done nobody is told anything about it. A slice
-is measured in names and characters, not in time, so that a simulation takes the same ones each time.
+Looking at a hundred thousand names takes longer than the loop may be held up. So what is little is looked at where it
+is asked for, and the rest slice by slice, as `work` is called; until that is done nobody is told anything about it. A
+slice is measured in names and characters, not in time, so that a simulation takes the same ones each time.
 """
 
 from __future__ import annotations
