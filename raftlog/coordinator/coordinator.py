@@ -473,7 +473,7 @@ class GroupCoordinator:
 
         def ask(group: AnyGroup) -> None:
             tail, chore = group.runner.tail, self._chores.get(group_id)
-            is_large = len(first_slice(group_id, tail.places())) < len(tail.places())
+            is_large = not first_slice(group_id, tail.places()).is_all
             if chore is not None and chore.ends:
                 chore.answers.append(answer)
             elif is_large and may_delete(group.shown(tail)):
@@ -531,7 +531,7 @@ class GroupCoordinator:
             group.runner.handle(_nothing, chore.answer)
             del self._chores[group.group_id]
         self._settle(group)
-        return len(before.places()) - len(after.places())
+        return before.size - after.size
 
     def _catch_up(self, group: AnyGroup) -> None:
         """Raises KafkaError unless nothing has to go from a group any longer, or it was little enough to go now."""

@@ -26,6 +26,7 @@ from raftlog.coordinator.consumer_protocol import subscribed_topics
 from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group, Member, Membership
 from raftlog.coordinator.offsets import decide_expire_offsets
+from raftlog.coordinator.places import PlaceMap
 from raftlog.coordinator.requests import DeleteOffsets, OffsetCommit
 from tests.coordinator.journals import Answers, Bench
 
@@ -278,7 +279,7 @@ def test_a_look_for_expired_offsets_reads_each_subscription_once() -> None:
     subscription = subscription_to("read")
     members = {each: Member(each, None, "c", "h", 1, 1, subscription) for each in "abc"}
     offsets = {("dropped", each): CommittedOffset(1, commit_timestamp_ms=0) for each in range(50)}
-    group = Group("g", Membership("consumer", 1, "range", "a", 0, members), offsets, described=True)
+    group = Group("g", Membership("consumer", 1, "range", "a", 0, members), PlaceMap(offsets), described=True)
     called: list[str] = []
     sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
     try:
