@@ -6,6 +6,7 @@ Handlers stand on this; it knows no wire. Which partitions those are, and what w
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -23,17 +24,14 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.group_tenure import GroupTenure
 from raftlog.broker.tenures import Tenures
+from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.broker.txn_verification import Dialect, Transaction, confirm
 from raftlog.coordinator.consumer.requests import Beat, Heard
 from raftlog.coordinator.consumer.topics import Topics
-from raftlog.coordinator.coordinator import (
-    ENDED_AT_ONCE,
-    SWEPT_AT_ONCE,
-    Append,
-    GroupCoordinator,
-    Room,
-)
+from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.group import Group
+from raftlog.coordinator.groups import Room
+from raftlog.coordinator.journal import Append
 from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.requests import (
     CommitInTransaction,
@@ -47,6 +45,7 @@ from raftlog.coordinator.requests import (
     SyncGroup,
     TransactionEnd,
 )
+from raftlog.coordinator.upkeep import ENDED_AT_ONCE, SWEPT_AT_ONCE
 from raftlog.metadata.image import MetadataImage, TopicState
 
 TICK_S: Final = 0.5
@@ -317,7 +316,11 @@ class Coordinators:
         self._tenures.check_loaded()
         groups: list[Group] = []
         for coordinator in self._active():
-            groups += await self._ask(coordinator.read_all)
+            group_ids = coordinator.group_ids()
+            for begin in range(0, len(group_ids), PARTS_AT_ONCE):
+                some = group_ids[begin : begin + PARTS_AT_ONCE]
+                groups += await self._ask(partial(coordinator.read_some, some))
+                await asyncio.sleep(0)
         return groups
 
     def _member_coordinator(self, group_id: str) -> GroupCoordinator:

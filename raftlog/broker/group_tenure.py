@@ -17,7 +17,8 @@ from raftlog.base.errors import (
     RecordListTooLarge,
 )
 from raftlog.broker.tenure import JOURNAL_ERRORS, Tenure
-from raftlog.coordinator.coordinator import Append, GroupCoordinator
+from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.journal import Append
 from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay

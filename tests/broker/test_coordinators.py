@@ -22,10 +22,10 @@ from raftlog.base.machine import MAX_PARKED
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker.coordinators import TICK_S
 from raftlog.broker.group_tenure import GroupTenure
-from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
+from raftlog.coordinator.upkeep import SWEPT_AT_ONCE
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.records.batch import Buffer

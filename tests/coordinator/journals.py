@@ -11,11 +11,12 @@ from raftlog.base.errors import InvalidCommitOffsetSize, KafkaError
 from raftlog.coordinator.chores import PAUSE_S
 from raftlog.coordinator.consumer.requests import Beat
 from raftlog.coordinator.consumer.topics import Topics
-from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
+from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.group import CommittedOffset, Group
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
+from raftlog.coordinator.upkeep import SWEPT_AT_ONCE
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.records.batch import build_batch, new_record
 

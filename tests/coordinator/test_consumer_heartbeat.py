@@ -27,8 +27,8 @@ from raftlog.base.errors import (
 from raftlog.coordinator.consumer import draft
 from raftlog.coordinator.consumer.requests import Beat, Heard
 from raftlog.coordinator.consumer.state import ConsumerMembership, MemberState
-from raftlog.coordinator.coordinator import Room
 from raftlog.coordinator.group import CommittedOffset
+from raftlog.coordinator.groups import Room
 from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
 from tests.coordinator.journals import Answers, Bench, image_of, topic_id
 
@@ -199,7 +199,7 @@ def test_a_group_has_so_many_members_at_most():
 def test_a_broker_has_so_many_groups_at_most():
     """POLICY_VIOLATION beyond raftlog.group.max.groups, as for classic groups."""
     made = bench()
-    made.coordinator._room = Room(may_add=lambda: False)
+    made.coordinator._groups.room = Room(may_add=lambda: False)
     assert isinstance(made.beat("a", 0), PolicyViolation)
 
 

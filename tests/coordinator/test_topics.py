@@ -110,7 +110,7 @@ def bench(topics: dict[str, int]) -> tuple[Bench, Counted]:
     made = Bench()
     made.image = image_of(topics)
     counted = Counted(lambda: made.image)
-    made.coordinator._topics = counted
+    made.coordinator._groups.topics = counted
     return made, counted
 
 
@@ -142,8 +142,8 @@ def test_what_was_matched_stands_while_a_new_coordinator_looks():
     made.fail_over()
     again = made.beat("a", heard.epoch, owned=heard.assignment)
     assert again.epoch == heard.epoch
-    assert made.coordinator._topics.is_behind
-    until_matched(made, made.coordinator._topics)
+    assert made.coordinator._groups.topics.is_behind
+    until_matched(made, made.coordinator._groups.topics)
     assert made.beat("a", heard.epoch, owned=heard.assignment).epoch == heard.epoch
 
 
