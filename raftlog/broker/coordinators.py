@@ -19,6 +19,7 @@ from raftlog.base.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    UnknownTopicOrPartition,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
@@ -265,15 +266,29 @@ class Coordinators:
     async def commit_in_transaction(
         self, request: CommitInTransaction, transactional_id: str, *, dialect: Dialect
     ) -> tuple[int, ...]:
-        """Return one error code per commit; they count once the transaction commits."""
+        """Return one error code per commit; they count once the transaction commits.
+
+        Raises UnknownTopicOrPartition for all if one of the topics was deleted while the transaction was confirmed: the
+        positions would be those of its successor.
+        """
         tenure = self._tenure(request.group_id)
+        before = self._topic_ids(request)
         await self._confirm(tenure, request, transactional_id, dialect)
+        if self._topic_ids(request) != before:
+            raise UnknownTopicOrPartition("a topic was deleted while this was asked")
         coordinator = self._member_coordinator(request.group_id)
         now, _ = self._now()
         codes: tuple[int, ...] = await self._ask(
             lambda answer: coordinator.commit_in_transaction(request, answer, now=now)
         )
         return codes
+
+    def _topic_ids(self, request: CommitInTransaction) -> dict[str, UUID | None]:
+        topics = self._broker.image().topics
+        return {
+            name: topics[name].topic_id if name in topics else None
+            for name in {each.topic for each in request.commits}
+        }
 
     async def _confirm(
         self, tenure: GroupTenure, request: CommitInTransaction, transactional_id: str, dialect: Dialect
