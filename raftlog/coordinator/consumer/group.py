@@ -38,6 +38,7 @@ from raftlog.coordinator.consumer.state import (
     tombstones,
 )
 from raftlog.coordinator.consumer.topics import Topics
+from raftlog.coordinator.consumer.weights import MOST_BYTES, Weights
 from raftlog.coordinator.group import Group, GroupChanged, GroupRecord
 from raftlog.coordinator.membership import check_join
 from raftlog.coordinator.moment import Moment
@@ -84,6 +85,7 @@ class ConsumerGroup:
         """What was decided last; None if the request was refused, which is no sign of life."""
         self._too_large: tuple[int, int, Effort] | None = None
         """In which epoch and with which topics not all of a decision fitted into a batch, and how much did."""
+        self._weights = Weights()
         self.offers: Offered = {}
         """What the members offered, once it is a classic group."""
 
@@ -105,6 +107,7 @@ class ConsumerGroup:
     def take_over(self, now: float) -> None:
         """Begin as its new coordinator: everybody gets a whole session, and its whole time to give up partitions."""
         state = self.recorded
+        self._weights.follow(state.members if state else {})
         for member_id in state.members if state else ():
             self._renew(member_id, now)
             self._watch_revocation(member_id, now)
@@ -254,6 +257,7 @@ class ConsumerGroup:
                 decision, draft = self._drafted(group, write, at, effort)
             except TooMuchToRead:
                 continue
+            self._check_weight(draft)
             if effort is Effort.NO_TARGETS and _reads_more(group.consumer, draft.state):
                 continue
             if batch_bytes(decision.records) <= self._config.message_max_bytes:
@@ -266,6 +270,13 @@ class ConsumerGroup:
             f"a group reads {MOST_READ} topics at most, and what its members are assigned fits into a batch of the"
             " group's journal"
         )
+
+    def _check_weight(self, draft: Draft) -> None:
+        """Raises GroupMaxSizeReached for who would say more of itself than there is room for."""
+        if self._weights.total < self._weights.after(draft.state.members) > MOST_BYTES:
+            raise GroupMaxSizeReached(
+                f"what all members of a group subscribe to has {MOST_BYTES} bytes at most"
+            )
 
     def _drafted(self, group: Group, write: Write, at: Moment, effort: Effort) -> tuple[Decision, Draft]:
         """Return what a draft holds once it is written; the group may change its type by it."""
@@ -338,6 +349,7 @@ class ConsumerGroup:
                 None  # it does not come back: what its members offered would stay for the group's life
             )
         had, has = (state.members if state else {} for state in (before, after))
+        self._weights.follow(has)
         for member_id in had.keys() - has.keys():
             self._sessions.end(self._clock(member_id))
             if after is not None:  # in a classic group sessions go on
