@@ -8,7 +8,7 @@ group of which something has to go first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from raftlog.base.config import NodeConfig
@@ -39,13 +39,18 @@ SWEPT_OFFSETS: Final = 2_000
 MS_PER_MINUTE: Final = 60_000
 
 NO_CHORE: Final = Chore()
+NO_TOPICS: Final[tuple[str, ...]] = ()
+
+
+Part = tuple[str, ...] | None
+"""Topics of a group whose offsets are looked through together; None: all that it has."""
 
 
 class _Look(NamedTuple):
-    """Which offsets are looked through: a group's, of some topics if these are given."""
+    """Whose offsets are looked through, and in which parts; None: that is not known yet."""
 
     group_id: str
-    topics: tuple[str, ...] | None = None
+    parts: Iterator[Part] | None = None
 
 
 class Upkeep:
@@ -120,26 +125,26 @@ class Upkeep:
         return looked
 
     def _look_through(self, look: _Look, now_ms: int) -> int:
-        """Expire offsets, of a large group those of its first topics; returns for how many groups it counts."""
+        """Expire offsets, of a large group those of its next topics; returns for how many groups it counts."""
         group = self._groups.get(look.group_id)
         if group is None or look.group_id in self._chores:
             return 1
-        if look.topics is None and len(group.runner.tail.offsets) > SWEPT_OFFSETS:
-            parts = [_Look(look.group_id, topics) for topics in _parted(group.runner.tail)]
-            self._to_sweep.extendleft(reversed(parts))
-            return 1 + len(parts) // RECORDS_PER_GROUP
         before = group.runner.tail
-        group.runner.handle(self._expiring(group.shown(before), look.topics, now_ms), _nobody_waits)
+        parts = look.parts or _parts(before)
+        part = next(parts, NO_TOPICS)
+        if part == NO_TOPICS:
+            return 0
+        if part is not None:
+            self._to_sweep.appendleft(_Look(look.group_id, parts))
+        group.runner.handle(self._expiring(group.shown(before), part, now_ms), _nobody_waits)
         after = group.runner.tail
         if after is not before and after.offsets:
-            self._to_sweep.append(look)  # it may have been a slice of them
+            self._to_sweep.append(_Look(look.group_id, iter((part,))))  # it may have been a slice of them
         self._groups.settle(group)
-        looked_at = before.offsets.topics() if look.topics is None else look.topics
+        looked_at = before.offsets.topics() if part is None else part
         return 1 + sum(len(before.offsets.of_topic(each)) for each in looked_at) // RECORDS_PER_GROUP
 
-    def _expiring(
-        self, shown: Group, topics: tuple[str, ...] | None, now_ms: int
-    ) -> Callable[[Group], Decision]:
+    def _expiring(self, shown: Group, topics: Part, now_ms: int) -> Callable[[Group], Decision]:
         retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
         return lambda tail: decide_expire_offsets(
             tail, shown=shown, now_ms=now_ms, retention_ms=retention_ms, topics=topics
@@ -214,8 +219,11 @@ class Upkeep:
         return before.size - after.size
 
 
-def _parted(group: Group) -> Iterable[tuple[str, ...]]:
-    """Yield the topics of a group in parts of about SWEPT_OFFSETS offsets."""
+def _parts(group: Group) -> Iterator[Part]:
+    """Yield what is looked through together: all of a small group, about SWEPT_OFFSETS offsets of a large one."""
+    if len(group.offsets) <= SWEPT_OFFSETS:
+        yield None
+        return
     part: list[str] = []
     count = 0
     for topic in group.offsets.topics():
@@ -224,8 +232,7 @@ def _parted(group: Group) -> Iterable[tuple[str, ...]]:
         if count >= SWEPT_OFFSETS:
             yield tuple(part)
             part, count = [], 0
-    if part:
-        yield tuple(part)
+    yield tuple(part)
 
 
 def _tell(group: AnyGroup, key: ClockKey, at: Moment) -> None:
