@@ -99,7 +99,7 @@ class Wire(asyncio.Protocol):
     def ask(self, encode: Callable[[int], bytes], decode: Callable[[memoryview], Any]) -> asyncio.Future[Any]:
         """Send the frame that `encode` makes of a correlation id; the future is what `decode` makes of the answer."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self.closed or self._transport is None:
+        if self.closed or self._transport is None or self._transport.is_closing():
             future.set_exception(ConnectionResetError("the broker is gone"))
             future.exception()
             return future
