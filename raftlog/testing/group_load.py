@@ -131,7 +131,7 @@ class Member:
 
     async def _find(self) -> int:
         find = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.group_id, key_type=0)
-        found = await self.client.ask_any(FIND_COORDINATOR, find)
+        found = await self.client.ask_reachable(FIND_COORDINATOR, find)
         if not int(found.error_code):
             self.coordinator = (found.host, found.port)
         return int(found.error_code)

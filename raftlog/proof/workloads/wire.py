@@ -174,6 +174,19 @@ class Client:
             wire.close()
             raise
 
+    async def ask_reachable(self, api_key: int, message: Any) -> Any:
+        """Ask one of the bootstrap brokers that a connection can be made to, as stock clients do."""
+        for left in reversed(range(len(self._bootstrap))):
+            self._turn += 1
+            try:
+                wire = await self._wire(self._bootstrap[self._turn % len(self._bootstrap)])
+            except AWAY:
+                if not left:
+                    raise
+            else:
+                return await self.answer(wire, wire.send(api_key, message))
+        raise LookupError("no broker is known")
+
     async def ask_any(self, api_key: int, message: Any) -> Any:
         """Ask one of the bootstrap brokers, another one each time."""
         self._turn += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,37 @@ async def test_many_who_ask_at_once_share_the_connection_that_is_being_made() ->
     for each in accepted:
         each.close()
     assert len(accepted) <= 2
+
+
+class Silent:
+    """A connection on which nothing is answered."""
+
+    def send(self, *_: Any) -> str:
+        return "sent"
+
+
+async def test_who_asks_any_broker_that_is_there_meets_none_that_is_not() -> None:
+    """With one of three dead, a third of ten thousand members would ask in vain, and some of them ten times over."""
+    client = Client("c", [("127.0.0.1", port) for port in range(3)])
+    dialled: list[int] = []
+
+    async def wire(address: tuple[str, int]) -> Any:
+        dialled.append(address[1])
+        if address[1] != 1:
+            raise ConnectionRefusedError
+        return Silent()
+
+    async def answer(_: Any, asked: Any) -> Any:
+        return asked
+
+    client._wire, client.answer = wire, answer  # type: ignore[method-assign, assignment]
+    for _ in range(5):
+        assert await client.ask_reachable(3, None) == "sent"
+    assert dialled.count(1) == 5
+
+    client._bootstrap = [("127.0.0.1", 0), ("127.0.0.1", 2)]
+    with pytest.raises(ConnectionRefusedError):
+        await client.ask_reachable(3, None)
 
 
 async def test_all_who_wait_for_a_connection_hear_that_there_is_none() -> None:
