@@ -6,6 +6,7 @@ Handlers stand on this; it knows no wire. Which partitions those are, and what w
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -18,21 +19,20 @@ from raftlog.base.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    UnknownTopicOrPartition,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.group_tenure import GroupTenure
 from raftlog.broker.tenures import Tenures
+from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.broker.txn_verification import Dialect, Transaction, confirm
 from raftlog.coordinator.consumer.requests import Beat, Heard
-from raftlog.coordinator.coordinator import (
-    ENDED_AT_ONCE,
-    SWEPT_AT_ONCE,
-    Append,
-    GroupCoordinator,
-    Room,
-)
+from raftlog.coordinator.consumer.topics import Topics
+from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.group import Group
+from raftlog.coordinator.groups import Room
+from raftlog.coordinator.journal import Append
 from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.requests import (
     CommitInTransaction,
@@ -46,6 +46,7 @@ from raftlog.coordinator.requests import (
     SyncGroup,
     TransactionEnd,
 )
+from raftlog.coordinator.upkeep import ENDED_AT_ONCE, SWEPT_AT_ONCE
 from raftlog.metadata.image import MetadataImage, TopicState
 
 TICK_S: Final = 0.5
@@ -64,6 +65,7 @@ class Coordinators:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
+        self._topics = Topics(broker.image)
         self._tenures = Tenures(broker, CONSUMER_OFFSETS_TOPIC, self._new_tenure)
         self._ask = self._tenures.ask
         self._timer: asyncio.TimerHandle | None = None
@@ -77,7 +79,7 @@ class Coordinators:
         self._tenures.on_metadata(old, new)
         if len(self._tenures) and self._timer is None:
             self._schedule_tick()
-        if old.topics is not new.topics:
+        if old.topic_names is not new.topic_names:
             self._forget_deleted_topics(old, new)
 
     def _new_tenure(self, index: int, leader_epoch: int) -> GroupTenure:
@@ -95,7 +97,7 @@ class Coordinators:
             append,
             new_uuid=self._new_uuid,
             room=Room(self._may_add, self._may_expect),
-            image=self._broker.image,
+            topics=self._topics,
             transactions=transactions,
         )
 
@@ -264,15 +266,29 @@ class Coordinators:
     async def commit_in_transaction(
         self, request: CommitInTransaction, transactional_id: str, *, dialect: Dialect
     ) -> tuple[int, ...]:
-        """Return one error code per commit; they count once the transaction commits."""
+        """Return one error code per commit; they count once the transaction commits.
+
+        Raises UnknownTopicOrPartition for all if one of the topics was deleted while the transaction was confirmed: the
+        positions would be those of its successor.
+        """
         tenure = self._tenure(request.group_id)
+        before = self._topic_ids(request)
         await self._confirm(tenure, request, transactional_id, dialect)
+        if self._topic_ids(request) != before:
+            raise UnknownTopicOrPartition("a topic was deleted while this was asked")
         coordinator = self._member_coordinator(request.group_id)
         now, _ = self._now()
         codes: tuple[int, ...] = await self._ask(
             lambda answer: coordinator.commit_in_transaction(request, answer, now=now)
         )
         return codes
+
+    def _topic_ids(self, request: CommitInTransaction) -> dict[str, UUID | None]:
+        topics = self._broker.image().topics
+        return {
+            name: topics[name].topic_id if name in topics else None
+            for name in {each.topic for each in request.commits}
+        }
 
     async def _confirm(
         self, tenure: GroupTenure, request: CommitInTransaction, transactional_id: str, dialect: Dialect
@@ -315,7 +331,11 @@ class Coordinators:
         self._tenures.check_loaded()
         groups: list[Group] = []
         for coordinator in self._active():
-            groups += await self._ask(coordinator.read_all)
+            group_ids = coordinator.group_ids()
+            for begin in range(0, len(group_ids), PARTS_AT_ONCE):
+                some = group_ids[begin : begin + PARTS_AT_ONCE]
+                groups += await self._ask(partial(coordinator.read_some, some))
+                await asyncio.sleep(0)
         return groups
 
     def _member_coordinator(self, group_id: str) -> GroupCoordinator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -17,7 +18,9 @@ from raftlog.base.errors import (
     RecordListTooLarge,
 )
 from raftlog.broker.tenure import JOURNAL_ERRORS, Tenure
-from raftlog.coordinator.coordinator import Append, GroupCoordinator
+from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.journal import Append
 from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
@@ -95,12 +98,17 @@ class GroupTenure(Tenure[GroupCoordinator, Replay]):
     def _new_replay(self) -> Replay:
         return Replay()
 
-    def _take_up(self, replay: Replay, end_offset: int) -> tuple[GroupCoordinator, int]:
-        groups = replay.groups()
+    async def _take_up(self, replay: Replay, end_offset: int) -> tuple[GroupCoordinator, int]:
         coordinator = self._new_coordinator(self._append, self)
-        coordinator.load(groups, now=asyncio.get_running_loop().time())
+        groups = replay.groups()
+        batch = list(islice(groups, PARTS_AT_ONCE))
+        coordinator.load(batch, now=asyncio.get_running_loop().time())
+        while batch := list(islice(groups, PARTS_AT_ONCE)):
+            async with self._env.slices:  # as what is read back: many partitions may be gained at once
+                await asyncio.sleep(0)
+                coordinator.load(batch, now=asyncio.get_running_loop().time())
         coordinator.committed(end_offset)
-        return coordinator, len(groups)
+        return coordinator, len(coordinator)
 
     def _taken_up(self, coordinator: GroupCoordinator) -> None:
         coordinator.forget_topics(self._deleted_topics)

@@ -42,7 +42,9 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
     def _new_replay(self) -> TransactionReplay:
         return TransactionReplay()
 
-    def _take_up(self, replay: TransactionReplay, end_offset: int) -> tuple[TransactionCoordinator, int]:
+    async def _take_up(
+        self, replay: TransactionReplay, end_offset: int
+    ) -> tuple[TransactionCoordinator, int]:
         transactions = replay.transactions()
         coordinator = TransactionCoordinator(
             self._broker.config,

@@ -6,9 +6,9 @@ with fewer offsets, which whoever wanted it gone deletes again; those of a topic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,7 @@ from raftlog.base.errors import KafkaError
 from raftlog.base.machine import Answer, Decision
 from raftlog.coordinator.consumer.state import tombstones
 from raftlog.coordinator.group import Group, GroupChanged, GroupRecord, OffsetCommitted
-from raftlog.coordinator.positions import Place
+from raftlog.coordinator.places import Place
 
 SLICE_RECORDS: Final = 1_000
 """Tombstones of one batch; a few milliseconds of work."""
@@ -27,8 +27,6 @@ SLICE_BYTES: Final = 256 * 1024
 KEY_BYTES: Final = 40
 """What a tombstone takes beside its names."""
 
-Offset = TypeVar("Offset")
-
 PAUSE_S: Final = 0.01
 """Between two slices others have the loop."""
 
@@ -36,17 +34,24 @@ RETRY_S: Final = 0.5
 """A slice that the journal did not take is tried again after this."""
 
 
-def first_slice(group_id: str, places: Iterable[Place]) -> list[Place]:
-    """Return as many places as the tombstones of one batch may be about; at least one."""
+class Slice(NamedTuple):
+    """Places whose tombstones go in one batch. `is_all`: there were no others."""
+
+    places: list[Place]
+    is_all: bool
+
+
+def first_slice(group_id: str, places: Iterable[Place]) -> Slice:
+    """Return as many places as the tombstones of one batch may be about, at least one; no others are looked at."""
     taken: list[Place] = []
     left = SLICE_BYTES
     base = len(group_id.encode()) + KEY_BYTES
     for place in places:
         left -= base + len(place[0].encode())
         if taken and (left < 0 or len(taken) == SLICE_RECORDS):
-            break
+            return Slice(taken, is_all=False)
         taken.append(place)
-    return taken
+    return Slice(taken, is_all=True)
 
 
 def ended(group: Group) -> tuple[GroupRecord, ...]:
@@ -66,37 +71,29 @@ class Chore:
     refused: KafkaError | None = None
     """Why the journal took no slice, when it last took none."""
 
-    def concerns(self, topic: str) -> bool:
-        return self.ends or topic in self.topics
-
-    def left(self, group: Group) -> list[Place]:
-        """Return the places that still have to go."""
-        return [place for place in group.places() if self.concerns(place[0])]
+    def left(self, group: Group) -> Iterator[Place]:
+        """Yield the places that still have to go."""
+        return group.places() if self.ends else group.places_of(sorted(self.topics))
 
     def hide(self, group: Group) -> Group:
         """Return the group without the offsets of deleted topics, as if those were gone already."""
-        if not any(topic in self.topics for topic, _ in group.places()):
+        if next(group.places_of(self.topics), None) is None:
             return group
-        pending = {producer_id: self._kept(places) for producer_id, places in group.pending.items()}
+        pending = {producer_id: places.without(self.topics) for producer_id, places in group.pending.items()}
         return msgspec.structs.replace(
             group,
-            offsets=self._kept(group.offsets),
+            offsets=group.offsets.without(self.topics),
             pending={producer_id: places for producer_id, places in pending.items() if places},
         )
 
-    def _kept(self, places: Mapping[Place, Offset]) -> dict[Place, Offset]:
-        return {place: each for place, each in places.items() if place[0] not in self.topics}
-
     def decide(self, group: Group) -> Decision:
         """Remove the next slice; with the last one of a group that ends, the group."""
-        places = self.left(group)
-        batch = first_slice(group.group_id, places)
-        gone = tuple(OffsetCommitted(group.group_id, *place, None) for place in batch)
-        is_last = self.ends and len(batch) == len(places)
-        return Decision((*gone, *ended(group)) if is_last else gone)
+        batch = first_slice(group.group_id, self.left(group))
+        gone = tuple(OffsetCommitted(group.group_id, *place, None) for place in batch.places)
+        return Decision((*gone, *ended(group)) if self.ends and batch.is_all else gone)
 
     def is_done(self, group: Group) -> bool:
-        return not group.exists if self.ends else not self.left(group)
+        return not group.exists if self.ends else next(self.left(group), None) is None
 
     def not_ended(self) -> Chore:
         """The group stays after all; return who has to be told. What else has to go stays to be done."""

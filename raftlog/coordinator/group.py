@@ -6,15 +6,15 @@ one answered for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from raftlog.base.types import NO_EPOCH, NO_OFFSET
 from raftlog.coordinator.consumer.state import ConsumerMembership, ConsumerRecord, apply_consumer
-from raftlog.coordinator.positions import Pending, Place, Positions
+from raftlog.coordinator.places import Place, PlaceMap
+from raftlog.coordinator.positions import Pending, Positions
 
 EMPTY: Final = "Empty"
 PREPARING_REBALANCE: Final = "PreparingRebalance"
@@ -144,10 +144,10 @@ class Group(msgspec.Struct, frozen=True):
 
     group_id: str
     membership: Membership = Membership()
-    offsets: Mapping[tuple[str, int], CommittedOffset] = {}
+    offsets: PlaceMap[CommittedOffset] = msgspec.field(default_factory=PlaceMap)
     described: bool = False
     preparing: bool = False
-    pending: Mapping[int, Mapping[Place, Pending[CommittedOffset]]] = {}
+    pending: Mapping[int, PlaceMap[Pending[CommittedOffset]]] = {}
     """By producer id, what its open transaction commits; never empty mappings."""
     pended: int = 0
     """How often an offset was put there."""
@@ -166,11 +166,33 @@ class Group(msgspec.Struct, frozen=True):
             return PREPARING_REBALANCE
         return self.membership.state if self.exists else DEAD
 
-    def places(self) -> Collection[Place]:
-        """Return every place that has an offset, be it one that pends."""
-        if not self.pending:
-            return self.offsets.keys()
-        return dict.fromkeys([*self.offsets, *chain(*self.pending.values())])
+    def places(self) -> Iterator[Place]:
+        """Yield every place that has an offset, be it one that pends."""
+        yield from self.offsets
+        seen: set[Place] = set()
+        for places in self.pending.values():
+            for place in places:
+                if place not in self.offsets and place not in seen:
+                    seen.add(place)
+                    yield place
+
+    def places_of(self, topics: Iterable[str]) -> Iterator[Place]:
+        """Yield those of some topics."""
+        for topic in topics:
+            partitions = dict.fromkeys(self.offsets.of_topic(topic))
+            for places in self.pending.values():
+                partitions |= dict.fromkeys(places.of_topic(topic))
+            for partition in partitions:
+                yield topic, partition
+
+    def has(self, place: Place) -> bool:
+        """Whether a place has an offset, be it one that pends."""
+        return place in self.offsets or any(place in places for places in self.pending.values())
+
+    @property
+    def size(self) -> int:
+        """How many offsets there are, those included that pend."""
+        return len(self.offsets) + sum(map(len, self.pending.values()))
 
 
 def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:

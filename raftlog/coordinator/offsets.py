@@ -126,13 +126,12 @@ def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group)
         raise NonEmptyGroup(f"group {group.group_id} has members, and what they read is unknown")
     is_known = group.membership.members or not shown.preparing
     topics = _read_topics(group) if is_known else None
-    known = group.places()
     codes = tuple(
         GroupSubscribedToTopic.code if topics is None or topic in topics else NONE
         for topic, _ in request.places
     )
     gone = [
-        place for place, code in zip(request.places, codes, strict=True) if code == NONE and place in known
+        place for place, code in zip(request.places, codes, strict=True) if code == NONE and group.has(place)
     ]
     return Decision(_forgotten(group, dict.fromkeys(gone)), codes)
 
@@ -151,8 +150,12 @@ def may_delete(shown: Group) -> bool:
     return shown.state in (EMPTY, DEAD)
 
 
-def decide_expire_offsets(group: Group, *, shown: Group, now_ms: int, retention_ms: int) -> Decision:
+def decide_expire_offsets(
+    group: Group, *, shown: Group, now_ms: int, retention_ms: int, topics: Iterable[str] | None = None
+) -> Decision:
     """Forget what nobody needs any longer (KIP-211), and an empty group with its last offset; a batch full at once.
+
+    `topics`: the only ones that are looked at, None all.
 
     A group without members keeps its offsets for the retention time from when the last one left; one that never had
     any (assign-only consumers), and topics that a consumer group no longer reads, from the last commit.
@@ -162,14 +165,15 @@ def decide_expire_offsets(group: Group, *, shown: Group, now_ms: int, retention_
     kept = _kept_topics(group)
     if kept is None:
         return Decision()
-    expired = [
-        place
-        for place, committed in group.offsets.items()
-        if place[0] not in kept
-        and _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
-        and not is_unstable(group, place)
-    ]
-    batch = first_slice(group.group_id, expired)
+    expired = (
+        (topic, partition)
+        for topic in (group.offsets.topics() if topics is None else topics)
+        if topic not in kept
+        for partition, committed in group.offsets.of_topic(topic).items()
+        if _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
+        and not is_unstable(group, (topic, partition))
+    )
+    batch = first_slice(group.group_id, expired).places
     if group.state == EMPTY and group.exists and len(batch) == len(group.offsets) and not group.pending:
         return Decision(_ended(group))
     return Decision(_forgotten(group, batch))

@@ -18,7 +18,7 @@ from raftlog.base.errors import (
 from raftlog.base.machine import Decision
 from raftlog.coordinator.group import EMPTY, NO_GENERATION, Group, OffsetPending
 from raftlog.coordinator.membership import check_member
-from raftlog.coordinator.positions import Place
+from raftlog.coordinator.places import Place
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.requests import CommitInTransaction, TransactionEnd
 

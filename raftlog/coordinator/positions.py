@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-Offset = TypeVar("Offset")
+from raftlog.coordinator.places import Place, PlaceMap
 
-Place = tuple[str, int]
-"""A topic's name and a partition of it."""
+Offset = TypeVar("Offset")
 
 
 class Pending(NamedTuple, Generic[Offset]):
@@ -24,20 +23,23 @@ class Pending(NamedTuple, Generic[Offset]):
 
 
 class Positions(Generic[Offset]):
-    """A working copy; `offsets`, `pending` (by producer id) and `pended` are what a new Group is made of."""
+    """A working copy; `offsets`, `pending` (by producer id) and `pended` are what a new Group is made of.
 
-    __slots__ = ("offsets", "pended", "pending")
+    What was before is shared as far as nothing of it changes: a group may have a million offsets.
+    """
+
+    __slots__ = ("_own", "offsets", "pended", "pending")
 
     def __init__(
         self,
-        offsets: Mapping[Place, Offset] | None = None,
-        pending: Mapping[int, Mapping[Place, Pending[Offset]]] | None = None,
+        offsets: PlaceMap[Offset] | None = None,
+        pending: Mapping[int, PlaceMap[Pending[Offset]]] | None = None,
         pended: int = 0,
     ) -> None:
-        self.offsets: dict[Place, Offset] = dict(offsets or {})
-        self.pending: dict[int, dict[Place, Pending[Offset]]] = {
-            producer_id: dict(places) for producer_id, places in (pending or {}).items()
-        }
+        self.offsets: PlaceMap[Offset] = PlaceMap(offsets)
+        self.pending: dict[int, PlaceMap[Pending[Offset]]] = dict(pending or {})
+        self._own: set[int] = set()
+        """Producers whose places nobody else shares."""
         self.pended = pended
 
     def put(self, place: Place, committed: Offset | None) -> None:
@@ -51,13 +53,14 @@ class Positions(Generic[Offset]):
 
     def pend(self, producer_id: int, place: Place, committed: Offset) -> None:
         """An offset in the open transaction of a producer."""
-        self.pending.setdefault(producer_id, {})[place] = Pending(committed, self.pended)
+        self._owned(producer_id)[place] = Pending(committed, self.pended)
         self.pended += 1
 
     def end(self, producer_id: int, *, commit: bool) -> None:
         """The transaction's marker: its offsets count from now on, or never."""
-        ended = self.pending.pop(producer_id, {})
-        if commit:
+        ended = self.pending.pop(producer_id, None)
+        self._own.discard(producer_id)
+        if commit and ended:
             for place, pending in ended.items():
                 self.offsets[place] = pending.committed
                 self._forget_pending(place, before=pending.number)
@@ -65,6 +68,14 @@ class Positions(Generic[Offset]):
     def _forget_pending(self, place: Place, *, before: int) -> None:
         for producer_id, places in tuple(self.pending.items()):
             if place in places and places[place].number < before:
-                del places[place]
-                if not places:
+                left = self._owned(producer_id)
+                del left[place]
+                if not left:
                     del self.pending[producer_id]
+                    self._own.discard(producer_id)
+
+    def _owned(self, producer_id: int) -> PlaceMap[Pending[Offset]]:
+        if producer_id not in self._own:
+            self._own.add(producer_id)
+            self.pending[producer_id] = PlaceMap(self.pending.get(producer_id))
+        return self.pending[producer_id]

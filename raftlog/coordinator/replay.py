@@ -5,6 +5,8 @@ What a producer wrote in a transaction pends until its marker comes; in a log th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from raftlog.base.errors import CorruptMessage
 from raftlog.coordinator.consumer.state import Book
 from raftlog.coordinator.group import CommittedOffset, Group, GroupChanged, Membership, OffsetCommitted
@@ -77,10 +79,9 @@ class Replay:
         else:
             positions.put(place, record.committed)
 
-    def groups(self) -> list[Group]:
-        """Return every group that something is left of."""
-        found = []
-        for group_id in self._memberships.keys() | self._offsets.keys() | self._books.keys():
+    def groups(self) -> Iterator[Group]:
+        """Yield every group that something is left of, by name."""
+        for group_id in sorted(self._memberships.keys() | self._offsets.keys() | self._books.keys()):
             membership = self._memberships.get(group_id)
             book = self._books.get(group_id)
             positions = self._offsets.get(group_id) or Positions()
@@ -94,5 +95,4 @@ class Replay:
                 consumer=book.membership() if book else None,
             )
             if group.exists:
-                found.append(group)
-        return sorted(found, key=lambda each: each.group_id)
+                yield group

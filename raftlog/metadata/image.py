@@ -117,6 +117,9 @@ class MetadataImage(msgspec.Struct, frozen=True):
     topic_names: Mapping[UUID, str] = {}
     configs: Mapping[tuple[str, str], Mapping[str, str]] = {}
     next_producer_id: int = 0
+    topics_offset: int = 0
+    """After the last record that made, widened or deleted a topic: who looks at that only compares this, and has
+    nothing to do when leaders or in-sync replicas change."""
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

@@ -101,6 +101,7 @@ class _Builder:
         self.topic_names = _Part(image.topic_names)
         self.configs = _Part(image.configs)
         self.partitions: dict[UUID, list[PartitionState]] = {}
+        self.topics_offset = image.topics_offset
 
     def build(self) -> MetadataImage:
         for topic_id, partitions in self.partitions.items():
@@ -116,7 +117,12 @@ class _Builder:
             topic_names=self.topic_names.now,
             configs=self.configs.now,
             next_producer_id=self.next_producer_id,
+            topics_offset=self.topics_offset,
         )
+
+    def topics_changed(self) -> None:
+        """Topics are others after this record."""
+        self.topics_offset = self.offset + 1
 
     def partitions_of(self, topic_id: UUID) -> list[PartitionState]:
         """The writable partitions of a topic."""
@@ -173,12 +179,14 @@ class _Builder:
         assert record.topic_id not in self.topic_names.now, "a topic id is given once"
         self.topics.writable()[record.name] = TopicState(record.name, record.topic_id, ())
         self.topic_names.writable()[record.topic_id] = record.name
+        self.topics_changed()
 
     def partition_created(self, record: PartitionCreated) -> None:
         partitions = self.partitions_of(record.topic_id)
         assert record.partition == len(partitions), "partitions are numbered without gaps"
         state = PartitionState(replicas=record.replicas, isr=record.isr, leader=record.leader)
         partitions.append(_checked(state))
+        self.topics_changed()
 
     def partition_changed(self, record: PartitionChanged) -> None:
         partitions = self.partitions_of(record.topic_id)
@@ -188,6 +196,7 @@ class _Builder:
         name = self.topic_names.writable().pop(record.topic_id)
         del self.topics.writable()[name]
         self.partitions.pop(record.topic_id, None)
+        self.topics_changed()
         if ("topic", name) in self.configs.now:
             del self.configs.writable()["topic", name]
 

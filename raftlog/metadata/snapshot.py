@@ -22,6 +22,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     topics: list[TopicState]
     configs: list[tuple[str, str, dict[str, str]]]
     next_producer_id: int
+    topics_offset: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -39,6 +40,7 @@ def encode_image(image: MetadataImage) -> bytes:
         topics=list(image.topics.values()),
         configs=[(*resource, dict(values)) for resource, values in image.configs.items()],
         next_producer_id=image.next_producer_id,
+        topics_offset=image.topics_offset,
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -61,4 +63,5 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         topic_names={topic.topic_id: topic.name for topic in snapshot.topics},
         configs={(kind, name): values for kind, name, values in snapshot.configs},
         next_producer_id=snapshot.next_producer_id,
+        topics_offset=snapshot.topics_offset,
     )

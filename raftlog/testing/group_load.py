@@ -31,6 +31,9 @@ REBALANCE_IN_PROGRESS: Final = 27
 MEMBER_ID_REQUIRED: Final = 79
 
 BACKOFF_S: Final = 0.05
+LOOK_S: Final = 10e-6
+"""For each member, between two looks at all of them: the look must not take what their requests need."""
+
 PATIENCE_S: Final = 60.0
 """A JoinGroup waits for the others; a coordinator that died is noticed by its connection, not by this."""
 
@@ -128,7 +131,7 @@ class Member:
 
     async def _find(self) -> int:
         find = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.group_id, key_type=0)
-        found = await self.client.ask_any(FIND_COORDINATOR, find)
+        found = await self.client.ask_reachable(FIND_COORDINATOR, find)
         if not int(found.error_code):
             self.coordinator = (found.host, found.port)
         return int(found.error_code)
@@ -274,7 +277,7 @@ class Load:
         while not holds():
             if loop.time() - began > seconds:
                 raise TimeoutError(f"not within {seconds:g} s: {what}; {self.book.errors[:3]}")
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(max(0.005, LOOK_S * len(self.members)))
         return loop.time() - began
 
     async def close(self) -> None:

@@ -137,6 +137,7 @@ class World:
             brokers={1: BROKER},
             topics={**others, self.topic: coordinated},
             topic_names={each.topic_id: each.name for each in others.values()},
+            topics_offset=old.topics_offset + 1,
         )
         self._reconcile(state)
         self.groups.on_metadata(old, self.image)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from raftlog.base.errors import CoordinatorLoadInProgress
 from raftlog.broker.handlers import (
     consumer_group_describe,
@@ -15,10 +17,13 @@ from raftlog.broker.handlers import (
     offset_commit,
     offset_fetch,
 )
+from raftlog.protocol.apis import APIS, ApiKey
 from tests.broker.group_world import TOPIC_ID, World
 from tests.broker.test_group_handlers import commit, play, stable, versions
 
 NEWEST = 1
+FIRST_EPOCH_VERSION = 9
+"""Of OffsetFetch: older ones name no member."""
 
 
 async def beat(world: World, epoch: int, version: int = NEWEST, **fields: Any) -> Any:
@@ -154,14 +159,12 @@ def test_members_commit_with_versions_that_can_name_an_epoch(version: int) -> No
     play(story)
 
 
-@versions(offset_fetch)
+@pytest.mark.parametrize("version", range(FIRST_EPOCH_VERSION, APIS[ApiKey.OFFSET_FETCH].max_version + 1))
 def test_members_fetch_in_their_epoch(version: int) -> None:
     """Since v9 the member and its epoch are checked, if they are named."""
 
     async def story(world: World) -> None:
         await beat(world, 0)
-        if version < 9:
-            return
 
         async def code(**who: Any) -> int:
             group = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None, **who}

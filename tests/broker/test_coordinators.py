@@ -22,10 +22,12 @@ from raftlog.base.machine import MAX_PARKED
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker.coordinators import TICK_S
 from raftlog.broker.group_tenure import GroupTenure
-from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
-from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset
+from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset, Group
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
+from raftlog.coordinator.upkeep import SWEPT_AT_ONCE
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.records.batch import Buffer
@@ -260,6 +262,29 @@ async def test_a_tenure_that_fails_says_so_rather_than_loading_for_ever() -> Non
     await asyncio.sleep(0)
     assert tenure.has_failed
     tenure.end(NotCoordinator())
+
+
+def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand in one partition are a tenth of a second's work; nobody is answered before the last one is in."""
+    loaded: list[tuple[int, int]] = []
+    load = GroupCoordinator.load
+
+    def noting(coordinator: GroupCoordinator, groups: list[Group], *, now: float) -> None:
+        loaded.append((id(coordinator), len(groups)))
+        load(coordinator, groups, now=now)
+
+    async def story(world: World) -> None:
+        for number in range(500):
+            await world.groups.commit(commit_of(number, f"g{number}"))
+        monkeypatch.setattr(GroupCoordinator, "load", noting)
+        world.publish(leader=2)
+        world.publish(leader=1)
+        await asyncio.sleep(1)
+        assert len(await world.groups.read_all()) == 500
+
+    run(story)
+    assert sum(count for _, count in loaded) == 500
+    assert max(count for _, count in loaded) <= PARTS_AT_ONCE < 500 / len({who for who, _ in loaded})
 
 
 def test_all_partitions_together_are_swept_in_slices() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -10,8 +11,9 @@ from raftlog.base.config import TopicConfig
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker.handlers import offset_fetch, txn_offset_commit, write_txn_markers
 from raftlog.coordinator.placement import partition_for
+from raftlog.metadata.image import TopicState
 from raftlog.protocol.shapes import build, response_shapes
-from tests.broker.group_world import PARTITIONS, TOPIC_ID, World
+from tests.broker.group_world import PARTITIONS, TOPIC, TOPIC_ID, World
 from tests.broker.test_group_handlers import play, versions
 from tests.storage.compaction import clean, settle
 
@@ -313,6 +315,26 @@ def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answ
 
         coordinator.ask = slow_ask  # type: ignore[method-assign]
         assert await pend(world, 3, 42) == [told]
+        assert await fetch(world, 7) == (-1, 0)
+
+    play(story)
+
+
+def test_the_successor_of_a_topic_that_was_deleted_meanwhile_gets_no_offset() -> None:
+    """The transaction's coordinator takes its time; the position is one in a log that is gone by then."""
+
+    async def story(world: World) -> None:
+        coordinator = transactional(world)
+        ask = coordinator.ask
+
+        async def slow_ask(*args: Any, **kwargs: Any) -> Any:
+            world.publish(topics={"t": TopicState("t", UUID(int=99), TOPIC.partitions)})
+            return await ask(*args, **kwargs)
+
+        coordinator.ask = slow_ask  # type: ignore[method-assign]
+        assert await pend(world, 3, 42) == [3]
+        coordinator.ask = ask  # type: ignore[method-assign]
+        assert await end(world, 1) == 0
         assert await fetch(world, 7) == (-1, 0)
 
     play(story)

@@ -10,15 +10,20 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidCommitOffsetSize, KafkaError
 from raftlog.coordinator.chores import PAUSE_S
 from raftlog.coordinator.consumer.requests import Beat
-from raftlog.coordinator.coordinator import SWEPT_AT_ONCE, GroupCoordinator
+from raftlog.coordinator.consumer.topics import Topics
+from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.group import CommittedOffset, Group
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
+from raftlog.coordinator.upkeep import SWEPT_AT_ONCE
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.records.batch import build_batch, new_record
 
 SUBSCRIPTION = b"subscription"
+
+OFFSETS = itertools.count(1)
+"""Of metadata records: every image of topics is a later one."""
 
 
 def topic_id(name: str) -> UUID:
@@ -30,7 +35,11 @@ def image_of(topics: dict[str, int]) -> MetadataImage:
     """A cluster with these topics, of so many partitions each."""
     partition = PartitionState((1,), (1,), 1)
     states = {name: TopicState(name, topic_id(name), (partition,) * count) for name, count in topics.items()}
-    return MetadataImage(topics=states, topic_names={each.topic_id: each.name for each in states.values()})
+    return MetadataImage(
+        topics=states,
+        topic_names={each.topic_id: each.name for each in states.values()},
+        topics_offset=next(OFFSETS),
+    )
 
 
 class Answers(list[Any]):
@@ -59,7 +68,7 @@ class Bench:
             self.config,
             self.append,
             new_uuid=lambda: UUID(int=next(self.numbers)),
-            image=lambda: self.image,
+            topics=Topics(lambda: self.image),
         )
 
     def append(self, records: tuple[KeyValue, ...]) -> int:

@@ -24,10 +24,11 @@ from raftlog.base.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
+from raftlog.coordinator.consumer import draft
 from raftlog.coordinator.consumer.requests import Beat, Heard
 from raftlog.coordinator.consumer.state import ConsumerMembership, MemberState
-from raftlog.coordinator.coordinator import Room
 from raftlog.coordinator.group import CommittedOffset
+from raftlog.coordinator.groups import Room
 from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
 from tests.coordinator.journals import Answers, Bench, image_of, topic_id
 
@@ -198,7 +199,7 @@ def test_a_group_has_so_many_members_at_most():
 def test_a_broker_has_so_many_groups_at_most():
     """POLICY_VIOLATION beyond raftlog.group.max.groups, as for classic groups."""
     made = bench()
-    made.coordinator._room = Room(may_add=lambda: False)
+    made.coordinator._groups.room = Room(may_add=lambda: False)
     assert isinstance(made.beat("a", 0), PolicyViolation)
 
 
@@ -470,6 +471,22 @@ def test_a_group_that_reads_more_than_a_batch_holds_goes_on_with_what_it_had():
     for each in "cab":
         assert isinstance(made.beat(each, -1), Heard)
     assert not group(made).members
+
+
+def test_a_group_reads_no_more_topics_than_can_be_dealt_with_at_once(monkeypatch: pytest.MonkeyPatch):
+    """Who would read more is refused, what topics come later leaves the settled members as they are."""
+    monkeypatch.setattr(draft, "MOST_READ", 50)
+    made = bench(many_topics(40))
+    made.beat("a", 0, topics=(), regex="00.*")
+    epoch = made.beat("b", 0, topics=("x", "y")).epoch
+    assert isinstance(made.beat("c", 0, topics=tuple(many_topics(60))), GroupMaxSizeReached)
+    assert set(group(made).members) == {"a", "b"}
+    made.image = image_of(many_topics(60))
+    assert made.beat("b", epoch).epoch == epoch
+    assert len(group(made).regexes["00.*"].topics) == 40
+    assert isinstance(made.beat("d", 0, topics=(), regex="0+.*"), GroupMaxSizeReached)
+    assert isinstance(made.beat("d", 0, topics=("x",)), Heard), "it asks for nothing more"
+    assert isinstance(made.beat("a", -1), Heard)
 
 
 @pytest.mark.parametrize(("partitions", "given"), [(4_500, 4_500), (10_000, 4)])

@@ -201,7 +201,7 @@ def test_ids_given_out_and_not_used_expire_and_are_bounded() -> None:
 def test_ids_given_out_by_all_groups_together_are_bounded() -> None:
     """Retriable, since it will pass; who has an id may use it, and what was used or given back counts no longer."""
     bench = Bench()
-    bench.coordinator._sessions.may_expect = lambda: bench.coordinator.unused_id_bytes < 100_000
+    bench.coordinator._groups.sessions.may_expect = lambda: bench.coordinator.unused_id_bytes < 100_000
     given = [bench.join(group_id=f"g{number}", client_id="c" * 30_000) for number in range(4)]
     assert [type(each) for each in given] == [MemberIdRequired] * 4
     assert isinstance(bench.join(group_id="another"), CoordinatorNotAvailable)
@@ -259,7 +259,7 @@ def test_losing_the_partition_answers_everybody() -> None:
     bench.coordinator.stand_down(NotCoordinator())
     bench.commit()
     bench.coordinator.read("g", later)
-    bench.coordinator.read_all(later)
+    bench.coordinator.read_some(bench.coordinator.group_ids(), later)
     assert [type(each) for each in waiting + later] == [NotCoordinator] * 3
 
 

@@ -403,7 +403,7 @@ def test_nothing_is_kept_of_the_classic_group_nor_of_topics_that_nobody_reads():
     """Offers of a thousand members, and a map of all topics, for as long as the group has offsets."""
     made = bench()
     (old,), _ = assigned(made, None)
-    former = weakref.ref(made.coordinator._groups["g"])
+    former = weakref.ref(made.coordinator._groups.get("g"))
     made.beat("new", 0)
     gc.collect()
     assert former() is None

@@ -23,10 +23,11 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.coordinator.consumer_protocol import subscribed_topics
-from raftlog.coordinator.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group, Member, Membership
 from raftlog.coordinator.offsets import decide_expire_offsets
+from raftlog.coordinator.places import PlaceMap
 from raftlog.coordinator.requests import DeleteOffsets, OffsetCommit
+from raftlog.coordinator.upkeep import SWEPT_AT_ONCE
 from tests.coordinator.journals import Answers, Bench
 
 
@@ -96,7 +97,7 @@ def test_a_group_nobody_wrote_about_is_dead_and_not_remembered() -> None:
     """Reading an unknown group answers at once and leaves nothing behind."""
     bench = Bench()
     assert (bench.read("unknown").exists, bench.read("unknown").state) == (False, DEAD)
-    assert bench.ask(bench.coordinator.read_all) == ()
+    assert bench.ask(bench.coordinator.read_some, bench.coordinator.group_ids()) == ()
 
 
 def test_offsets_of_deleted_topics_go() -> None:
@@ -147,12 +148,12 @@ def test_offsets_of_deleted_topics_that_can_never_be_removed_are_left_to_expire(
 
 
 def test_commits_of_one_group_wait_and_are_answered_together() -> None:
-    """A commit is answered at the high watermark, and read_all waits for it too."""
+    """A commit is answered at the high watermark, and reading all waits for it too."""
     bench = Bench(autocommit=False)
     assert bench.commit_offset(1) is None
     assert bench.commit_offset(2, group_id="h") is None
     everything = Answers()
-    bench.coordinator.read_all(everything)
+    bench.coordinator.read_some(bench.coordinator.group_ids(), everything)
     assert everything == []
     bench.commit()
     assert [group.group_id for group in everything[0]] == ["g", "h"]
@@ -201,7 +202,10 @@ def test_replay_gives_what_was_answered(steps: list[tuple[Any, ...]]) -> None:
     member: list[Any] = []
     for step in steps:
         _take(bench, member, step)
-    known = {group.group_id: group for group in bench.ask(bench.coordinator.read_all)}
+    known = {
+        group.group_id: group
+        for group in bench.ask(bench.coordinator.read_some, bench.coordinator.group_ids())
+    }
     replayed = bench.replayed()
     rebalancing = {group_id for group_id, group in known.items() if group.preparing}
     assert replayed.keys() - rebalancing == known.keys() - rebalancing
@@ -278,7 +282,7 @@ def test_a_look_for_expired_offsets_reads_each_subscription_once() -> None:
     subscription = subscription_to("read")
     members = {each: Member(each, None, "c", "h", 1, 1, subscription) for each in "abc"}
     offsets = {("dropped", each): CommittedOffset(1, commit_timestamp_ms=0) for each in range(50)}
-    group = Group("g", Membership("consumer", 1, "range", "a", 0, members), offsets, described=True)
+    group = Group("g", Membership("consumer", 1, "range", "a", 0, members), PlaceMap(offsets), described=True)
     called: list[str] = []
     sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
     try:

@@ -19,7 +19,6 @@ from raftlog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from raftlog.coordinator.coordinator import Room
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -27,6 +26,7 @@ from raftlog.coordinator.group import (
     PREPARING_REBALANCE,
     STABLE,
 )
+from raftlog.coordinator.groups import Room
 from raftlog.coordinator.membership import choose_protocol
 from raftlog.coordinator.requests import Joined, MemberIdRequired
 from raftlog.coordinator.transitions import TRANSITIONS, Event, next_state
@@ -455,7 +455,7 @@ def test_a_group_too_many_is_refused() -> None:
     """raftlog.group.max.groups bounds the memory; groups that exist go on."""
     bench = Bench()
     bench.commit_offset(1)
-    bench.coordinator._room = Room(may_add=lambda: False)
+    bench.coordinator._groups.room = Room(may_add=lambda: False)
     assert isinstance(bench.join(group_id="another"), PolicyViolation)
     assert isinstance(bench.commit_offset(1, group_id="another"), PolicyViolation)
     assert bench.commit_offset(2) == (0,)

@@ -51,6 +51,17 @@ def test_offset_counts_records() -> None:
     assert apply(two_topics(), ClusterNamed("c")).offset == 6
 
 
+def test_topics_offset_moves_with_topics_alone() -> None:
+    """Made, widened, deleted: that is after those records. Leaders and replicas are no matter."""
+    image = two_topics()
+    assert image.topics_offset == 5
+    image = replay(PartitionChanged(TOPIC, 0, isr=(1,)), ClusterNamed("c"), image=image)
+    assert (image.offset, image.topics_offset) == (7, 5)
+    image = replay(PartitionCreated(OTHER, 1, (1,), (1,), 1), image=image)
+    assert image.topics_offset == 8
+    assert replay(ConfigChanged("topic", "a", "k", "v"), TopicDeleted(OTHER), image=image).topics_offset == 10
+
+
 def test_broker_epoch_is_the_offset_of_its_registration() -> None:
     """A registration's own metadata offset is the broker epoch; it starts fenced (KIP-631)."""
     image = replay(ClusterNamed("c"), TopicCreated("a", TOPIC), REGISTERED)

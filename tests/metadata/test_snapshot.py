@@ -58,6 +58,7 @@ def images(draw: st.DrawFn) -> MetadataImage:
         topic_names={each.topic_id: each.name for each in some_topics},
         configs=draw(st.dictionaries(resources, st.dictionaries(names, names, min_size=1), max_size=3)),
         next_producer_id=draw(longs),
+        topics_offset=draw(longs),
     )
 
 
@@ -79,6 +80,13 @@ def test_snapshot_of_before_drains_is_read() -> None:
     (fields,) = parts[4]
     assert fields.pop() is False
     assert decode_image(data[:1] + msgspec.msgpack.encode(parts)).brokers == {1: broker}
+
+
+def test_snapshot_of_before_offsets_of_topics_is_read() -> None:
+    """No topic has changed since, as far as anybody knows."""
+    parts = msgspec.msgpack.decode(encode_image(MetadataImage(topics_offset=7))[1:])
+    assert parts.pop() == 7
+    assert decode_image(b"\x01" + msgspec.msgpack.encode(parts)).topics_offset == 0
 
 
 def test_record_of_before_drains_is_read() -> None:

@@ -11,7 +11,6 @@ from raftlog.broker.tenure import Tenure
 from raftlog.coordinator import classic, coordinator, membership, offsets
 from raftlog.coordinator.chores import Chore
 from raftlog.coordinator.classic import ClassicGroup
-from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.gathering import Gathering
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
@@ -21,11 +20,13 @@ from raftlog.coordinator.group import (
     Membership,
     OffsetCommitted,
 )
+from raftlog.coordinator.groups import Groups
 from raftlog.coordinator.membership import find_member
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.records import decode
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import MemberRef, Synced
+from raftlog.coordinator.upkeep import Upkeep
 from raftlog.proof.stories.commits import commits
 from raftlog.proof.stories.group_churn import group_churn
 from raftlog.proof.stories.group_ends import group_ends
@@ -36,10 +37,10 @@ from tests.planted.plant import Plant
 
 def answer_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """The coordinator answers what it has appended."""
-    runner = GroupCoordinator._runner
+    runner = Groups._runner
 
-    def hasty_runner(coordinator: GroupCoordinator, group: Group) -> Runner[Group]:
-        made = runner(coordinator, group)
+    def hasty_runner(groups: Groups, group: Group) -> Runner[Group]:
+        made = runner(groups, group)
         handle = made.handle
 
         def handle_at_once(decide: Any, answer: Answer) -> None:
@@ -49,7 +50,7 @@ def answer_before_the_commit(patch: pytest.MonkeyPatch) -> None:
         made.handle = handle_at_once  # type: ignore[method-assign]
         return made
 
-    patch.setattr(GroupCoordinator, "_runner", hasty_runner)
+    patch.setattr(Groups, "_runner", hasty_runner)
 
 
 def read_back_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -166,7 +167,7 @@ def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
 
 def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
     """Offsets of a deleted topic go in time, and what was committed for its successor meanwhile goes with them."""
-    patch.setattr(GroupCoordinator, "_catch_up", lambda coordinator, group: None)
+    patch.setattr(Upkeep, "catch_up", lambda upkeep, group: None)
 
 
 def what_has_to_go_is_shown(patch: pytest.MonkeyPatch) -> None:

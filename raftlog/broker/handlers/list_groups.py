@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import in_turns
 from raftlog.coordinator.group import Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -21,18 +22,17 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     states = {each.lower() for each in getattr(message, "states_filter", ())}
     types = {each.lower() for each in getattr(message, "types_filter", ())}
     groups = await broker.groups.read_all()
-    return make.ListGroupsResponse(
-        groups=tuple(
-            make.ListedGroup(
-                group_id=group.group_id,
-                protocol_type=CONSUMER if group.consumer else group.membership.protocol_type or "",
-                group_state=group.state,
-                group_type=_type(group),
-            )
-            for group in groups
-            if (not states or group.state.lower() in states) and (not types or _type(group) in types)
+    listed = [
+        make.ListedGroup(
+            group_id=group.group_id,
+            protocol_type=CONSUMER if group.consumer else group.membership.protocol_type or "",
+            group_state=group.state,
+            group_type=_type(group),
         )
-    )
+        async for group in in_turns(groups)
+        if (not states or group.state.lower() in states) and (not types or _type(group) in types)
+    ]
+    return make.ListGroupsResponse(groups=tuple(listed))
 
 
 def _type(group: Group) -> str:

@@ -17,7 +17,6 @@ import msgspec
 from raftlog.base.errors import GroupMaxSizeReached
 from raftlog.coordinator.consumer.assignors import ASSIGNORS, Counts, Wanted
 from raftlog.coordinator.consumer.reconcile import next_current
-from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.state import (
     ConsumerMembership,
     ConsumerRecord,
@@ -33,6 +32,7 @@ from raftlog.coordinator.consumer.state import (
     TargetEpochChanged,
     apply_consumer,
 )
+from raftlog.coordinator.consumer.topics import Topics
 from raftlog.metadata.image import MetadataImage
 
 NO_GROUP: Final = ConsumerMembership()
@@ -47,14 +47,22 @@ class Effort(IntEnum):
     KNOWN_TOPICS = 2
     """Regular expressions match what they matched before; those that nobody had are looked at."""
     NO_TARGETS = 3
-    """Members keep the targets they have, too."""
+    """Members keep the targets they have, too, and expressions that were not looked at before match nothing."""
+
+
+MOST_READ: Final = 10_000
+"""Topics that the members of a group read together: what follows from a change takes some 10 µs for each."""
+
+
+class TooMuchToRead(Exception):
+    """The members would read more topics than a group may."""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
     """What a decision stands on beside the group: the topics there are, the rules of this broker, the time."""
 
     image: MetadataImage
-    matches: Matches
+    topics: Topics
     now_ms: int
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
     most_members: int = 2**31 - 1
@@ -73,6 +81,8 @@ class Draft:
         self._retargeted = False
         self.looked = False
         """Whether the topics were looked at."""
+        self.awaits_matches = False
+        """Whether it is not known yet what some expression matches: nothing changes for that until it is known."""
         self.state = NO_GROUP if state is None else state
         if state is None:
             self.put(EpochChanged(group_id, 0))
@@ -128,11 +138,17 @@ class Draft:
     # -- what follows --------------------------------------------------------------------------------------
 
     def settle(self, *, changed: bool) -> None:
-        """Begin a new epoch if members or topics have changed, and compute the targets of an epoch without."""
-        self.looked = True
+        """Begin a new epoch if members or topics have changed, and compute the targets of an epoch without.
+
+        Raises TooMuchToRead.
+        """
         if changed or self.around.topics_changed:
+            self.looked = True
             self._resolve()
-            metadata_hash = _hash(self.state.subscribed_topics(), self.around.image)
+            read = self.state.subscribed_topics()
+            if len(read) > MOST_READ:
+                raise TooMuchToRead
+            metadata_hash = _hash(read, self.around.image)
             if changed or metadata_hash != self.state.metadata_hash:
                 self.put(EpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
         if self.state.epoch > self.state.target_epoch and self.around.effort < Effort.NO_TARGETS:
@@ -153,7 +169,12 @@ class Draft:
             known = self.state.regexes.get(regex)
             if known is not None and self.around.effort >= Effort.KNOWN_TOPICS:
                 continue
-            topics = self.around.matches.matching(regex, self.around.image.topics.keys())
+            topics = self.around.topics.matching(regex)
+            if topics is None:
+                self.awaits_matches = True
+                continue
+            if self.around.effort is Effort.NO_TARGETS:
+                topics = ()
             if known is None or known.topics != topics:
                 self.put(RegexResolved(self.group_id, regex, Resolved(topics, self.around.now_ms)))
         self._forget_regexes()

@@ -26,10 +26,9 @@ from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer import classic_members
-from raftlog.coordinator.consumer.draft import Draft, Effort, Surroundings
+from raftlog.coordinator.consumer.draft import MOST_READ, Draft, Effort, Surroundings, TooMuchToRead
 from raftlog.coordinator.consumer.heartbeat import check_beat, decide_beat, decide_fence, decide_leave
 from raftlog.coordinator.consumer.migration import Bounds, classic_offers, downgraded, upgraded
-from raftlog.coordinator.consumer.regex import Matches
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, Beat
 from raftlog.coordinator.consumer.state import (
     ConsumerMembership,
@@ -38,6 +37,8 @@ from raftlog.coordinator.consumer.state import (
     apply_consumer,
     tombstones,
 )
+from raftlog.coordinator.consumer.topics import Topics
+from raftlog.coordinator.consumer.weights import MOST_BYTES, Weights
 from raftlog.coordinator.group import Group, GroupChanged, GroupRecord
 from raftlog.coordinator.membership import check_join
 from raftlog.coordinator.moment import Moment
@@ -45,7 +46,6 @@ from raftlog.coordinator.offers import Offered, most_bytes
 from raftlog.coordinator.records import batch_bytes
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import ClockKey, Kind, Sessions
-from raftlog.metadata.image import MetadataImage
 
 RETRY_S: Final = 1.0
 """A member whose time is up, and whose end could not be recorded, is looked at again after this."""
@@ -68,23 +68,24 @@ class ConsumerGroup:
         sessions: Sessions,
         config: NodeConfig,
         *,
-        image: Callable[[], MetadataImage],
-        matches: Matches,
+        topics: Topics,
         former: ClassicGroup | None = None,
     ) -> None:
         self.runner = runner
         self.group_id = runner.tail.group_id
         self._sessions = sessions
         self._config = config
-        self._image = image
-        self._matches = matches
+        self._topics = topics
         self._former = former
-        self._topics_seen: object = None
-        """The topics as the last decision saw them."""
+        self._topics_seen: int | None = None
+        """The topics as the last decision saw them: the image's `topics_offset`."""
+        self._awaits_matches = False
+        """Whether that decision did without what some expression matches, because that was not known yet."""
         self._draft: Draft | None = None
         """What was decided last; None if the request was refused, which is no sign of life."""
-        self._too_large: tuple[int, object, Effort] | None = None
+        self._too_large: tuple[int, int, Effort] | None = None
         """In which epoch and with which topics not all of a decision fitted into a batch, and how much did."""
+        self._weights = Weights()
         self.offers: Offered = {}
         """What the members offered, once it is a classic group."""
 
@@ -106,6 +107,7 @@ class ConsumerGroup:
     def take_over(self, now: float) -> None:
         """Begin as its new coordinator: everybody gets a whole session, and its whole time to give up partitions."""
         state = self.recorded
+        self._weights.follow(state.members if state else {})
         for member_id in state.members if state else ():
             self._renew(member_id, now)
             self._watch_revocation(member_id, now)
@@ -172,7 +174,7 @@ class ConsumerGroup:
 
         def decide(group: Group) -> Decision:
             assert group.consumer is not None
-            reply = classic_members.synced(group.consumer, request, self._image())
+            reply = classic_members.synced(group.consumer, request, self._topics.image())
             self._sessions.end(self._clock(request.member.member_id))
             self._renew(request.member.member_id, at.now)
             return Decision(reply=reply)
@@ -247,11 +249,15 @@ class ConsumerGroup:
         Members that are in and read the same go on, at worst with the targets they have. Raises GroupMaxSizeReached
         for who joins, or reads more.
         """
-        topics, known, least = self._image().topics, self._too_large, Effort.ALL
-        if known is not None and group.consumer and known[0] == group.consumer.epoch and known[1] is topics:
+        topics, known, least = self._topics.image().topics_offset, self._too_large, Effort.ALL
+        if known is not None and group.consumer and known[:2] == (group.consumer.epoch, topics):
             least = known[2]
         for effort in (*list(Effort)[least:], Effort.KNOWN_TOPICS):
-            decision, draft = self._drafted(group, write, at, effort)
+            try:
+                decision, draft = self._drafted(group, write, at, effort)
+            except TooMuchToRead:
+                continue
+            self._check_weight(draft)
             if effort is Effort.NO_TARGETS and _reads_more(group.consumer, draft.state):
                 continue
             if batch_bytes(decision.records) <= self._config.message_max_bytes:
@@ -261,8 +267,16 @@ class ConsumerGroup:
                 self._too_large = (draft.state.epoch, topics, effort) if effort else None
                 return decision
         raise GroupMaxSizeReached(
-            "what is assigned to the members of the group fits into no batch of its journal"
+            f"a group reads {MOST_READ} topics at most, and what its members are assigned fits into a batch of the"
+            " group's journal"
         )
+
+    def _check_weight(self, draft: Draft) -> None:
+        """Raises GroupMaxSizeReached for who would say more of itself than there is room for."""
+        if self._weights.total < self._weights.after(draft.state.members) > MOST_BYTES:
+            raise GroupMaxSizeReached(
+                f"what all members of a group subscribe to has {MOST_BYTES} bytes at most"
+            )
 
     def _drafted(self, group: Group, write: Write, at: Moment, effort: Effort) -> tuple[Decision, Draft]:
         """Return what a draft holds once it is written; the group may change its type by it."""
@@ -298,20 +312,27 @@ class ConsumerGroup:
             self._former.offers,
             policy=self._config.group_consumer_migration_policy,
             most_members=self._config.group_consumer_max_size,
-            image=self._image(),
+            image=self._topics.image(),
         )
 
     def _surroundings(self, at: Moment, effort: Effort) -> Surroundings:
-        image = self._image()
+        image = self._topics.image()
         return Surroundings(
             image,
-            self._matches,
+            self._topics,
             at.now_ms,
             self._config.group_consumer_assignors,
             self._config.group_consumer_max_size,
-            image.topics is not self._topics_seen,
+            image.topics_offset != self._topics_seen or self._matches_came(),
             effort,
         )
+
+    def _matches_came(self) -> bool:
+        """Whether it is known by now what the expressions match that were not done with."""
+        if not self._awaits_matches or self.recorded is None:
+            return False
+        regexes = {it.regex for it in self.recorded.members.values() if it.regex}
+        return not any(map(self._topics.is_awaited, regexes))
 
     def _run(self, decide: Callable[[Group], Decision], answer: Answer, at: Moment) -> None:
         """Decide, and set the clocks of who came and who went."""
@@ -319,16 +340,16 @@ class ConsumerGroup:
         self.runner.handle(decide, answer)
         after, draft = self.recorded, self._draft
         if draft is not None and draft.looked and (after is not before or not draft.records):
-            self._topics_seen = draft.around.image.topics
+            self._topics_seen = draft.around.image.topics_offset
+            self._awaits_matches = draft.awaits_matches
         if after is before:
             return
         if after is not None:
             self._former = (
                 None  # it does not come back: what its members offered would stay for the group's life
             )
-            if not after.members:
-                self._topics_seen = None  # an old map of all topics, in each of very many empty groups
         had, has = (state.members if state else {} for state in (before, after))
+        self._weights.follow(has)
         for member_id in had.keys() - has.keys():
             self._sessions.end(self._clock(member_id))
             if after is not None:  # in a classic group sessions go on

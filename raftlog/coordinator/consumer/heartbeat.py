@@ -19,7 +19,7 @@ from raftlog.base.errors import (
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
-from raftlog.coordinator.consumer.draft import Draft
+from raftlog.coordinator.consumer.draft import MOST_READ, Draft
 from raftlog.coordinator.consumer.reconcile import is_part, rejoined
 from raftlog.coordinator.consumer.regex import check_regex
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, LEAVING, Beat, Heard
@@ -34,9 +34,6 @@ from raftlog.coordinator.consumer.state import (
 
 LONGEST_NAME_BYTES: Final = 32_000
 """Of ids and names that come into records."""
-
-MOST_TOPICS: Final = 100_000
-"""That a member names."""
 
 
 def check_beat(beat: Beat, assignors: Sequence[str]) -> None:
@@ -53,8 +50,8 @@ def check_beat(beat: Beat, assignors: Sequence[str]) -> None:
         raise InvalidRequest("instance_id must be given by who means to come back")
     if beat.epoch == JOINING:
         _check_joining(beat)
-    if beat.topics is not None and len(beat.topics) > MOST_TOPICS:
-        raise InvalidRequest(f"subscribed_topic_names has at most {MOST_TOPICS} topics")
+    if beat.topics is not None and len(beat.topics) > MOST_READ:
+        raise InvalidRequest(f"subscribed_topic_names has at most {MOST_READ} topics")
     if beat.regex:
         check_regex(beat.regex)
     if beat.assignor is not None and beat.assignor not in assignors:

@@ -5,15 +5,12 @@ A name matches as a whole. Internal topics never match: who says `.*` does not m
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Set
 from functools import lru_cache
 from typing import Any, Final
 
 import re2
 
 from raftlog.base.errors import InvalidRegularExpression
-from raftlog.base.types import INTERNAL_TOPICS
 
 LONGEST: Final = 4_096
 """Characters of an expression."""
@@ -33,7 +30,7 @@ def check_regex(regex: str) -> None:
     if len(regex) > LONGEST:
         raise InvalidRegularExpression(f"an expression has at most {LONGEST} characters")
     try:
-        size = _compiled(regex).programsize
+        size = compiled(regex).programsize
     except re2.error as error:
         raise InvalidRegularExpression(
             f"{regex!r} is no regular expression of RE2: {_text(error)}"
@@ -44,27 +41,9 @@ def check_regex(regex: str) -> None:
         )
 
 
-class Matches:
-    """What expressions match, remembered: when topics come and go, only the new names are looked at."""
-
-    def __init__(self) -> None:
-        self._seen: OrderedDict[str, tuple[Set[str], frozenset[str]]] = OrderedDict()
-
-    def matching(self, regex: str, names: Set[str]) -> tuple[str, ...]:
-        """Return the names that match, sorted. Raises InvalidRegularExpression."""
-        check_regex(regex)
-        fullmatch = _compiled(regex).fullmatch
-        known, matched = self._seen.pop(regex, (frozenset(), frozenset()))
-        found = frozenset(name for name in names - known - INTERNAL_TOPICS if fullmatch(name))
-        matched = (matched & names) | found
-        self._seen[regex] = names, matched
-        if len(self._seen) > MOST_REMEMBERED:
-            self._seen.popitem(last=False)
-        return tuple(sorted(matched))
-
-
 @lru_cache(maxsize=MOST_REMEMBERED)
-def _compiled(regex: str) -> Any:
+def compiled(regex: str) -> Any:
+    """Return an expression that `check_regex` let pass, ready to match."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY_BYTES

@@ -99,7 +99,7 @@ class Wire(asyncio.Protocol):
     def ask(self, encode: Callable[[int], bytes], decode: Callable[[memoryview], Any]) -> asyncio.Future[Any]:
         """Send the frame that `encode` makes of a correlation id; the future is what `decode` makes of the answer."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self.closed or self._transport is None:
+        if self.closed or self._transport is None or self._transport.is_closing():
             future.set_exception(ConnectionResetError("the broker is gone"))
             future.exception()
             return future
@@ -135,17 +135,28 @@ class Client:
         self._turn = sum(name.encode())
         self._brokers: dict[int, tuple[str, int]] = {}
         self._wires: dict[tuple[str, int], Wire] = {}
+        self._dialled: dict[tuple[str, int], asyncio.Task[Wire]] = {}
+        """Connections that are being made: however many ask meanwhile, one is made."""
         self.leaders: dict[tuple[str, int], Leader] = {}
         self.topic_ids: dict[str, UUID] = {}
 
     async def _wire(self, address: tuple[str, int]) -> Wire:
         wire = self._wires.get(address)
-        if wire is None or wire.closed:
-            loop = asyncio.get_running_loop()
+        if wire is not None and not wire.closed:
+            return wire
+        dialled = self._dialled.get(address)
+        if dialled is None:
+            dialled = self._dialled[address] = asyncio.get_running_loop().create_task(self._dial(address))
+        return await asyncio.shield(dialled)
+
+    async def _dial(self, address: tuple[str, int]) -> Wire:
+        try:
             async with asyncio.timeout(self.timeout_s):
-                _, wire = await loop.create_connection(lambda: Wire(self.name), *address)
-            self._wires[address] = wire
-        return wire
+                connect = asyncio.get_running_loop().create_connection(lambda: Wire(self.name), *address)
+                _, self._wires[address] = await connect
+            return self._wires[address]
+        finally:
+            del self._dialled[address]
 
     async def ask(
         self, address: tuple[str, int], api_key: int, message: Any, *, version: int | None = None
@@ -162,6 +173,19 @@ class Client:
         except TimeoutError:
             wire.close()
             raise
+
+    async def ask_reachable(self, api_key: int, message: Any) -> Any:
+        """Ask one of the bootstrap brokers that a connection can be made to, as stock clients do."""
+        for left in reversed(range(len(self._bootstrap))):
+            self._turn += 1
+            try:
+                wire = await self._wire(self._bootstrap[self._turn % len(self._bootstrap)])
+            except AWAY:
+                if not left:
+                    raise
+            else:
+                return await self.answer(wire, wire.send(api_key, message))
+        raise LookupError("no broker is known")
 
     async def ask_any(self, api_key: int, message: Any) -> Any:
         """Ask one of the bootstrap brokers, another one each time."""
@@ -201,6 +225,8 @@ class Client:
         return await self.answer(wire, wire.send(api_key, message, version))
 
     def close(self) -> None:
+        for dialled in self._dialled.values():
+            dialled.cancel()
         for wire in self._wires.values():
             wire.close()
 

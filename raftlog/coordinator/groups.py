@@ -1,0 +1,157 @@
+"""The groups of one partition, by name: found or begun anew, turned from one type into the other, kept or forgotten.
+
+This is the one place that holds them. What is asked of a group is the coordinator's business, what becomes of it as
+time passes the upkeep's; both call `settle` after it, which answers what is committed and notes what is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.errors import InvalidGroupId, KafkaError, PolicyViolation
+from raftlog.base.machine import Decision, Runner
+from raftlog.coordinator.classic import ClassicGroup
+from raftlog.coordinator.consumer.group import ConsumerGroup
+from raftlog.coordinator.consumer.state import tombstones
+from raftlog.coordinator.consumer.topics import Topics
+from raftlog.coordinator.group import Group, GroupChanged, Membership, apply
+from raftlog.coordinator.journal import Journal
+from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.records import LONGEST_STRING_BYTES
+from raftlog.coordinator.sessions import Sessions
+
+AnyGroup = ClassicGroup | ConsumerGroup
+
+
+def _always() -> bool:
+    return True
+
+
+class Room(NamedTuple):
+    """What this broker has room for: one more group, one more member id that nobody has used yet."""
+
+    may_add: Callable[[], bool] = _always
+    may_expect: Callable[[], bool] = _always
+
+
+class Groups:
+    """Those of which something is known, or waited for."""
+
+    def __init__(self, config: NodeConfig, journal: Journal, *, room: Room, topics: Topics) -> None:
+        self.sessions = Sessions(room.may_expect)
+        self.room = room
+        self.topics = topics
+        self.committed_offset = 0
+        self._config = config
+        self._journal = journal
+        self._groups: dict[str, AnyGroup] = {}
+        self._waiting: dict[str, AnyGroup] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[AnyGroup]:
+        return iter(self._groups.values())
+
+    def ids(self) -> list[str]:
+        """Return the names of all."""
+        return list(self._groups)
+
+    def get(self, group_id: str) -> AnyGroup | None:
+        """Return a group of which something is known."""
+        return self._groups.get(group_id)
+
+    def find(self, group_id: str) -> AnyGroup:
+        """Return a group, or an empty one of that name that is kept once something is known of it.
+
+        Raises InvalidGroupId for a name that no record could hold.
+        """
+        if len(group_id.encode()) > LONGEST_STRING_BYTES:
+            raise InvalidGroupId(f"a group id has at most {LONGEST_STRING_BYTES} bytes")
+        return self._groups.get(group_id) or self._classic(self._runner(Group(group_id)))
+
+    def check_room(self, group_id: str) -> None:
+        """Raises PolicyViolation for one group too many."""
+        if group_id not in self._groups and not self.room.may_add():
+            raise PolicyViolation(f"raftlog.group.max.groups is {self._config.raftlog_group_max_groups}")
+
+    def load(self, group: Group, *, now: float) -> None:
+        """Take over a group, all of it committed. Every member gets a whole session."""
+        runner = self._runner(group)
+        taken = self._classic(runner) if group.consumer is None else self._consumer(runner)
+        self._groups[group.group_id] = taken
+        taken.take_over(now)
+
+    # -- types ---------------------------------------------------------------------------------------------
+
+    def _runner(self, group: Group) -> Runner[Group]:
+        return Runner(group, apply, self._journal.append)
+
+    def _classic(self, runner: Runner[Group]) -> ClassicGroup:
+        return ClassicGroup(runner, self.sessions, self._config)
+
+    def _consumer(self, runner: Runner[Group], former: ClassicGroup | None = None) -> ConsumerGroup:
+        return ConsumerGroup(runner, self.sessions, self._config, topics=self.topics, former=former)
+
+    def turn_if_heard(self, group: ClassicGroup, hear: Callable[[ConsumerGroup], None], at: Moment) -> None:
+        """Let what a classic group may turn into hear a member of the consumer protocol; it is that if it let it in."""
+        turned = self._consumer(group.runner, former=group)
+        hear(turned)
+        if turned.recorded is not None:
+            group.retire()
+            self.settle(turned, at)
+        else:
+            self.settle(group, at)
+
+    def end_empty(self, group_id: str) -> None:
+        """A consumer group without members does not stand in the way of a classic one, which counts on from it."""
+        group = self._groups.get(group_id)
+        state = None if group is None else group.runner.tail.consumer
+        if group is None or state is None or state.members:
+            return
+        empty = GroupChanged(group_id, Membership(generation=state.epoch))
+        group.runner.handle(lambda _: Decision((*tombstones(group_id, state), empty)), _nobody_waits)
+        if group.runner.tail.consumer is None:
+            self._groups[group_id] = self._classic(group.runner)
+
+    # -- the journal ---------------------------------------------------------------------------------------
+
+    def settle(self, group: AnyGroup, at: Moment | None = None) -> None:
+        """Take a group for what it has become, and answer what is committed.
+
+        `at` comes with all that may change members.
+        """
+        if isinstance(group, ConsumerGroup) and group.runner.tail.described:
+            assert at is not None, "a group changes its type by what its members do"
+            offers, group = group.offers, self._classic(group.runner)
+            group.begin_again(offers, at)
+        elif isinstance(group, ConsumerGroup) and group.recorded is None:
+            # it has ended, though not for readers before that is committed
+            group = self._classic(group.runner)
+        group.runner.committed(self.committed_offset)
+        if group.runner.parked:
+            self._waiting[group.group_id] = group
+        if group.is_idle:
+            self._groups.pop(group.group_id, None)
+        else:
+            self._groups[group.group_id] = group
+
+    def committed(self, end_offset: int) -> None:
+        """The partition's high watermark is at `end_offset`: answer what rests on it."""
+        self.committed_offset = end_offset
+        for group_id, group in tuple(self._waiting.items()):
+            group.runner.committed(end_offset)
+            if not group.runner.parked:
+                self._waiting.pop(group_id, None)
+                self.settle(self._groups.get(group_id, group))
+
+    def stand_down(self, error: KafkaError) -> None:
+        """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
+        for group in self._groups.values():
+            group.stand_down(error)
+
+
+def _nobody_waits(reply: object) -> None:
+    """If it could not be ended, the one who joins hears why."""

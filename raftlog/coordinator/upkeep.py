@@ -1,0 +1,257 @@
+"""What becomes of a partition's groups as time passes, a bounded part of it at each call.
+
+Sessions end, offsets expire (KIP-211), and what no batch of the journal holds goes slice by slice (`chores`): offsets
+of deleted topics, and groups that were deleted. Nobody waits for it but who wants a group gone, and who commits in a
+group of which something has to go first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from raftlog.base.config import NodeConfig
+from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
+from raftlog.base.machine import Answer, Decision
+from raftlog.coordinator.chores import PAUSE_S, RETRY_S, Chore
+from raftlog.coordinator.classic import ClassicGroup
+from raftlog.coordinator.consumer.group import ConsumerGroup
+from raftlog.coordinator.group import Group
+from raftlog.coordinator.groups import AnyGroup, Groups
+from raftlog.coordinator.journal import Journal
+from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.offsets import decide_expire_offsets
+from raftlog.coordinator.sessions import ClockKey, Kind
+
+SWEPT_AT_ONCE: Final = 200
+"""Groups of a broker whose offsets are looked through for expired ones before the loop gets its turn again."""
+
+ENDED_AT_ONCE: Final = 200
+"""Sessions of a broker that end before the loop gets its turn again."""
+
+RECORDS_PER_GROUP: Final = 20
+"""So many tombstones, or offsets that are looked at, are as much work as looking through a group."""
+
+SWEPT_OFFSETS: Final = 2_000
+"""A group of more offsets is looked through some topics at a time."""
+
+MS_PER_MINUTE: Final = 60_000
+
+NO_CHORE: Final = Chore()
+NO_TOPICS: Final[tuple[str, ...]] = ()
+
+
+Part = tuple[str, ...] | None
+"""Topics of a group whose offsets are looked through together; None: all that it has."""
+
+
+class _Look(NamedTuple):
+    """Whose offsets are looked through, and in which parts; None: that is not known yet."""
+
+    group_id: str
+    parts: Iterator[Part] | None = None
+
+
+class Upkeep:
+    """Of all groups of one partition."""
+
+    def __init__(self, config: NodeConfig, groups: Groups, journal: Journal) -> None:
+        self._config = config
+        self._groups = groups
+        self._journal = journal
+        self._chores: dict[str, Chore] = {}
+        """What has yet to go, by group."""
+        self._chores_at = 0.0
+        self._to_sweep: deque[_Look] = deque()
+        self._sweeps_at = 0.0
+
+    def begin(self, now: float) -> None:
+        """The groups were taken over: the first look for expired offsets is an interval from now."""
+        self._sweeps_at = now + self._config.offsets_retention_check_interval_ms / 1000
+
+    def stand_down(self, error: KafkaError) -> None:
+        """Tell everybody who wants a group gone."""
+        for chore in self._chores.values():
+            chore.answer(error)
+
+    def next_at(self) -> float | None:
+        """When to call `tick` and `sweep` next."""
+        due = [self._chores_at] if self._chores else []
+        if self._groups.topics.is_behind:
+            due.append(self._groups.topics.due_at)
+        expires_at = self._groups.sessions.next_expiry_at()
+        if expires_at is not None:
+            due.append(expires_at)
+        return min(due, default=None)
+
+    # -- sessions ------------------------------------------------------------------------------------------
+
+    def tick(self, at: Moment, most: int) -> int:
+        """Take out the members whose session has ended, end rebalances whose time is up; try again what failed.
+
+        Returns how many it were, `most` at most.
+        """
+        keys = self._groups.sessions.expire(at.now, most)
+        ended: dict[str, list[str]] = {}
+        for key in keys:
+            group = self._groups.get(key.group_id)
+            if isinstance(group, ConsumerGroup) and key.kind is not Kind.EXPECTED:
+                ended.setdefault(key.group_id, []).append(key.member_id)
+            elif group is not None:
+                _tell(group, key, at)
+                self._groups.settle(group, at)
+        for group_id, member_ids in ended.items():
+            group = self._groups.get(group_id)
+            assert isinstance(group, ConsumerGroup)
+            group.ended(member_ids, at)
+            self._groups.settle(group, at)
+        return len(keys)
+
+    # -- offsets that expire -------------------------------------------------------------------------------
+
+    def sweep(self, at: Moment, most: int) -> int:
+        """Go on with what has to go, then with expired offsets, for about so many groups; returns how many.
+
+        A slice of a large group counts as many.
+        """
+        self._groups.topics.work(at.now)
+        looked = self._work_off(at.now, most)
+        if not self._to_sweep and at.now >= self._sweeps_at:
+            self._sweeps_at = at.now + self._config.offsets_retention_check_interval_ms / 1000
+            self._to_sweep.extend(map(_Look, self._groups.ids()))
+        while self._to_sweep and looked < most:
+            looked += self._look_through(self._to_sweep.popleft(), at.now_ms)
+        return looked
+
+    def _look_through(self, look: _Look, now_ms: int) -> int:
+        """Expire offsets, of a large group those of its next topics; returns for how many groups it counts."""
+        group = self._groups.get(look.group_id)
+        if group is None or look.group_id in self._chores:
+            return 1
+        before = group.runner.tail
+        parts = look.parts or _parts(before)
+        part = next(parts, NO_TOPICS)
+        if part == NO_TOPICS:
+            return 0
+        if part is not None:
+            self._to_sweep.appendleft(_Look(look.group_id, parts))
+        group.runner.handle(self._expiring(group.shown(before), part, now_ms), _nobody_waits)
+        after = group.runner.tail
+        if after is not before and after.offsets:
+            self._to_sweep.append(_Look(look.group_id, iter((part,))))  # it may have been a slice of them
+        self._groups.settle(group)
+        looked_at = before.offsets.topics() if part is None else part
+        return 1 + sum(len(before.offsets.of_topic(each)) for each in looked_at) // RECORDS_PER_GROUP
+
+    def _expiring(self, shown: Group, topics: Part, now_ms: int) -> Callable[[Group], Decision]:
+        retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+        return lambda tail: decide_expire_offsets(
+            tail, shown=shown, now_ms=now_ms, retention_ms=retention_ms, topics=topics
+        )
+
+    # -- what goes bit by bit ------------------------------------------------------------------------------
+
+    def chore_of(self, group_id: str) -> Chore:
+        """Return what has yet to go from a group."""
+        return self._chores.get(group_id, NO_CHORE)
+
+    def end(self, group_id: str, answer: Answer) -> None:
+        """A group goes slice by slice; answered with None or a KafkaError once it has."""
+        chore = self._chores.setdefault(group_id, Chore())
+        chore.answers.append(answer)
+        if not chore.ends:
+            chore.ends = True
+            self._chores_at = 0.0
+
+    def forget_topics(self, topics: Iterable[str]) -> None:
+        """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
+        gone = frozenset(topics)
+        for group_id in self._groups.ids() if gone else ():
+            chore = self._chores.setdefault(group_id, Chore())
+            chore.topics |= gone
+        self._chores_at = 0.0
+
+    def catch_up(self, group: AnyGroup) -> None:
+        """Raises KafkaError unless nothing has to go from a group any longer, or it was little enough to go now."""
+        chore = self._chores.get(group.group_id)
+        if chore is not None and not chore.ends:
+            self._take_slice(group)
+        if group.group_id in self._chores:
+            raise (chore and chore.refused) or CoordinatorLoadInProgress("offsets are being removed")
+
+    def _work_off(self, now: float, most: int) -> int:
+        """Go on with what has to go from some groups; returns for how many it counts."""
+        looked = 0
+        if now < self._chores_at:
+            return looked
+        self._chores_at = now + PAUSE_S
+        for group_id in tuple(self._chores) if self._chores else ():
+            if looked >= most:
+                break
+            group = self._groups.get(group_id)
+            if group is None:
+                self._chores.pop(group_id).answer(None)
+                continue
+            looked += 1 + self._take_slice(group) // RECORDS_PER_GROUP
+            chore = self._chores.get(group_id)
+            if chore is not None and chore.refused is not None:
+                self._chores_at = now + RETRY_S
+                break
+        return looked
+
+    def _take_slice(self, group: AnyGroup) -> int:
+        """Remove the next slice of what has to go from a group; returns how many offsets it was."""
+        chore = self._chores[group.group_id]
+        before, self._journal.refusal = group.runner.tail, None
+        if not chore.is_done(before):
+            group.runner.handle(chore.decide, _nobody_waits)
+        after = group.runner.tail
+        chore.refused = self._journal.refusal if after is before else None
+        if chore.refused is not None and (chore.ends or not chore.refused.retriable):
+            group.runner.handle(_refusing(chore.refused), chore.not_ended().answer)
+            if not chore.topics or not chore.refused.retriable:
+                del self._chores[group.group_id]
+        elif chore.is_done(after):
+            group.runner.handle(_nothing, chore.answer)
+            del self._chores[group.group_id]
+        self._groups.settle(group)
+        return before.size - after.size
+
+
+def _parts(group: Group) -> Iterator[Part]:
+    """Yield what is looked through together: all of a small group, about SWEPT_OFFSETS offsets of a large one."""
+    if len(group.offsets) <= SWEPT_OFFSETS:
+        yield None
+        return
+    part: list[str] = []
+    count = 0
+    for topic in group.offsets.topics():
+        part.append(topic)
+        count += len(group.offsets.of_topic(topic))
+        if count >= SWEPT_OFFSETS:
+            yield tuple(part)
+            part, count = [], 0
+    yield tuple(part)
+
+
+def _tell(group: AnyGroup, key: ClockKey, at: Moment) -> None:
+    if key.kind is Kind.EXPECTED:
+        group.expectation_ended(at)
+    elif isinstance(group, ClassicGroup):
+        group.session_ended(key.member_id, at) if key.kind is Kind.MEMBER else group.clock_rang(at)
+
+
+def _refusing(error: KafkaError) -> Callable[[Group], Decision]:
+    def decide(_: Group) -> Decision:
+        raise error
+
+    return decide
+
+
+def _nothing(_: Group) -> Decision:
+    return Decision()
+
+
+def _nobody_waits(reply: object) -> None:
+    """What concerns deleted topics and old offsets is tried again with the next sweep."""

@@ -1,0 +1,63 @@
+"""What has to go from a group bit by bit: which places, in what order, and what is shown of them meanwhile."""
+
+from __future__ import annotations
+
+from raftlog.base.machine import Decision
+from raftlog.coordinator.chores import SLICE_RECORDS, Chore
+from raftlog.coordinator.group import CommittedOffset, Group, OffsetCommitted, apply
+from raftlog.coordinator.places import Place, PlaceMap
+from raftlog.coordinator.positions import Pending
+
+ONE = CommittedOffset(1)
+
+
+def group_of(*places: Place, pending: tuple[Place, ...] = ()) -> Group:
+    pends = {5: PlaceMap({each: Pending(ONE, 0) for each in pending})} if pending else {}
+    return Group("g", offsets=PlaceMap(dict.fromkeys(places, ONE)), pending=pends, pended=1)
+
+
+def worked_off(chore: Chore, group: Group) -> tuple[Group, list[int]]:
+    """The group once the chore is done, and how many records each slice had."""
+    slices: list[int] = []
+    while not chore.is_done(group):
+        assert len(slices) < 10
+        decision: Decision = chore.decide(group)
+        assert decision.records, "a slice takes something"
+        group = apply(group, decision.records)
+        slices.append(len(decision.records))
+    return group, slices
+
+
+def test_topics_go_with_what_pends_and_nothing_else_does() -> None:
+    """A transaction that is open would bring the offset of a deleted topic back."""
+    group = group_of(("t", 0), ("u", 0), pending=(("t", 1), ("u", 1)))
+    left, _ = worked_off(Chore(topics=frozenset({"t", "none"})), group)
+    assert set(left.places()) == {("u", 0), ("u", 1)}
+
+
+def test_a_group_ends_with_its_last_slice() -> None:
+    """Each slice fits into a batch; until the last one the group is there."""
+    places = [("t", index) for index in range(2 * SLICE_RECORDS + 5)]
+    left, slices = worked_off(Chore(ends=True), group_of(*places, pending=(("p", 0), ("t", 0))))
+    assert slices == [SLICE_RECORDS, SLICE_RECORDS, 6]
+    assert not left.exists
+
+
+def test_what_has_to_go_is_not_shown() -> None:
+    """As if it were gone already; a group without such offsets is shown as the very value it is."""
+    group = group_of(("t", 0), ("u", 0), pending=(("t", 1),))
+    shown = Chore(topics=frozenset({"t"})).hide(group)
+    assert dict(shown.offsets) == {("u", 0): ONE} and not shown.pending
+    assert len(group.offsets) == 2, "the group itself is as it was"
+    assert Chore(topics=frozenset({"x"})).hide(group) is group
+
+
+def test_a_refused_end_leaves_what_else_has_to_go() -> None:
+    """Who wanted the end is told, once; the deleted topics' offsets still go."""
+    told: list[object] = []
+    chore = Chore(topics=frozenset({"t"}), ends=True, answers=[told.append])
+    chore.not_ended().answer("refused")
+    chore.answer("again")
+    assert told == ["refused"]
+    (record,) = chore.decide(group_of(("t", 0), ("u", 0))).records
+    assert record == OffsetCommitted("g", "t", 0, None)

@@ -1,0 +1,73 @@
+"""A member's next step to its target: no partition has two owners, whoever is asked in whatever order (KIP-848)."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raftlog.coordinator.consumer.draft import Holders
+from raftlog.coordinator.consumer.reconcile import difference, next_current, together, union
+from raftlog.coordinator.consumer.state import ConsumerMembership, Current, MemberState, Partitions
+from tests.coordinator.journals import topic_id
+
+T = topic_id("t")
+PLACES = 6
+
+
+def share(*indexes: int) -> Partitions:
+    return {T: frozenset(indexes)} if indexes else {}
+
+
+OWNERS = st.lists(st.sampled_from("abc"), min_size=PLACES, max_size=PLACES)
+STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=40)
+
+
+def targets_of(owners: list[str]) -> dict[str, Partitions]:
+    return {who: share(*(index for index, owner in enumerate(owners) if owner == who)) for who in "abc"}
+
+
+@given(rounds=st.lists(st.tuples(OWNERS, STEPS), min_size=1, max_size=4))
+@settings(deadline=None)
+def test_no_partition_has_two_owners_and_all_get_where_they_shall(
+    rounds: list[tuple[list[str], list[tuple[str, bool]]]],
+) -> None:
+    """Members come in any order, and give up at once or later what they are told to."""
+    currents = dict.fromkeys("abc", Current())
+    owned: dict[str, Partitions] = {"a": {}, "b": {}, "c": {}}
+
+    def step(who: str, epoch: int, targets: dict[str, Partitions], *, obeys: bool) -> None:
+        if obeys:
+            owned[who] = currents[who].assigned
+        state = ConsumerMembership(currents=currents)
+        currents[who] = next_current(
+            currents[who],
+            targets[who],
+            target_epoch=epoch,
+            owned=owned[who],
+            held=Holders(state, but=who),
+        )
+        hands = [union(each.assigned, each.revoking) for each in currents.values()]
+        assert sum(len(each.get(T, ())) for each in hands) == len(together(hands).get(T, ()))
+        for each in "abc":
+            assert not difference(owned[each], union(currents[each].assigned, currents[each].revoking))
+
+    for epoch, (owners, steps) in enumerate(rounds, 1):
+        targets = targets_of(owners)
+        for who, obeys in steps:
+            step(who, epoch, targets, obeys=obeys)
+    for _ in range(3):
+        for who in "abc":
+            step(who, len(rounds), targets, obeys=True)
+    for who, current in currents.items():
+        assert (current.epoch, current.state) == (len(rounds), MemberState.STABLE)
+        assert current.assigned == targets[who] and not current.revoking
+
+
+def test_who_does_not_say_what_it_has_is_taken_to_have_all() -> None:
+    """Most heartbeats say nothing of partitions: what is to be given up is not taken for given up."""
+    current = Current(1, 0, MemberState.STABLE, share(0, 1))
+    told = next_current(current, share(0), target_epoch=2, owned=None, held=lambda _: {})
+    assert (told.state, told.epoch, told.revoking) == (MemberState.UNREVOKED_PARTITIONS, 1, share(1))
+    assert next_current(told, share(0), target_epoch=2, owned=None, held=lambda _: {}) is told
+    done = next_current(told, share(0), target_epoch=2, owned=share(0), held=lambda _: {})
+    assert (done.state, done.epoch, done.previous_epoch) == (MemberState.STABLE, 2, 1)

@@ -1,0 +1,30 @@
+"""Which expressions are let in, and how they match: RE2's syntax, and a bound on what a character may cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.base.errors import InvalidRegularExpression
+from raftlog.coordinator.consumer.regex import LONGEST, MOST_INSTRUCTIONS, check_regex, compiled
+
+
+@pytest.mark.parametrize("regex", ["(", "[a", "a{2,1}", "(?=a)", r"(a)\1", "x" * (LONGEST + 1)])
+def test_what_re2_does_not_know_is_refused(regex: str) -> None:
+    """With its own words; look-ahead and back-references are what makes others slow."""
+    with pytest.raises(InvalidRegularExpression):
+        check_regex(regex)
+
+
+def test_an_expression_may_be_long_but_not_large() -> None:
+    """A list of names is as large as it is long; a repetition of repetitions is much larger."""
+    check_regex("|".join(f"name-{number}" for number in range(190)))
+    with pytest.raises(InvalidRegularExpression, match=f"{MOST_INSTRUCTIONS} at most"):
+        check_regex("((a|b|c.?){30}){9}")
+
+
+def test_an_expression_that_backtracking_never_ends_with_is_linear() -> None:
+    """The textbook's one: exponential in `re`, and at once here."""
+    regex = "(a+)+b"
+    check_regex(regex)
+    assert not compiled(regex).fullmatch("a" * 200)
+    assert compiled(regex).fullmatch("a" * 200 + "b")
