@@ -89,15 +89,16 @@ class TransactionCoordinator:
     def __len__(self) -> int:
         return len(self._runners)
 
-    def load(self, transactions: Sequence[Transaction], *, now: float, now_ms: int) -> None:
-        """Take over ids, all of them committed: outcomes are told (again), clocks go on."""
+    def load(self, transactions: Sequence[Transaction], *, now: float, now_ms: int) -> list[SendMarkers]:
+        """Take over some ids, all of them committed: clocks go on. Call it until all are here, before anything else.
+
+        Returns the outcomes to tell (again) from then on.
+        """
         for transaction in transactions:
             self._runners[transaction.transactional_id] = self._runner(transaction)
             self._watch(transaction, now=now, now_ms=now_ms)
         self._sweeps_at = now + self._sweep_interval_s
-        for transaction in transactions:
-            if transaction.state in PREPARING:
-                self._send(decisions.markers_of(transaction))
+        return [decisions.markers_of(each) for each in transactions if each.state in PREPARING]
 
     @property
     def _sweep_interval_s(self) -> float:

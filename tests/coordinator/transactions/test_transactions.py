@@ -447,7 +447,7 @@ def test_a_transaction_open_at_the_epoch_that_nobody_has_is_aborted_when_its_tim
     record = Transaction(
         "x", epoch, State.ONGOING, 1000, places(0), bench.now_ms, bench.now_ms, client_version=version
     )
-    bench.coordinator.load([record], now=bench.now, now_ms=bench.now_ms)
+    bench.take_over(record)
     assert isinstance(bench.init(epoch), ProducerFenced)
     bench.pass_time(2)
     assert bench.sent[0] == SendMarkers("x", epoch, False, places(0), CLASSIC)
@@ -512,7 +512,7 @@ def test_the_clock_goes_on_in_the_next_coordinator() -> None:
     bench.add(producer, 0)
     replayed = list(bench.replayed().values())
     bench.coordinator = bench.new_coordinator()
-    bench.coordinator.load(replayed, now=bench.now, now_ms=bench.now_ms - 3_600_000)
+    bench.take_over(*replayed, now_ms=bench.now_ms - 3_600_000)
     bench.pass_time(11)
     assert bench.read().state is State.PREPARE_ABORT
 
