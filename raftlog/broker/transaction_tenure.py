@@ -10,6 +10,7 @@ from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
 from raftlog.broker.turns import PARTS_AT_ONCE, in_turns
 from raftlog.coordinator.transactions.coordinator import TransactionCoordinator
+from raftlog.coordinator.transactions.counts import Ended
 from raftlog.coordinator.transactions.replay import TransactionReplay
 from raftlog.coordinator.transactions.requests import SendMarkers
 
@@ -30,11 +31,13 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
         find: Callable[[int], Partition],
         send: Callable[[TransactionTenure, SendMarkers], None],
         may_add: Callable[[], bool],
+        ended: Ended | None = None,
     ) -> None:
         super().__init__(*place, env=broker.env, find=find)
         self._broker = broker
         self._send = send
         self._may_add = may_add
+        self._ended = ended
         self._outcomes: list[SendMarkers] = []
         """To be told once whoever coordinates them is there to hear that they were."""
 
@@ -55,6 +58,7 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
             send=lambda markers: self._send(self, markers),
             take_id=self._take_id,
             may_add=self._may_add,
+            ended=self._ended,
         )
         self._outcomes = []
         for first in range(0, len(transactions), PARTS_AT_ONCE):

@@ -20,6 +20,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidRequest, InvalidTransactionTimeout, KafkaError, PolicyViolation
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.transactions import decisions
+from raftlog.coordinator.transactions.counts import Census, Ended
 from raftlog.coordinator.transactions.decisions import TakeId
 from raftlog.coordinator.transactions.records import LONGEST_STRING_BYTES, KeyValue, encode_all
 from raftlog.coordinator.transactions.requests import (
@@ -69,10 +70,13 @@ class TransactionCoordinator:
         send: Callable[[SendMarkers], None],
         take_id: TakeId,
         may_add: Callable[[], bool] = _always,
+        ended: Ended | None = None,
     ) -> None:
         self._config = config
         self._append = append
         self._send = send
+        self.census = Census()
+        self._ended = Ended() if ended is None else ended
         self._take_id = take_id
         self._may_add = may_add
         self._runners: dict[str, TransactionRunner] = {}
@@ -96,6 +100,7 @@ class TransactionCoordinator:
         """
         for transaction in transactions:
             self._runners[transaction.transactional_id] = self._runner(transaction)
+            self.census.changed(State.DEAD, transaction)
             self._watch(transaction, now=now, now_ms=now_ms)
         self._sweeps_at = now + self._sweep_interval_s
         return [decisions.markers_of(each) for each in transactions if each.state in PREPARING]
@@ -105,7 +110,15 @@ class TransactionCoordinator:
         return self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
 
     def _runner(self, transaction: Transaction) -> TransactionRunner:
-        return Runner(transaction, apply, self._append_records, perform=self._send)
+        return Runner(transaction, apply, self._append_records, perform=self._tell)
+
+    def _tell(self, markers: SendMarkers) -> None:
+        """An outcome is committed."""
+        if markers.commit:
+            self._ended.committed += 1
+        else:
+            self._ended.aborted += 1
+        self._send(markers)
 
     def _append_records(self, records: tuple[TransactionChanged, ...]) -> int:
         return self._append(encode_all(records))
@@ -130,7 +143,9 @@ class TransactionCoordinator:
         except KafkaError as error:
             answer(error)
             return None
+        before = runner.tail.state
         runner.handle(decide, answer)
+        self.census.changed(before, runner.tail)
         self._settle(runner)
         return runner
 
@@ -200,7 +215,11 @@ class TransactionCoordinator:
                 raise PolicyViolation(f"raftlog.transaction.max.ids is {limit}")
             return decisions.decide_init(tail, request, take_id=self._take_id, now_ms=now_ms)
 
+        runner = self._runners.get(request.transactional_id)
+        was_open = runner is not None and runner.tail.state is State.ONGOING
         self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+        if was_open and runner is not None and runner.tail.state is State.PREPARE_ABORT:
+            self._ended.fenced += 1
 
     def add_partitions(self, request: AddPartitions, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with None or a KafkaError."""
@@ -232,10 +251,6 @@ class TransactionCoordinator:
 
     # -- time ----------------------------------------------------------------------------------------------
 
-    def next_expiry_at(self) -> float | None:
-        """When to call `tick` next."""
-        return self._timeouts.next_at()
-
     def tick(self, *, now: float, now_ms: int, most: int = SWEPT_AT_ONCE) -> int:
         """Abort what took too long, and try again what the journal did not take; returns how many, at most `most`."""
         if self._lost is not None:
@@ -246,6 +261,8 @@ class TransactionCoordinator:
             runner = self._decide(transactional_id, fence, _nobody_waits)
             if runner is not None and runner.tail.state is State.ONGOING:
                 self._timeouts.set(transactional_id, now + RETRY_S)
+            elif runner is not None:
+                self._ended.timed_out += 1
         told = list(islice(self._told, most - len(due)))
         for transactional_id in told:
             self._complete(transactional_id, now_ms=now_ms)

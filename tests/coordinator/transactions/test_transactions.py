@@ -326,10 +326,13 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(ve
     bench.pass_time(2)
     assert bench.read().state is State.PREPARE_ABORT
     assert bench.sent[0].producer == Producer(FIRST_ID, 1)
-    bench.told()
-    assert isinstance(bench.add(producer, 0, version=version), ProducerFenced)
-    for commit in (True, False):
-        assert isinstance(bench.end(producer, commit=commit, version=version), ProducerFenced)
+    for _ in ("while partitions are told", "after that"):
+        assert isinstance(bench.add(producer, 0, version=version), ProducerFenced)
+        assert isinstance(bench.verify(producer, 0), ProducerFenced)
+        for commit in (True, False):
+            assert isinstance(bench.end(producer, commit=commit, version=version), ProducerFenced)
+        bench.told()
+    assert isinstance(bench.init(producer), ProducerFenced)
     assert bench.init() == Producer(FIRST_ID, 2)
 
 
