@@ -79,6 +79,7 @@ class TransactionCoordinator:
         self._ended = Ended() if ended is None else ended
         self._take_id = take_id
         self._may_add = may_add
+        self._bound = (self._append_records, self._tell)  # once, not for each of very many ids
         self._runners: dict[str, TransactionRunner] = {}
         self._waiting: list[tuple[int, str]] = []
         """A heap of what waits for commit: journal offsets and whose machine to look at."""
@@ -110,7 +111,8 @@ class TransactionCoordinator:
         return self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
 
     def _runner(self, transaction: Transaction) -> TransactionRunner:
-        return Runner(transaction, apply, self._append_records, perform=self._tell)
+        append, tell = self._bound
+        return Runner(transaction, apply, append, perform=tell)
 
     def _tell(self, markers: SendMarkers) -> None:
         """An outcome is committed."""
