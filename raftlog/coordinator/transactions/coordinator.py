@@ -84,7 +84,7 @@ class TransactionCoordinator:
         self._waiting: list[tuple[int, str]] = []
         """A heap of what waits for commit: journal offsets and whose machine to look at."""
         self._timeouts = Timeouts()
-        self._told: dict[str, Producer] = {}
+        self._unrecorded: dict[str, Producer] = {}
         """Whose markers are all written, while no record says so yet."""
         self._lost: KafkaError | None = None
         self._committed_offset = 0
@@ -240,16 +240,16 @@ class TransactionCoordinator:
     def markers_written(self, transactional_id: str, producer: Producer, *, now_ms: int) -> None:
         """Every partition has the marker of this producer's transaction."""
         if self._lost is None:
-            self._told[transactional_id] = producer
+            self._unrecorded[transactional_id] = producer
             self._complete(transactional_id, now_ms=now_ms)
 
     def _complete(self, transactional_id: str, *, now_ms: int) -> None:
-        producer = self._told[transactional_id]
+        producer = self._unrecorded[transactional_id]
         decide = partial(decisions.decide_complete, producer=producer, now_ms=now_ms)
         runner = self._decide(transactional_id, decide, _nobody_waits)
         still = runner is not None and runner.tail.state in PREPARING and runner.tail.producer == producer
         if not still:
-            del self._told[transactional_id]
+            del self._unrecorded[transactional_id]
 
     # -- time ----------------------------------------------------------------------------------------------
 
@@ -265,7 +265,7 @@ class TransactionCoordinator:
                 self._timeouts.set(transactional_id, now + RETRY_S)
             elif runner is not None:
                 self._ended.timed_out += 1
-        told = list(islice(self._told, most - len(due)))
+        told = list(islice(self._unrecorded, most - len(due)))
         for transactional_id in told:
             self._complete(transactional_id, now_ms=now_ms)
         return len(due) + len(told)

@@ -263,8 +263,6 @@ def _end_with_bump(tail: Transaction, take_id: TakeId, now_ms: int) -> Transacti
 
 def _prepare(tail: Transaction, event: Event, after: Transaction) -> Decision:
     after = msgspec.structs.replace(after, state=next_state(tail.state, event))
-    if tail.state is not State.ONGOING:
-        after = msgspec.structs.replace(after, partitions=frozenset())
     return Decision((_changed(after),), reply=after.successor, effects=(markers_of(after),))
 
 
