@@ -259,8 +259,8 @@ class TransactionCoordinator:
             return 0
         due = self._timeouts.due(now, most=most)
         for transactional_id in due:
-            fence = partial(decisions.decide_fence, now_ms=now_ms)
-            runner = self._decide(transactional_id, fence, _nobody_waits)
+            abort = partial(decisions.decide_timeout, now_ms=now_ms)
+            runner = self._decide(transactional_id, abort, _nobody_waits)
             if runner is not None and runner.tail.state is State.ONGOING:
                 self._timeouts.set(transactional_id, now + RETRY_S)
             elif runner is not None:
