@@ -106,6 +106,8 @@ class TransactionSurvey:
 
     async def one(self, transactional_id: str) -> DescribedTransaction:
         """Return what its coordinator knows of an id. Raises TransactionalIdNotFound."""
+        if not self._coordinators():
+            raise TransactionalIdNotFound("no transactional id was ever used here")
         coordinator = self._broker.transactions.coordinator_of(transactional_id)
         asked = _shapes(ApiKey.DESCRIBE_TRANSACTIONS).DescribeTransactionsRequest(
             transactional_ids=(transactional_id,)

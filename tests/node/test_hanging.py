@@ -117,6 +117,8 @@ def test_a_transaction_that_hangs_is_found_and_ended() -> None:
     """Nobody coordinates it, so the last stable offset stands still, until an operator has it aborted."""
 
     async def story(world: World) -> None:
+        with pytest.raises(TransactionalIdNotFound):
+            await world.ask(lambda survey: survey.one("nobody"))
         offset = await world.write(LOST)
         assert world.replica().last_stable_offset == offset
         assert await world.ask(lambda survey: survey.hanging(unused_ms=60_000)) == []
