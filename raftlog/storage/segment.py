@@ -16,7 +16,7 @@ from typing import Final
 from raftlog.base.disk import Buffer, Disk
 from raftlog.base.errors import CorruptMessage, OffsetOutOfRange
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
-from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
+from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, read_header
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.indexes import (
     MAX_RELATIVE_OFFSET,
@@ -330,37 +330,6 @@ class Segment:
     def _is_of_its_epoch(self, header: BatchHeader) -> bool:
         known = NO_EPOCH if self.epochs is None else self.epochs.epoch_at(header.base_offset)
         return known in (NO_EPOCH, header.leader_epoch)
-
-    def verify(self, chunk: Buffer, start: int, offset: int, *, cached: bool) -> None:
-        """Check whole batches read at `start` for `offset`, unless this process wrote or checked them before.
-
-        One contiguous checked stretch is remembered, so readers that follow each other pay once. But what was not
-        `cached` comes from the device, and may have rotted there since: all of it is checked. CorruptMessage.
-        """
-        end = start + len(chunk)
-        first, last = self.verified
-        if cached:
-            end = min(end, self.trusted_from)
-            if start >= first and end <= last:
-                return
-        position = 0
-        # where a reader is known to go on, a batch begins; elsewhere the first only holds the offset
-        expected = offset if self.boundaries.get(offset) == start else NO_OFFSET
-        while start + position < end:
-            header = read_header(chunk, position)
-            check_crc(chunk, position, header)
-            if expected == NO_OFFSET and (header.base_offset <= offset <= header.last_offset or self.gaps):
-                expected = header.base_offset
-            if not self.follows(header, expected):
-                raise CorruptMessage(f"a batch at offset {header.base_offset} is not where it belongs")
-            expected = header.end_offset
-            position += header.length
-        if not cached:
-            return
-        end = start + position
-        self.verified = (
-            (min(first, start), max(last, end)) if start <= last and end >= first else (start, end)
-        )
 
     # -- index files ---------------------------------------------------------------------------------------------
 
