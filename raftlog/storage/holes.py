@@ -18,7 +18,7 @@ NOWHERE: Final = -1
 
 
 def look(segment: Segment, offset: int, *, cached: bool) -> bool:
-    """Look at what lies around a hole at `offset`, from the index entry before it to the second batch behind it.
+    """Look at what lies around an offset where no batch begins, from the index entry before to two batches on.
 
     False if `cached` and that is not in memory. CorruptMessage if something speaks against the hole.
     """
@@ -40,7 +40,7 @@ def look(segment: Segment, offset: int, *, cached: bool) -> bool:
             end_offset = base_offset + delta + 1
             is_misplaced = position + at == indexed_at and end_offset != indexed_end
             if is_misplaced or base_offset < due or end_offset > segment.end_offset:
-                raise CorruptMessage(f"{segment.path}.log has no hole at {offset}, but a wrong offset")
+                raise CorruptMessage(f"{segment.path}.log has a wrong offset, at or near {offset}")
             beyond += base_offset > offset
             if beyond > 1:
                 return True

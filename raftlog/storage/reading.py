@@ -33,7 +33,9 @@ def read_batches(
         raise CorruptMessage(f"{segment.path}.log is shorter than it was")
     if not cached or checked or start < segment.trusted_from:
         _verify(segment, chunk, start, offset, cached=cached and not checked)
-    if _BASE_OFFSET.unpack_from(chunk)[0] > offset and not holes.look(segment, offset, cached=cached):
+    base_offset: int = _BASE_OFFSET.unpack_from(chunk)[0]
+    is_odd = base_offset != offset and (segment.gaps or base_offset > offset)
+    if is_odd and not holes.look(segment, offset, cached=cached):
         return None
     if cached:
         segment.remember(following, stop)

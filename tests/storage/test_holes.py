@@ -204,3 +204,22 @@ def test_a_hole_that_nothing_bears_out_is_left_until_the_leader_insists() -> Non
     assert not follower.active_segment.gaps
     assert follower.append_as_follower(last, gaps=Gaps.INSISTED_ON) == 10
     assert follower.active_segment.gaps
+
+
+def test_a_batch_that_rotted_to_reach_into_the_one_before_is_found_by_who_goes_on_there() -> None:
+    """It seems to begin before the offset that was asked for, as batches do for who asks in the middle of one."""
+    log = cleaned()
+    three = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
+    assert put(log, *three) == 21
+    put(log, (b"d", b"4"))
+    flip(log, 21, 1)  # 23: a hole, as usual
+    with pytest.raises((CorruptMessage, KafkaStorageError)):
+        log.read(21, 150, end_offset=log.log_end_offset)
+    other = cleaned()
+    put(other, (b"x", b"0"), (b"y", b"0"))
+    assert put(other, *three) == 23
+    put(other, (b"d", b"4"))
+    flip(other, 23, 1)  # 21 to 23: its last record seems to be the one that is wanted
+    with pytest.raises((CorruptMessage, KafkaStorageError)):
+        other.read(23, 150, end_offset=other.log_end_offset)
+    assert other.damage is not None and other.damage.offset == 23
