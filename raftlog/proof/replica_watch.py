@@ -107,6 +107,8 @@ class ReplicaWatch:
         if self._chronicle is not None:
             self._tell(self._chronicle)
         self.high_watermark, self.role = partition.high_watermark, partition.role
+        if self.high_watermark < before and self._was_set_aside():
+            self._damaged = True  # found, cut and repaired between two looks
         if self._damaged or self.truth.excused:
             return []
         faults = []
@@ -136,6 +138,10 @@ class ReplicaWatch:
         high, low = partition.high_watermark, max(self.high_watermark, 0)
         if high > low:
             chronicle.note(self._node, "high watermark", "", where=where, offsets=(low, high))
+
+    def _was_set_aside(self) -> bool:
+        """Whether the log once had damage that was cut off."""
+        return any(".damaged" in name for name in self._disk.listdir(self._partition.log.directory))
 
     # -- leaders ------------------------------------------------------------------------------------------------
 
