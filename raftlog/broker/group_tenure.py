@@ -110,5 +110,5 @@ class GroupTenure(Tenure[GroupCoordinator, Replay]):
         coordinator.committed(end_offset)
         return coordinator, len(coordinator)
 
-    def _taken_up(self, coordinator: GroupCoordinator) -> None:
+    async def _taken_up(self, coordinator: GroupCoordinator) -> None:
         coordinator.forget_topics(self._deleted_topics)

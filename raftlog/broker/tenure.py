@@ -126,7 +126,7 @@ class Tenure(Generic[C, R]):
         """Return the coordinator of what was read back, all of it committed up to `end_offset`, and how many things."""
         raise NotImplementedError
 
-    def _taken_up(self, coordinator: C) -> None:
+    async def _taken_up(self, coordinator: C) -> None:
         """The coordinator may be asked from now on."""
 
     def wake(self, partition: Partition) -> None:
@@ -173,7 +173,7 @@ class Tenure(Generic[C, R]):
         replay = await self._read_back(partition)
         coordinator, count = await self._take_up(replay, partition.high_watermark)
         self.coordinator = coordinator
-        self._taken_up(coordinator)
+        await self._taken_up(coordinator)
         self.has_failed = False
         if count or replay.skipped:
             log.info(

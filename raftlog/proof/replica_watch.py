@@ -107,6 +107,8 @@ class ReplicaWatch:
         if self._chronicle is not None:
             self._tell(self._chronicle)
         self.high_watermark, self.role = partition.high_watermark, partition.role
+        if self.high_watermark < before and self._was_set_aside():
+            self._damaged = True  # found, cut and repaired between two looks
         if self._damaged or self.truth.excused:
             return []
         faults = []
@@ -136,6 +138,10 @@ class ReplicaWatch:
         high, low = partition.high_watermark, max(self.high_watermark, 0)
         if high > low:
             chronicle.note(self._node, "high watermark", "", where=where, offsets=(low, high))
+
+    def _was_set_aside(self) -> bool:
+        """Whether the log once had damage that was cut off."""
+        return any(".damaged" in name for name in self._disk.listdir(self._partition.log.directory))
 
     # -- leaders ------------------------------------------------------------------------------------------------
 
@@ -206,6 +212,8 @@ class ReplicaWatch:
         for segment in log.segments:
             content = self._disk.peek(segment.path + ".log")
             position = 0
+            if content is not None and self._disk.has_rotted(f"{segment.path}.log", range(segment.size)):
+                return []  # its replica finds that out by itself, and is judged when it has it sound again
             while content is not None and position + HEADER_BYTES <= segment.size:
                 header = read_header(content, position)
                 batch = memoryview(bytes(content[position : position + header.length]))
