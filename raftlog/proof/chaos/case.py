@@ -41,11 +41,14 @@ class Workload:
     readers: int = bounded(1, 0, 64)
     careless: int = bounded(0, 0, 64)
     """They write with acks=1."""
+    transformers: int = bounded(0, 0, 64)
+    """Members of one group who make of each record another one, in a transaction with the group's offsets."""
     subscribe: bool = False
     """Readers are members of groups, else they assign partitions to themselves."""
     members: int = bounded(1, 1, 64)
     """Of each group, if they subscribe; fewer for the last one if they do not come out even."""
     transactions: bool = False
+    """Writers and clients do all in transactions, some of which are aborted, left open, or lose their id."""
     rate: float = bounded(100.0, 0.1, 100_000)
     """Operations per second of all together."""
     keys: int = bounded(4, 1, 1_000)

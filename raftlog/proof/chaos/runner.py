@@ -225,6 +225,7 @@ def options_of(case: Case) -> LogOptions:
         writers=workload.writers,
         readers=workload.readers,
         careless=workload.careless,
+        transformers=workload.transformers,
         subscribe=workload.subscribe,
         members=workload.members,
         txn=workload.transactions,
