@@ -128,6 +128,13 @@ class Case:
     faults: Faults = field(default_factory=Faults)
     expect: Expectations = field(default_factory=Expectations)
 
+    @property
+    def is_about_coordinators(self) -> bool:
+        """Whether it has transactions, or faults that seek coordinators out."""
+        workload = self.workload
+        sought = any(each.endswith("-coordinator") for each in self.faults.names)
+        return sought or workload.transactions or workload.transformers > 0
+
     def lasting(self, seconds: float) -> Case:
         """Return the same case with faults for so many seconds; of a shorter one less is expected."""
         share = seconds / self.faults.seconds if self.faults.seconds else 1.0

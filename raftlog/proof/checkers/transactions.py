@@ -30,7 +30,8 @@ class Transactions:
                 self._consume(step, log, values)
 
     def _judge_whole(self, step: Step) -> None:
-        read, unread = [], []
+        read: list[tuple[KeyLog, int]] = []
+        unread: list[tuple[KeyLog, int]] = []
         for log, values in step.sends.items():
             for at in values:
                 (unread if log.reader[at] == NOBODY else read).append((log, at))
@@ -65,4 +66,6 @@ class Transactions:
                     continue
                 text = f"{group} consumed {values[last]!r} behind it, and never {values[at]!r}"
                 lines = (consumed[last], self._evidence.line_of(log.reader[at]))
-                self._findings.add("left-out", log.name, text, positions=lines, about=(values[at], values[last]))
+                self._findings.add(
+                    "left-out", log.name, text, positions=lines, about=(values[at], values[last])
+                )

@@ -172,6 +172,7 @@ class Process:
 
 
 async def attempt(action: Awaitable[object]) -> Exception | None:
+    """Return the failure, certain or not, or None."""
     try:
         await action
     except (Definite, Indefinite) as error:
@@ -180,12 +181,14 @@ async def attempt(action: Awaitable[object]) -> Exception | None:
 
 
 def failure_of(error: Exception | None) -> Outcome:
+    """Return the outcome of an operation that failed so, or did not."""
     if error is None:
         return "ok"
     return "fail" if isinstance(error, Definite) else "info"
 
 
 def text_of(error: Exception | None) -> str | None:
+    """Return what a failure says."""
     return None if error is None else str(error)
 
 
@@ -208,4 +211,5 @@ def outcome_of(results: Sequence[int | BaseException], *, careless: bool) -> Out
 
 
 def first_error(results: Sequence[int | BaseException]) -> str | None:
+    """Return what the first failure says."""
     return next((str(each) for each in results if isinstance(each, BaseException)), None)
