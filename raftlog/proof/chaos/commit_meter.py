@@ -129,11 +129,12 @@ class StockCommitMeter:
         (found,) = consumer.committed([TopicPartition(self._topic, number)], CALL_S)
         if found.error is not None:
             raise KafkaException(found.error)
-        if found.offset < self._acked[number]:
+        offset = max(found.offset, 0)  # none is committed yet
+        if offset < self._acked[number]:
             self.faults.append(
-                f"group meter-{number}: its offset is {found.offset}, but {self._acked[number]} was acknowledged"
+                f"group meter-{number}: its offset is {offset}, but {self._acked[number]} was acknowledged"
             )
-        following = max(found.offset, self._acked[number], 0)
+        following = max(offset, self._acked[number])
 
         def commit() -> None:
             nonlocal following
