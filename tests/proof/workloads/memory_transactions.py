@@ -1,4 +1,7 @@
-"""A log in memory with transactions, which keeps every promise of theirs unless told which to break."""
+"""A log in memory with transactions, which keeps every promise of theirs unless told which to break.
+
+Like `memory`, in the time of `raftlog.proof.simulator`.
+"""
 
 from __future__ import annotations
 
