@@ -24,6 +24,12 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 """librdkafka says FATAL on standard error whatever its log level is."""
 
+IDLE_S: Final = 5.0
+"""After so long a connection that nobody uses is closed, so that something happens at all. A request for a group's
+coordinator that failed waits in librdkafka (2.16) for any broker's state to change and looks at no clock
+(`creq_ts_timeout` is set and never read): in a cluster that is well again `send_offsets_to_transaction` never returns.
+"""
+
 ATTEMPT_S: Final = 5.0
 """librdkafka says that it can be asked again after that."""
 PATIENCE_S: Final = 25.0
@@ -35,6 +41,7 @@ def settings_of(transactional_id: str) -> dict[str, Any]:
     return {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
+        "connections.max.idle.ms": int(IDLE_S * 1000),
         "logger": _SILENT,
     }
 
