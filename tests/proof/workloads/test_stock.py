@@ -54,21 +54,3 @@ def test_stock_clients_find_nothing_wrong_when_a_node_is_killed() -> None:
     assert len(load.keys) > 4
     assert {"send", "poll", "subscribe", "assign", "crash"} <= {op.f for op in ops}
     assert threading.active_count() == threads, "every client is closed"
-
-
-def test_stock_clients_find_nothing_wrong_with_transactions_when_a_node_is_killed() -> None:
-    """Committed, aborted, fenced and left open; a group transforms each record exactly once (KIP-98, KIP-447)."""
-    ops: list[Op] = []
-    options = LogOptions(txn=True, transformers=2, writes_per_key=10_000, crash_every_s=5.0)
-    threads = threading.active_count()
-    settings = {"min.insync.replicas": "2", "group.initial.rebalance.delay.ms": "100"}
-    with Cluster(3, settings=settings) as cluster:
-        ports = StockPorts(cluster.bootstrap_servers)
-        load = LogWorkload(Recorder(time.monotonic_ns, ops.append), ports, random.Random(1), options)
-        missing = asyncio.run(play(cluster, load))
-    verdict = judge(Header(), ops)
-    assert verdict.valid, verdict.text()
-    assert not missing and not load.faults
-    ended = {(bool(op.group), op.type) for op in ops if op.f == "txn"}
-    assert {(True, "ok"), (False, "ok"), (False, "fail")} <= ended
-    assert threading.active_count() == threads, "every client is closed"
