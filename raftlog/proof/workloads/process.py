@@ -125,12 +125,14 @@ class Process:
         keys = list(operation.keys)
         function: Function = "subscribe" if self._subscribes(seek_to_beginning) else "assign"
         self.topics = frozenset(split_key(key)[0] for key in keys)
-        self.note("invoke", function, keys, seek_to_beginning=seek_to_beginning)
+        group = self.group if self.kind == "transformer" else ""
+        self.note("invoke", function, keys, seek_to_beginning=seek_to_beginning, group=group)
         error = await attempt(self._take(operation.keys, seek_to_beginning=seek_to_beginning))
         outcome = failure_of(error)
         if error is None:
             self.fresh = False
-        self.note(outcome, function, keys, seek_to_beginning=seek_to_beginning, error=text_of(error))
+        told = {"error": text_of(error), "group": group}
+        self.note(outcome, function, keys, seek_to_beginning=seek_to_beginning, **told)
         return outcome
 
     def _subscribes(self, seek_to_beginning: bool) -> bool:

@@ -20,6 +20,11 @@ def output(tale: Tale, *records: tuple[int, str]) -> None:
     tale.both(99, "ok", "poll", [reading(*records, key="out-0")])
 
 
+def joined(tale: Tale, process: int, group: str) -> None:
+    for type in ("invoke", "ok"):
+        tale.line(process, type, "subscribe", ["t-0"], group=group)
+
+
 def found(tale: Tale) -> set[str]:
     return {name for name in tale.found() if not tale.verdict().anomalies[name][0].allowed}
 
@@ -91,3 +96,24 @@ def test_an_aborted_value_that_is_read_is_g1a():
     """Nobody ever asked to commit it."""
     tale = Tale().log("a").txn(1, sending(1, "b"), type="fail").poll(99, (1, "b"))
     assert found(tale) == {"G1a"}
+
+
+@pytest.mark.parametrize(("group", "valid"), [(GROUP, False), ("", True)])
+def test_a_reader_beside_such_a_group_may_not_skip(group: str, valid: bool):
+    """A rebalance excuses who subscribes; where all subscribers commit in transactions that excuse is not needed."""
+    tale = Tale().log("a", "b", "c")
+    joined(tale, 5, group)
+    tale.poll(6, (0, "a")).poll(6, (2, "c"))
+    assert tale.verdict().valid == valid
+    assert "poll-skip" in tale.found()
+
+
+def test_members_of_such_a_group_may_skip_what_others_consumed():
+    """What one of them did not get was another's."""
+    tale = Tale().log("a", "b", "c")
+    joined(tale, 1, GROUP)
+    copied((0, "a"), at=0, tale=tale)
+    copied((1, "b"), at=1, process=2, tale=tale)
+    copied((2, "c"), at=2, tale=tale)
+    output(tale, (0, "a/0"), (1, "b/1"), (2, "c/2"))
+    assert found(tale) == set() and "poll-skip" not in tale.found()
