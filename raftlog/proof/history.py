@@ -56,7 +56,7 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Keys whose assignment changed during this operation."""
     seek_to_beginning: bool = False
     group: str = ""
-    """Of a txn: the group whose offsets are committed with it, behind what it polled; its members' subscribes name it."""
+    """Of a txn: the group whose offsets are committed with it, behind what it polled. Its subscribes name it too."""
 
 
 class Recorder:
