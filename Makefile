@@ -28,7 +28,7 @@ sim: $(STAMP)
 planted: $(STAMP)
 	$(BIN)/python -m tests.planted --jobs 2 --seeds 500 $(PLANTED)
 
-# Eight cases in six minutes: a real cluster is hurt while stock clients use it.
+# Nine cases in seven minutes: a real cluster is hurt while stock clients use it.
 # CHAOS="--suite full --minutes 60" runs others.
 chaos: $(STAMP)
 	$(BIN)/raftlog chaos --suite ci $(CHAOS)

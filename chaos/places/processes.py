@@ -187,7 +187,8 @@ async def look(addresses: Mapping[int, tuple[str, int]], *, paused: frozenset[in
         paused=paused,
         ready=frozenset(known) & alive,
         controller=newest.leader_id if newest.leader_id in addresses else None,
-        partitions=_newest(known, newest.leader_id),
+        partitions=_newest(known, newest.leader_id, internal=False),
+        internal=_newest(known, newest.leader_id, internal=True),
     )
 
 
@@ -207,12 +208,12 @@ def _alive(known: Mapping[int, Topics], controller: int) -> frozenset[int]:
     return frozenset.intersection(*named) if named else frozenset()
 
 
-def _newest(known: Mapping[int, Topics], controller: int) -> dict[str, PartitionView]:
+def _newest(known: Mapping[int, Topics], controller: int, *, internal: bool) -> dict[str, PartitionView]:
     """Merge what nodes say of partitions: the highest leader epoch counts, then the controller's word."""
     ranked: dict[tuple[str, int], tuple[tuple[int, bool], PartitionView]] = {}
     for node_id, topics in known.items():
         for where, (epoch, each) in topics.partitions.items():
-            if where[0].startswith("__"):
+            if where[0].startswith("__") != internal:
                 continue
             rank = (epoch, node_id == controller)
             if where not in ranked or rank > ranked[where][0]:

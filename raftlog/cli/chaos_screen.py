@@ -131,6 +131,12 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> None:
         print()
         print("without an acknowledgement, worst partition of each injection (seconds):")
         _print_stalls(stalls)
+    if any(each.commits for each in outcomes):
+        print()
+        print(
+            "without a commit by a coordinator, worst transactional id or group of each injection (seconds):"
+        )
+        _print_commits(outcomes)
     print()
     counted = {status: sum(each.status == status for each in outcomes) for status in COLOURS}
     said = ", ".join(f"{count} {status}" for status, count in counted.items() if count)
@@ -155,6 +161,16 @@ def _print_stalls(stalls: Sequence[Stall]) -> None:
     ]
     heads = ("fault", "times", "median", "p99", "max", "after healing, median", "max")
     print_table(heads, rows, left=(0,))
+
+
+def _print_commits(outcomes: Iterable[Outcome]) -> None:
+    rows = [
+        (outcome.case, each.fault, what, str(each.count), f"{each.median_s:.3f}", f"{each.max_s:.3f}")
+        for outcome in outcomes
+        for what, found in outcome.commits.items()
+        for each in found
+    ]
+    print_table(("case", "fault", "of", "times", "median", "max"), rows, left=(0, 1, 2))
 
 
 def listing(cases: Iterable[Case], places: Mapping[str, PlaceFile]) -> None:

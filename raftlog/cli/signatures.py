@@ -75,7 +75,7 @@ def bench(
 def chaos(
     cases: Annotated[list[str] | None, typer.Argument(metavar="CASE", help="default: a suite")] = None,
     *,
-    suite: Annotated[str, typer.Option(help="ci: eight cases in six minutes; full: every fault")] = "",
+    suite: Annotated[str, typer.Option(help="ci: nine cases in seven minutes; full: every fault")] = "",
     place: Annotated[
         str, typer.Option(help="processes, namespaces, or auto: wherever a case's faults can be injected")
     ] = "auto",

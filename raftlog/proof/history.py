@@ -55,6 +55,8 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True):
     rebalanced: list[str] = []
     """Keys whose assignment changed during this operation."""
     seek_to_beginning: bool = False
+    group: str = ""
+    """Of a txn: the group whose offsets are committed with it, behind what it polled. Its subscribes name it too."""
 
 
 class Recorder:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from raftlog.base.errors import CorruptMessage
@@ -74,6 +75,8 @@ class View(NamedTuple):
     controller: int | None
     partitions: Mapping[str, PartitionView]
     """By key, "topic-partition"; those of the workload."""
+    internal: Mapping[str, PartitionView] = MappingProxyType({})
+    """Likewise those in which coordinators keep their state: who leads one coordinates."""
 
     def lacks(self, nodes: Iterable[int]) -> list[str]:
         """What keeps a cluster of these nodes from being whole, a line each; empty if it is."""
@@ -85,7 +88,7 @@ class View(NamedTuple):
             lines.append("there are no partitions")
         return lines + [
             f"{key}: leader {each.leader}, ISR {sorted(each.isr)} of {sorted(each.replicas)}"
-            for key, each in self.partitions.items()
+            for key, each in (*self.partitions.items(), *self.internal.items())
             if each.leader is None or each.isr != each.replicas
         ]
 
@@ -93,7 +96,7 @@ class View(NamedTuple):
         """Every partition has all its other replicas in its ISR, and at least two: one's data may be destroyed."""
         return bool(self.partitions) and all(
             each.isr >= each.replicas - {node_id} and len(each.replicas - {node_id}) >= 2
-            for each in self.partitions.values()
+            for each in (*self.partitions.values(), *self.internal.values())
         )
 
 

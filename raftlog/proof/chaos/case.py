@@ -41,11 +41,14 @@ class Workload:
     readers: int = bounded(1, 0, 64)
     careless: int = bounded(0, 0, 64)
     """They write with acks=1."""
+    transformers: int = bounded(0, 0, 64)
+    """Members of one group who make of each record another one, in a transaction with the group's offsets."""
     subscribe: bool = False
     """Readers are members of groups, else they assign partitions to themselves."""
     members: int = bounded(1, 1, 64)
     """Of each group, if they subscribe; fewer for the last one if they do not come out even."""
     transactions: bool = False
+    """Writers and clients do all in transactions, some of which are aborted, left open, or lose their id."""
     rate: float = bounded(100.0, 0.1, 100_000)
     """Operations per second of all together."""
     keys: int = bounded(4, 1, 1_000)
@@ -124,6 +127,13 @@ class Case:
     workload: Workload = field(default_factory=Workload)
     faults: Faults = field(default_factory=Faults)
     expect: Expectations = field(default_factory=Expectations)
+
+    @property
+    def is_about_coordinators(self) -> bool:
+        """Whether it has transactions, or faults that seek coordinators out."""
+        workload = self.workload
+        sought = any(each.endswith("-coordinator") for each in self.faults.names)
+        return sought or workload.transactions or workload.transformers > 0
 
     def lasting(self, seconds: float) -> Case:
         """Return the same case with faults for so many seconds; of a shorter one less is expected."""

@@ -98,6 +98,10 @@ def said(outcome: Outcome) -> Iterable[str]:
     for each in outcome.unavailability:
         figures = f"median {each.median_s:.3f} s, p99 {each.p99_s:.3f} s, max {each.max_s:.3f} s"
         yield f"  {each.fault}: {each.count} times, without an acknowledgement {figures}"
+    for name, found in outcome.commits.items():
+        for each in found:
+            figures = f"median {each.median_s:.3f} s, max {each.max_s:.3f} s"
+            yield f"  {each.fault}: {each.count} times, without a commit of {name} {figures}"
 
 
 def write_timeline(folder: Path, record: Record, events: Sequence[Event]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from raftlog.proof.chaos.commit_meter import CommitMeter
 from raftlog.proof.chaos.meter import Meter
 from raftlog.proof.place import Place
 from raftlog.proof.workloads.log import OpenPort
@@ -49,3 +50,5 @@ class Ground(NamedTuple):
     """The clock of the nodes' logs, seconds since the epoch."""
     left_behind: Sequence[str] = ()
     """Clients that did not come back from a call, as they are found."""
+    open_commit_meter: Callable[[str], CommitMeter] | None = None
+    """(topic) -> closed loops on coordinators, where clients can do transactions."""

@@ -11,7 +11,7 @@ import msgspec
 
 from raftlog.proof.chaos.case import Case
 from raftlog.proof.chaos.landmarks import Event, first_moments
-from raftlog.proof.chaos.meter import Spread, longest_gap, spread
+from raftlog.proof.chaos.meter import Beats, Spread, longest_gap, spread
 from raftlog.proof.chaos.record import Injection, Record, covered
 
 Status = Literal["passed", "failed", "not run"]
@@ -79,6 +79,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     allowed: dict[str, int] = {}
     whole_after_s: float | None = None
     unavailability: list[Unavailability] = []
+    commits: dict[str, list[Unavailability]] = {}
+    """The same of coordinators, by what they commit: "transactions", "offsets"."""
     stalls: list[Stall] = []
     folder: str = ""
 
@@ -119,7 +121,11 @@ def conclude(
     record: Record, judgement: Judgement, *, events: Sequence[Event] = (), scandals: Sequence[str] = ()
 ) -> Outcome:
     """Hold a run against what its case expects. `events` and `scandals` come from the nodes' logs."""
-    stalls = [_stall(record, each, events) for each in record.injections]
+    stalls = [_stall(record, each, events, record.beats) for each in record.injections]
+    commits = {
+        name: summed([_stall(record, each, (), beats) for each in record.injections])
+        for name, beats in record.commits.items()
+    }
     tally = record.tally
     outcome = Outcome(
         case=record.case.name,
@@ -142,6 +148,7 @@ def conclude(
         allowed=dict(judgement.allowed),
         whole_after_s=record.whole_after_s,
         unavailability=summed(stalls),
+        commits=commits,
         stalls=stalls,
     )
     outcome.reasons = [*_broken(record, outcome), *_some(scandals, "more lines like these in the logs")]
@@ -198,7 +205,7 @@ def _some(lines: Sequence[str], rest: str) -> list[str]:
     return shown
 
 
-def _stall(record: Record, injection: Injection, events: Iterable[Event]) -> Stall:
+def _stall(record: Record, injection: Injection, events: Iterable[Event], beats: Sequence[Beats]) -> Stall:
     """Measure what an injection did to the worst of the meter's partitions, and say where the time went."""
     later = [each.at_s for each in record.injections if each.at_s >= injection.until_s]
     metered = record.phase("heal")
@@ -206,12 +213,10 @@ def _stall(record: Record, injection: Injection, events: Iterable[Event]) -> Sta
     until_s = max(injection.until_s, min([*later, last_s]))
     # what begins as this one is healed is the next one's
     before_s = max(injection.at_s, injection.until_s - EDGE_S)
-    gaps = [longest_gap(each.acked_at, injection.at_s, before_s) for each in record.beats]
+    gaps = [longest_gap(each.acked_at, injection.at_s, before_s) for each in beats]
     gap = max(gaps, default=None)
-    back = max((_gap_within(each.acked_at, injection.until_s, until_s) for each in record.beats), default=0.0)
-    again_s = max(
-        (_first_after(each.acked_at, injection.until_s, until_s) for each in record.beats), default=0.0
-    )
+    back = max((_gap_within(each.acked_at, injection.until_s, until_s) for each in beats), default=0.0)
+    again_s = max((_first_after(each.acked_at, injection.until_s, until_s) for each in beats), default=0.0)
     found = {} if gap is None else {"acknowledged": gap.ended_at - injection.at_s}
     wall_s = record.began_wall_s
     marks = first_moments(events, wall_s + injection.at_s - HASTE_S, wall_s + max(injection.until_s, again_s))

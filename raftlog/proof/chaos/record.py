@@ -55,6 +55,8 @@ class Record:
     tally: Tally = field(default_factory=Tally)
     beats: Sequence[Beats] = ()
     """On the run's clock."""
+    commits: Mapping[str, Sequence[Beats]] = field(default_factory=dict)
+    """Those of the meter of commits, by what is committed."""
     meter_errors: list[str] = field(default_factory=list)
 
     @property

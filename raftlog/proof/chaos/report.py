@@ -46,6 +46,7 @@ def render(page: Page) -> str:
         *_tiles(outcome),
         f'<div class="card">{draw(page.scene)}</div>',
         *_unavailability(outcome),
+        *_commits(outcome),
         *_stalls(outcome.stalls),
         "<h2>Verdict</h2>",
         f"<pre>{escape(page.verdict.strip())}</pre>",
@@ -110,6 +111,20 @@ def _unavailability(outcome: Outcome) -> Iterator[str]:
         yield f"<td>{_s(each.p99_s)}</td><td>{_s(each.max_s)}</td>"
         yield f'<td class="wide"><span class="bar" style="width:{100 * each.max_s / longest:.1f}%"></span></td>'
         yield f"<td>{_s(each.after_heal_median_s)}</td><td>{_s(each.after_heal_max_s)}</td></tr>"
+    yield "</table></div>"
+
+
+def _commits(outcome: Outcome) -> Iterator[str]:
+    if not outcome.commits:
+        return
+    meant = "longest time without a commit, worst transactional id or group of each injection"
+    yield f"<h2>Coordinators <small>{meant}</small></h2>"
+    yield '<div class="card"><table><tr><th>fault</th><th class="left">commits of</th><th>injections</th>'
+    yield "<th>median</th><th>max</th></tr>"
+    for what, found in outcome.commits.items():
+        for each in found:
+            yield f'<tr><td>{_named(each.fault)}</td><td class="left">{escape(what)}</td><td>{each.count}</td>'
+            yield f"<td>{_s(each.median_s)}</td><td>{_s(each.max_s)}</td></tr>"
     yield "</table></div>"
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from raftlog.proof.chaos.case import Case, Faults
+from raftlog.proof.chaos.commit_meter import CommitMeter
 from raftlog.proof.chaos.ground import Ground
 from raftlog.proof.chaos.meter import Beats, Meter
 from raftlog.proof.chaos.record import Phase, Record, injections
@@ -83,6 +84,7 @@ class Runner:
             self._recorder, ground.open_port, random.Random(chance.random()), options_of(case)
         )
         self._meter: Meter | None = None
+        self._commit_meter: CommitMeter | None = None
 
     def _note(self, op: Op) -> None:
         self.record.tally.keep(op)
@@ -158,6 +160,9 @@ class Runner:
             await port.close()
         self._meter = self._ground.open_meter(METER_TOPIC, METER_PARTITIONS)
         await self._meter.start()
+        if self.record.case.is_about_coordinators and self._ground.open_commit_meter is not None:
+            self._commit_meter = self._ground.open_commit_meter(METER_TOPIC)
+            await self._commit_meter.start()
         self._workload.start()
 
     async def _heal(self) -> None:
@@ -179,8 +184,9 @@ class Runner:
         return view.lacks(place.nodes)
 
     async def _read(self) -> None:
-        if self._meter is not None:
-            await self._meter.stop()
+        for meter in (self._meter, self._commit_meter):
+            if meter is not None:
+                await meter.stop()
         missing = await self._workload.finish(self.record.case.expect.read_within_s)
         self.record.read_all = not missing
         self.record.troubles += [
@@ -199,6 +205,13 @@ class Runner:
             await self._meter.stop()
             self.record.meter_errors = self._meter.errors
             self.record.beats = [_shifted(each, self.record.began_at) for each in self._meter.beats]
+        if self._commit_meter is not None:
+            await self._commit_meter.stop()
+            self.record.troubles += self._commit_meter.faults
+            self.record.commits = {
+                name: [_shifted(each, self.record.began_at) for each in beats]
+                for name, beats in self._commit_meter.beats.items()
+            }
         self._workload.stop()
         async with self._phase("end", END_S):
             await self._workload.close()
@@ -225,6 +238,7 @@ def options_of(case: Case) -> LogOptions:
         writers=workload.writers,
         readers=workload.readers,
         careless=workload.careless,
+        transformers=workload.transformers,
         subscribe=workload.subscribe,
         members=workload.members,
         txn=workload.transactions,

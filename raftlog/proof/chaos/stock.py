@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from raftlog.proof.chaos.commit_meter import StockCommitMeter
 from raftlog.proof.chaos.ground import Ground, OpenPlace
 from raftlog.proof.chaos.meter import PATIENCE, Beats, UnavailabilityMeter
 
@@ -41,12 +42,41 @@ class StockMeter:
             await asyncio.to_thread(self._meter.__exit__, None, None, None)
 
 
+class LoopedCommitMeter:
+    """The meter of commits by stock clients, for a run on an event loop."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._meter = StockCommitMeter(bootstrap, topic, **PATIENCE)
+        self._running = False
+
+    @property
+    def beats(self) -> Mapping[str, Sequence[Beats]]:
+        return self._meter.beats
+
+    @property
+    def faults(self) -> list[str]:
+        return self._meter.faults
+
+    async def start(self) -> None:
+        self._running = True
+        self._meter.start()
+
+    async def stop(self) -> None:
+        if self._running:
+            self._running = False
+            await asyncio.to_thread(self._meter.stop)
+
+
 def stock_ground(place: OpenPlace) -> Ground:
     """Return a place with stock clients. Raises ImportError without confluent-kafka."""
     from raftlog.proof.workloads.stock import StockPorts
 
+    ports = StockPorts(place.bootstrap)
+
     def open_meter(topic: str, partitions: int) -> StockMeter:
         return StockMeter(place.bootstrap, topic, partitions)
 
-    ports = StockPorts(place.bootstrap)
-    return Ground(place, ports, open_meter, time.time, ports.left_behind)
+    def open_commit_meter(topic: str) -> LoopedCommitMeter:
+        return LoopedCommitMeter(place.bootstrap, topic)
+
+    return Ground(place, ports, open_meter, time.time, ports.left_behind, open_commit_meter)

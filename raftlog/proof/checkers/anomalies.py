@@ -53,6 +53,11 @@ ANOMALIES: dict[str, Anomaly] = {
     "G1c-realtime": Anomaly("G1c with the order of real time", Invalid.NEVER),
     "G1c-pure": Anomaly("operations read from each other in a circle: G1c of reads alone (--no-ww-deps)"),
     "realtime-send": Anomaly("a value is not above what was acknowledged before its send began", ours=True),
+    "torn-transaction": Anomaly("of one transaction some values were read and others never", ours=True),
+    "processed-twice": Anomaly(
+        "one value was consumed in two committed transactions of a group, or twice in one", ours=True
+    ),
+    "left-out": Anomaly("a group consumed what lies behind a value, and never that value", ours=True),
     "unwritten-read": Anomaly("a value was read that nobody had begun to send", ours=True),
     "never-ok": Anomaly("a function was tried and never once succeeded"),
 }

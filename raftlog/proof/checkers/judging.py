@@ -17,6 +17,7 @@ from raftlog.proof.checkers.polls import Polls
 from raftlog.proof.checkers.reads import Reads, check_early_reads
 from raftlog.proof.checkers.sends import RealTime, Sends
 from raftlog.proof.checkers.steps import steps
+from raftlog.proof.checkers.transactions import Transactions
 from raftlog.proof.checkers.verdict import Verdict
 from raftlog.proof.checkers.writes import check_writes
 from raftlog.proof.history import Header, Op
@@ -68,7 +69,7 @@ def _check_steps(history: Iterable[Op], evidence: Evidence, findings: Findings) 
     """Make the second pass: what depends on version orders."""
     reads, polls, sends = Reads(evidence, findings), Polls(findings), Sends(findings)
     realtime, dependencies = RealTime(evidence, findings), Dependencies(evidence)
-    lag, consumption = Lag(), Consumption(evidence)
+    lag, consumption, transactions = Lag(), Consumption(evidence), Transactions(evidence, findings)
     for step in steps(history, evidence):
         lag.take(step.op)
         realtime.take(step)
@@ -78,7 +79,9 @@ def _check_steps(history: Iterable[Op], evidence: Evidence, findings: Findings) 
         polls.take(step)
         sends.take(step)
         dependencies.take(step)
+        transactions.take(step)
         consumption.take(step)
+    transactions.finish()
     check_cycles(history, evidence, dependencies, findings)
     return lag, consumption
 

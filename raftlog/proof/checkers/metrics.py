@@ -22,12 +22,13 @@ class Tally:
         """How many operations by function and outcome; "invoke" counts the invocations."""
         self.lines = 0
         self.subscribed = False
+        """Somebody whose offsets are not committed in transactions: for those that are there is more to demand."""
         self._times = (0, 0)
 
     def take(self, op: Op) -> None:
         of_function = self.counts.setdefault(op.f, {})
         of_function[op.type] = of_function.get(op.type, 0) + 1
-        self.subscribed = self.subscribed or op.f == "subscribe"
+        self.subscribed = self.subscribed or (op.f == "subscribe" and not op.group)
         self._times = (self._times[0] if self.lines else op.time_ns, op.time_ns)
         self.lines += 1
 

@@ -31,7 +31,7 @@ class Polls:
             if len(values) > 1 and log.name not in step.op.rebalanced:
                 self._judge_inside(step, log, values)
             before = memory.get(log)
-            if before is not None:
+            if before is not None and not step.op.group:  # the group's order is judged, not its members'
                 self._judge_outside(step, log, values[0], before)
             if step.op.type == "ok":  # after anything else a client goes back to where it was
                 memory[log] = (values[-1], step.position)

@@ -9,14 +9,17 @@ from raftlog.proof.faults.fault import Fault
 from raftlog.proof.faults.flip_bit import FlipBit
 from raftlog.proof.faults.full_disk import FullDisk
 from raftlog.proof.faults.isolate_controller import IsolateController
+from raftlog.proof.faults.isolate_coordinator import IsolateCoordinator
 from raftlog.proof.faults.isolate_leader import IsolateLeader
 from raftlog.proof.faults.isolate_one import IsolateOne
 from raftlog.proof.faults.kill import Kill
 from raftlog.proof.faults.kill_controller import KillController
+from raftlog.proof.faults.kill_coordinator import KillCoordinator
 from raftlog.proof.faults.kill_leader import KillLeader
 from raftlog.proof.faults.lossy_link import LossyLink
 from raftlog.proof.faults.majorities_ring import MajoritiesRing
 from raftlog.proof.faults.pause import Pause
+from raftlog.proof.faults.pause_coordinator import PauseCoordinator
 from raftlog.proof.faults.pause_leader import PauseLeader
 from raftlog.proof.faults.power_cut import PowerCut
 from raftlog.proof.faults.restart_all import RestartAll
@@ -32,18 +35,21 @@ FAULTS: dict[str, type[Fault]] = {
         Kill,
         KillLeader,
         KillController,
+        KillCoordinator,
         PowerCut,
         Blackout,
         RestartAll,
         Terminate,
         Pause,
         PauseLeader,
+        PauseCoordinator,
         CutPair,
         CutOneWay,
         MajoritiesRing,
         IsolateOne,
         IsolateLeader,
         IsolateController,
+        IsolateCoordinator,
         SlowLink,
         LossyLink,
         SlowDisk,

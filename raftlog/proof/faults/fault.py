@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
-from raftlog.proof.place import Ability, Place, View
+from raftlog.proof.place import Ability, PartitionView, Place, View
 
 
 class Fault(Protocol):
@@ -66,7 +67,26 @@ def any_of(nodes: frozenset[int], chance: random.Random) -> int | None:
 
 def a_leader(view: View, chance: random.Random) -> int | None:
     """Return the leader of some partition, the likelier the more it leads."""
-    leaders = [each.leader for _, each in sorted(view.partitions.items())]
+    return _one_of_the_leaders(view.partitions, view, chance)
+
+
+def a_coordinator(view: View, chance: random.Random) -> int | None:
+    """Return the leader of some partition of `__transaction_state` or `__consumer_offsets`, of either as often.
+
+    Before there is any transaction or group nobody coordinates: None.
+    """
+    by_topic: dict[str, dict[str, PartitionView]] = {}
+    for key, each in sorted(view.internal.items()):
+        by_topic.setdefault(key.rpartition("-")[0], {})[key] = each
+    if not by_topic:
+        return None
+    return _one_of_the_leaders(by_topic[chance.choice(sorted(by_topic))], view, chance)
+
+
+def _one_of_the_leaders(
+    partitions: Mapping[str, PartitionView], view: View, chance: random.Random
+) -> int | None:
+    leaders = [each.leader for _, each in sorted(partitions.items())]
     running = [each for each in leaders if each is not None and each in view.running - view.paused]
     return chance.choice(running) if running else None
 

@@ -221,5 +221,6 @@ class Nemesis:
 def is_whole(view: View, place: Place) -> bool:
     """Every node is ready, and every partition has a leader and all its replicas in sync."""
     return view.ready == frozenset(place.nodes) and all(
-        each.leader is not None and each.isr == each.replicas for each in view.partitions.values()
+        each.leader is not None and each.isr == each.replicas
+        for each in (*view.partitions.values(), *view.internal.values())
     )

@@ -38,9 +38,12 @@ SHARP: Final = (
 )
 """The methods of `Weather` that are faults: choreographies too fine for other worlds."""
 
-FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name != "flip-bit"))
-"""What may strike: these, and the faults of every world by their names. Rot has a story of its own, which also reads
-everything, since what nobody reads is not repaired."""
+LEFT_OUT: Final = ("flip-bit", "kill-coordinator", "pause-coordinator", "isolate-coordinator")
+"""Rot has a story of its own, which also reads everything, since what nobody reads is not repaired. Most stories have
+no coordinator; in those that have, its partitions are among those whose leaders are struck."""
+
+FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name not in LEFT_OUT))
+"""What may strike: these, and the faults of every world by their names."""
 
 
 EFFECTS: Final = (

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.metadata.image import MetadataImage
 from raftlog.proof.place import Ability, DiskTrouble, PartitionView, View, guarded_batches
 from raftlog.proof.simulator.cluster import SimCluster
@@ -40,10 +41,12 @@ class SimPlace:
             paused=frozenset(node_id for node_id, each in nodes.items() if each.host.process.paused),
             ready=frozenset(node_id for node_id, each in nodes.items() if each.running and each.ready),
             controller=self.cluster.leader_id(),
-            partitions=self._partitions(self.cluster.last_image()),
+            partitions=self._partitions(self.cluster.last_image(), self.topics),
+            internal=self._partitions(self.cluster.last_image(), INTERNAL_TOPICS),
         )
 
-    def _partitions(self, image: MetadataImage) -> Mapping[str, PartitionView]:
+    @staticmethod
+    def _partitions(image: MetadataImage, topics: frozenset[str] | None) -> Mapping[str, PartitionView]:
         return {
             f"{name}-{index}": PartitionView(
                 leader=state.leader if state.leader >= 0 else None,
@@ -51,7 +54,7 @@ class SimPlace:
                 replicas=frozenset(state.replicas),
             )
             for name, topic in image.topics.items()
-            if self.topics is None or name in self.topics
+            if topics is None or name in topics
             for index, state in enumerate(topic.partitions)
         }
 

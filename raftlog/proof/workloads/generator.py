@@ -9,14 +9,20 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from raftlog.proof.workloads.port import Kind, split_key
+
+Ending = Literal["commit", "abort", "leave", "usurp"]
+"""How a transaction is to end. "leave": its process dies; "usurp": another takes its id, and then it commits."""
+
+ENDINGS: Final[tuple[tuple[Ending, float], ...]] = (("abort", 0.15), ("usurp", 0.03), ("leave", 0.01))
+"""Shares of transactions; the others are committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """Who does what, how often. Each process is one at a time of `clients` + `writers` + `readers` + `careless`."""
+    """Who does what, how often. Each process is one at a time of `clients`, `writers`, `readers` and so on."""
 
     prefix: str = "log"
     """Topics are called `prefix`0, `prefix`1, …"""
@@ -33,12 +39,14 @@ class LogOptions:
     readers: int = 1
     careless: int = 0
     """Processes that write with acks=1: see `log`."""
+    transformers: int = 0
+    """Members of one group who make of each record another one, exactly once: see `transactions`."""
     subscribe: bool = False
     """Who polls joins a group and commits, instead of assigning keys to itself."""
     members: int = 1
     """So many share a group, if they subscribe."""
     txn: bool = False
-    """Operations mix sends and polls, in transactions. Needs ports that can."""
+    """Who writes does so in transactions, with polls among the writes of those that do both. Needs ports that can."""
     rate: float = 100.0
     """Operations per second of all processes together, less what they wait for answers; 0: no pauses."""
     longest: int = 4
@@ -59,8 +67,21 @@ class LogOptions:
             "writer": self.writers,
             "reader": self.readers,
             "careless": self.careless,
+            "transformer": self.transformers,
         }
         return tuple(kind for kind, count in counts.items() for _ in range(count))
+
+    @property
+    def transactional(self) -> bool:
+        """Whether there are any transactions."""
+        return self.txn or self.transformers > 0
+
+    @property
+    def out_keys(self) -> tuple[str, ...]:
+        """Where transformers write to."""
+        return tuple(
+            f"{self.prefix}-out-{index}" for index in range(self.partitions if self.transformers else 0)
+        )
 
 
 class Send(NamedTuple):
@@ -75,6 +96,13 @@ class Poll(NamedTuple):
 class Txn(NamedTuple):
     steps: tuple[tuple[str, int] | None, ...]
     """Writes, and None for a poll."""
+    ending: Ending = "commit"
+
+
+class Transform(NamedTuple):
+    """Poll, and write one record for each that came, in a transaction with their offsets."""
+
+    ending: Ending = "commit"
 
 
 class Take(NamedTuple):
@@ -83,7 +111,7 @@ class Take(NamedTuple):
     keys: tuple[str, ...]
 
 
-Operation = Send | Poll | Txn | Take
+Operation = Send | Poll | Txn | Transform | Take
 
 
 class Generator:
@@ -122,20 +150,33 @@ class Generator:
         """Draw what a process does next. `fresh`: it has no keys to poll yet."""
         if kind == "careless":
             return Send((self._write(),))
+        if kind == "transformer":
+            return Take(tuple(self.siblings(self.keys))) if fresh else Transform(self._ending())
         sends = kind == "writer" or (kind == "client" and self.chance.random() < 0.5)
         if sends and not self.options.txn:
             return Send(tuple(self._write() for _ in range(self._length())))
+        if kind == "writer":
+            return Txn(tuple(self._write() for _ in range(self._length())), self._ending())
         if fresh or self.chance.random() < self.options.assign_share:
             return Take(self._wanted())
-        if self.options.txn:
-            length = self._length()
-            return Txn(
-                tuple(
-                    self._write() if kind == "writer" or self.chance.random() < 0.5 else None
-                    for _ in range(length)
-                )
-            )
+        if self.options.txn and kind == "client":
+            steps = [self._write() if self.chance.random() < 0.5 else None for _ in range(self._length())]
+            return Txn(tuple(steps), self._ending())
         return Poll()
+
+    def _ending(self) -> Ending:
+        drawn = self.chance.random()
+        for ending, share in ENDINGS:
+            if drawn < share:
+                return ending
+            drawn -= share
+        return "commit"
+
+    def derive(self) -> tuple[str, int]:
+        """Draw a key that transformers write to, and its next value."""
+        key = self.chance.choice(self.options.out_keys)
+        value = self._written[key] = self._written.get(key, 0) + 1
+        return key, value
 
     def _length(self) -> int:
         return self.chance.randint(1, self.options.longest)

@@ -18,19 +18,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final, cast
 
-from raftlog.proof.history import Function, Outcome, Recorder
-from raftlog.proof.workloads.generator import Generator, LogOptions, Operation, Poll, Send, Take
+from raftlog.proof.history import Outcome, Recorder
+from raftlog.proof.workloads.generator import Generator, LogOptions, Take
 from raftlog.proof.workloads.port import (
     ClientPort,
-    Damaged,
-    Definite,
     Indefinite,
     Kind,
-    Unsupported,
+    TransactionalPort,
     split_key,
 )
+from raftlog.proof.workloads.process import Process
 
 __all__ = ["LogOptions", "LogWorkload"]
 
@@ -43,8 +42,6 @@ FINAL_PAUSE_S: Final = 0.2
 
 OpenPort = Callable[[int, Kind], ClientPort]
 """Opens the port of a process number; connects to nothing yet."""
-
-Reads = dict[str, list[tuple[int, int]]]
 
 
 class LogWorkload:
@@ -63,10 +60,14 @@ class LogWorkload:
         self.chance = chance
         self.generator = Generator(self.options, chance)
         self.stopping = False
+        self.draining = False
+        """Only transformers go on."""
         self.faults: list[str] = []
         """What was wrong at sight."""
         self.acked_count = 0
         self.polled_count = 0
+        self.ends: dict[str, int] = {}
+        """By key, the offset that must be read up to; known once there are no more transactions."""
         self._tasks: list[asyncio.Task[None]] = []
         self._topics: set[str] = set()
 
@@ -97,10 +98,70 @@ class LogWorkload:
         For a cluster that is well again. Returns the keys whose end was not reached by every reader within `limit_s`,
         with the offset that was due; nothing, if all is well.
         """
+        if self.options.transformers:
+            await self._drain(limit_s)
         await self.close()
+        if self.options.transactional:
+            self.ends = await self._settle(limit_s)
         readers = [_FinalReader(self) for _ in range(self.options.final_readers)]
         await _all([each.run(limit_s) for each in readers])
         return {key: offset for each in readers for key, offset in each.missing().items()}
+
+    async def _drain(self, limit_s: float) -> None:
+        """Let transformers go on until they have made of all that was acknowledged what there is to be made."""
+        self.draining = True
+        await self._until_still(
+            limit_s, self._unprocessed, "the group stands at {0}, but there is work up to {1}"
+        )
+
+    async def _unprocessed(self, port: TransactionalPort) -> dict[str, tuple[int, int]]:
+        due = {key: self.generator.acked[key] + 1 for key in self.keys if key in self.generator.acked}
+        found = await port.committed(tuple(due), self.transforming_group)
+        return {key: (found[key], due[key]) for key in due if found[key] < due[key]}
+
+    async def _settle(self, limit_s: float) -> dict[str, int]:
+        """Wait until no transaction is open any more; nobody writes. Returns each key's last offset."""
+        await self._until_still(
+            limit_s, self._unsettled, "the last stable offset is {0} of {1}: a transaction hangs"
+        )
+        return self.ends
+
+    async def _unsettled(self, port: TransactionalPort) -> dict[str, tuple[int, int]]:
+        keys = [f"{topic}-{index}" for topic in self._topics for index in range(self.options.partitions)]
+        ends = await port.ends(keys)
+        self.ends = {key: end.high_watermark - 1 for key, end in ends.items()}
+        return {
+            key: (end.last_stable_offset, end.high_watermark)
+            for key, end in ends.items()
+            if end.last_stable_offset < end.high_watermark
+        }
+
+    async def _until_still(
+        self,
+        limit_s: float,
+        look: Callable[[TransactionalPort], Awaitable[dict[str, tuple[int, int]]]],
+        fault: str,
+    ) -> None:
+        """Look again and again until nothing is missing; what still is at the limit is a fault."""
+        loop = asyncio.get_running_loop()
+        end_at = loop.time() + limit_s
+        port = cast(TransactionalPort, self.open_port(self.recorder.new_process(), "reader"))
+        lacks: dict[str, tuple[int, int]] = {"everything": (0, 0)}
+        try:
+            while lacks and loop.time() < end_at:
+                try:
+                    lacks = await look(port)
+                except Indefinite as error:
+                    lacks = {str(error): (0, 0)}
+                await asyncio.sleep(FINAL_PAUSE_S)
+        finally:
+            await port.close()
+        self.faults += [f"{key}: {fault.format(*both)}" for key, both in sorted(lacks.items())]
+
+    @property
+    def transforming_group(self) -> str:
+        """The group of all transformers."""
+        return f"{self.options.prefix}-transformers"
 
     async def provide_topics(self, port: ClientPort, keys: Iterable[str]) -> None:
         """Create the topics of these keys, as far as nobody did so yet. Raises Definite, Indefinite."""
@@ -116,124 +177,6 @@ class LogWorkload:
                 self._topics.add(topic)
 
 
-class _Process:
-    """One port and its number in the history; replaced by a new one whenever it must not go on."""
-
-    def __init__(self, load: LogWorkload, kind: Kind, group: str = "") -> None:
-        self.load = load
-        self.kind = kind
-        self.group = group
-        self.reads: Reads = {}
-        """What the last poll brought."""
-        self.open()
-
-    def open(self) -> None:
-        self.number = self.load.recorder.new_process()
-        self.port = self.load.open_port(self.number, self.kind)
-        self.fresh = True
-        if self.load.options.txn and not self.port.transactional:
-            raise Unsupported("these clients have no transactions: run the workload without txn")
-
-    def note(self, type: Outcome, function: Function, value: list[Any] | None, **rest: Any) -> None:
-        self.load.recorder.note(self.number, type, function, value, **rest)
-
-    async def crash(self) -> None:
-        self.note("invoke", "crash", None)
-        await self.port.abandon()
-        self.note("info", "crash", None)
-        self.open()
-
-    async def replace(self) -> None:
-        await self.port.abandon()
-        self.open()
-
-    # -- operations ---------------------------------------------------------------------------------------------
-
-    async def carry_out(self, operation: Operation) -> None:
-        if isinstance(operation, Send):
-            outcome = await self._send(operation)
-        elif isinstance(operation, Take):
-            outcome = await self.take(operation)
-        elif isinstance(operation, Poll):
-            outcome = await self.poll()
-        else:
-            raise Unsupported("transactions cannot be carried out yet")
-        if outcome == "info" and self.kind == "careless":
-            self.number = self.load.recorder.new_process()
-        elif outcome == "info" or self.port.spent:
-            await self.replace()
-
-    async def _send(self, operation: Send) -> Outcome:
-        self.note("invoke", "send", [["send", key, value] for key, value in operation.writes])
-        error = await _attempt(self.load.provide_topics(self.port, [key for key, _ in operation.writes]))
-        if error is not None:  # whatever became of the topic, nothing was sent to it
-            value = [["send", key, [None, value]] for key, value in operation.writes]
-            self.note("fail", "send", value, error=str(error))
-            return "fail"
-        answers = [self.port.send(key, value) for key, value in operation.writes]
-        results = await asyncio.gather(*answers, return_exceptions=True)
-        careless = self.kind == "careless"
-        offsets = [_offset(each) for each in results]
-        if careless:
-            offsets = [None] * len(offsets)
-        for (key, _), offset in zip(operation.writes, offsets, strict=True):
-            if offset is not None:
-                self.load.generator.note_acked(key, offset)
-                self.load.acked_count += 1
-        value = [
-            ["send", key, [offset, value]]
-            for (key, value), offset in zip(operation.writes, offsets, strict=True)
-        ]
-        outcome = _outcome(results, careless=careless)
-        self.note(outcome, "send", value, error=_first_error(results))
-        return outcome
-
-    async def take(self, operation: Take, *, seek_to_beginning: bool = False) -> Outcome:
-        keys = list(operation.keys)
-        function: Function = "subscribe" if self._subscribes(seek_to_beginning) else "assign"
-        self.note("invoke", function, keys, seek_to_beginning=seek_to_beginning)
-        error = await _attempt(self._take(operation.keys, seek_to_beginning=seek_to_beginning))
-        outcome = _failure(error)
-        if error is None:
-            self.fresh = False
-        self.note(outcome, function, keys, seek_to_beginning=seek_to_beginning, error=_text(error))
-        return outcome
-
-    def _subscribes(self, seek_to_beginning: bool) -> bool:
-        return self.load.options.subscribe and not seek_to_beginning
-
-    async def _take(self, keys: Sequence[str], *, seek_to_beginning: bool) -> None:
-        await self.load.provide_topics(self.port, keys)
-        if self._subscribes(seek_to_beginning):
-            topics = tuple(dict.fromkeys(split_key(key)[0] for key in keys))
-            await self.port.subscribe(topics, self.group)
-        else:
-            await self.port.assign(keys, seek_to_beginning=seek_to_beginning)
-
-    async def poll(self) -> Outcome:
-        self.reads = reads = {}
-        self.note("invoke", "poll", [["poll"]])
-        try:
-            self.reads = reads = await self.port.poll()
-            await self.port.commit()
-            error: Exception | None = None
-        except (Definite, Indefinite) as failure:
-            error = failure
-        except Damaged as failure:
-            self.load.faults.append(str(failure))
-            error = failure
-        outcome = _failure(error)
-        value = [["poll", {key: [list(each) for each in records] for key, records in reads.items()}]]
-        rebalanced = self.port.take_rebalanced()
-        if outcome == "ok":
-            self.load.generator.note_polled(reads)
-            self.load.polled_count += sum(map(len, reads.values()))
-        elif outcome == "fail":
-            await self.port.rewind({key: records[0][0] for key, records in reads.items() if records})
-        self.note(outcome, "poll", value, rebalanced=rebalanced, error=_text(error))
-        return outcome
-
-
 class _Worker:
     """A line of processes of one kind: when one crashes, another follows."""
 
@@ -241,25 +184,37 @@ class _Worker:
         self.load = load
         self.kind = kind
         self.group = f"{load.options.prefix}-group-{number // load.options.members}"
+        if kind == "transformer":
+            self.group = load.transforming_group
+        self.identity = f"{load.options.prefix}-id-{number}"
 
     async def run(self) -> None:
         load, chance, loop = self.load, self.load.chance, asyncio.get_running_loop()
-        process = _Process(load, self.kind, self.group)
+        process = Process(load, self.kind, self.group, self.identity)
         try:
             crash_at = loop.time() + self._life_s()
-            while not load.stopping:
+            while not self._over():
                 await self._pause()
-                if load.stopping:
+                if self._over():
                     break
-                if loop.time() >= crash_at:
+                if loop.time() >= crash_at and not load.draining:
                     await process.crash()
                     crash_at = loop.time() + self._life_s()
                     continue
-                await process.carry_out(load.generator.next(self.kind, fresh=process.fresh))
+                await process.carry_out(load.generator.next(self.kind, fresh=self._is_behind(process)))
                 if not load.options.rate:
                     await asyncio.sleep(chance.random() * 0.001)
         finally:
             await process.port.close()
+
+    def _over(self) -> bool:
+        return self.load.stopping or (self.load.draining and self.kind != "transformer")
+
+    def _is_behind(self, process: Process) -> bool:
+        """Whether it has to take keys: it has none, or there are new topics to transform."""
+        if process.fresh or self.kind != "transformer":
+            return process.fresh
+        return process.topics != {split_key(key)[0] for key in self.load.keys}
 
     def _life_s(self) -> float:
         mean_s = self.load.options.crash_every_s
@@ -270,7 +225,7 @@ class _Worker:
         options = self.load.options
         if options.rate:
             left_s = self.load.chance.expovariate(options.rate / len(options.kinds))
-            while left_s > 0 and not self.load.stopping:
+            while left_s > 0 and not self._over():
                 await asyncio.sleep(min(left_s, PAUSE_S))
                 left_s -= PAUSE_S
 
@@ -280,7 +235,7 @@ class _FinalReader:
 
     def __init__(self, load: LogWorkload) -> None:
         self.load = load
-        self.due = dict(load.generator.acked)
+        self.due = dict(load.ends or load.generator.acked)
         self.reached: dict[str, int] = {}
 
     def missing(self) -> dict[str, int]:
@@ -290,7 +245,7 @@ class _FinalReader:
     async def run(self, limit_s: float) -> None:
         loop = asyncio.get_running_loop()
         end_at = loop.time() + limit_s
-        process = _Process(self.load, "reader")
+        process = Process(self.load, "reader")
         try:
             while self.missing() and loop.time() < end_at:
                 outcome = await process.take(Take(tuple(self.due)), seek_to_beginning=True)
@@ -304,30 +259,28 @@ class _FinalReader:
         finally:
             await process.port.close()
 
-    async def _read(self, process: _Process, end_at: float) -> Outcome:
+    async def _read(self, process: Process, end_at: float) -> Outcome:
         """Poll until all is reached, a poll fails, or nothing new has come for a while."""
         loop = asyncio.get_running_loop()
         news_at = loop.time()
         outcome: Outcome = "ok"
         while outcome == "ok" and self.missing() and loop.time() < min(news_at + RESTART_S, end_at):
             outcome = await process.poll()
-            if outcome == "ok" and self._note(process.reads):
+            if outcome == "ok" and self._note(process):
                 news_at = loop.time()
             else:
                 await asyncio.sleep(FINAL_PAUSE_S)
         return outcome
 
-    def _note(self, reads: Reads) -> bool:
-        """Whether any record was new to this reader."""
-        news = False
-        for key, records in reads.items():
-            if records and records[-1][0] > self.reached.get(key, -1):
-                self.reached[key] = records[-1][0]
-                news = True
-        return news
-
-
-# -- outcomes -------------------------------------------------------------------------------------------------------
+    def _note(self, process: Process) -> bool:
+        """Whether anything was new to this reader. What ends a transaction is no record, and yet reached."""
+        last = {key: records[-1][0] for key, records in process.reads.items() if records}
+        if self.load.options.transactional:
+            ends = cast(TransactionalPort, process.port).reached
+            last |= {key: end - 1 for key, end in ends.items()}
+        news = {key: offset for key, offset in last.items() if offset > self.reached.get(key, -1)}
+        self.reached |= news
+        return bool(news)
 
 
 async def _all(actions: Sequence[Awaitable[None]]) -> None:
@@ -335,43 +288,3 @@ async def _all(actions: Sequence[Awaitable[None]]) -> None:
     for outcome in await asyncio.gather(*actions, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
-
-
-async def _attempt(action: Awaitable[object]) -> Exception | None:
-    try:
-        await action
-    except (Definite, Indefinite) as error:
-        return error
-    return None
-
-
-def _failure(error: Exception | None) -> Outcome:
-    if error is None:
-        return "ok"
-    return "fail" if isinstance(error, Definite) else "info"
-
-
-def _text(error: Exception | None) -> str | None:
-    return None if error is None else str(error)
-
-
-def _offset(result: int | BaseException) -> int | None:
-    """Return the offset, None if it is not known; what is neither Definite nor Indefinite is a fault, and raised."""
-    if isinstance(result, int):
-        return result if result >= 0 else None
-    if isinstance(result, Definite | Indefinite):
-        return None
-    raise result
-
-
-def _outcome(results: Sequence[int | BaseException], *, careless: bool) -> Outcome:
-    """Ok if all sends were acknowledged, fail if none was or will be, else info."""
-    if all(isinstance(each, Definite) for each in results):
-        return "fail"
-    if careless or any(isinstance(each, BaseException) for each in results):
-        return "info"
-    return "ok"
-
-
-def _first_error(results: Sequence[int | BaseException]) -> str | None:
-    return next((str(each) for each in results if isinstance(each, BaseException)), None)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
-Kind = Literal["client", "writer", "reader", "careless"]
-"""What a process will do: both, send only, poll only; "careless" sends with acks=1, once, not idempotent."""
+Kind = Literal["client", "writer", "reader", "careless", "transformer"]
+"""What a process will do: both, send only, poll only; "careless" sends with acks=1, once, not idempotent.
+
+"transformer": it polls as a member of a group, sends what it makes of that, and commits both in one transaction."""
 
 DELIVERY_TIMEOUT_S: Final = 10.0
 REQUEST_TIMEOUT_S: Final = 3.0
@@ -20,6 +22,10 @@ POLL_S: Final = 0.1
 SESSION_TIMEOUT_S: Final = 6.0
 HEARTBEAT_S: Final = 0.3
 """Jepsen's settings for Kafka's clients: a fault outlasts a request, and retries outlast a failover."""
+
+
+TRANSACTION_TIMEOUT_S: Final = 10.0
+"""No less than a record may take (librdkafka); whoever leaves a transaction behind holds readers up for so long."""
 
 
 class Definite(Exception):
@@ -36,6 +42,13 @@ class Damaged(Exception):
 
 class Unsupported(ValueError):
     """The port cannot do what the options ask for."""
+
+
+class Ends(NamedTuple):
+    """Where a partition ends: for readers of committed records, and for all."""
+
+    last_stable_offset: int
+    high_watermark: int
 
 
 class Fate(Enum):
@@ -151,6 +164,38 @@ class ClientPort(Protocol):
 
     async def abandon(self) -> None:
         """End it as kill -9 does, as far as the world allows; it leaves nothing behind."""
+
+
+class TransactionalPort(ClientPort, Protocol):
+    """A client process that can do transactions, one at a time."""
+
+    @property
+    def reached(self) -> Mapping[str, int]:
+        """By key, the end that was last come to while polling: exclusive, what cannot be read there included."""
+
+    async def take_id(self, transactional_id: str) -> None:
+        """Take a transactional id from whoever had it, who can commit nothing from then on. Raises Definite."""
+
+    async def begin(self) -> None:
+        """Begin a transaction: what is sent from now on belongs to it. Raises Definite."""
+
+    async def commit_transaction(self) -> None:
+        """Commit it, with the offsets of what was polled, if subscribed.
+
+        Raises Definite: nobody was ever asked to commit it, so that it never will be; Indefinite.
+        """
+
+    async def abort_transaction(self) -> None:
+        """Abort it, as far as that can be had; if not, the client is spent."""
+
+    async def poll_again(self) -> None:
+        """A member goes on from what is committed: what it polled since was not. It is spent if that fails."""
+
+    async def ends(self, keys: Sequence[str]) -> dict[str, Ends]:
+        """Return where partitions end now. Raises Indefinite."""
+
+    async def committed(self, keys: Sequence[str], group: str) -> dict[str, int]:
+        """Return a group's offsets, 0 where it has none. Raises Indefinite."""
 
 
 PAD_BYTES: Final = 97

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from raftlog.proof.workloads import stock_transactions as transactions
 from raftlog.proof.workloads.port import (
     DELIVERY_TIMEOUT_S,
     HEARTBEAT_S,
@@ -25,6 +26,7 @@ from raftlog.proof.workloads.port import (
     SESSION_TIMEOUT_S,
     Damaged,
     Definite,
+    Ends,
     Fate,
     Indefinite,
     Kind,
@@ -85,6 +87,8 @@ CALL_S: Final = 40.0
 """A client that stays in a call for longer is left behind; all calls have limits of their own, far below it."""
 FLUSH_S: Final = 1.0
 TOPIC_ALREADY_EXISTS: Final = 36
+PARTITION_END: Final = -191
+"""librdkafka's own _PARTITION_EOF: what else there is is no record, or in no committed transaction."""
 POSITION_LOST: Final = -140
 """librdkafka's own _AUTO_OFFSET_RESET, where the policy is "error"."""
 
@@ -104,16 +108,22 @@ class StockPorts:
 class StockPort:
     """See ClientPort."""
 
-    transactional = False
+    transactional = True
 
     def __init__(self, settings: Mapping[str, Any], process: int, kind: Kind, left_behind: list[str]) -> None:
         self._settings = {**settings, "client.id": f"client-{process}"}
         self._retries = kind != "careless"
+        self._transforms = kind == "transformer"
         self._process = process
         self._left_behind = left_behind
         self._sender = _Thread(f"sender-{process}")
         self._reader = _Thread(f"reader-{process}")
         self._producer: Any = None
+        self._identity = ""
+        self._in_transaction = False
+        self._membership: Any = None
+        """The consumer's, as of its last poll."""
+        self.reached: dict[str, int] = {}
         self._consumer: Any = None
         self._waiting: set[asyncio.Future[int]] = set()
         self._pump: asyncio.Task[None] | None = None
@@ -163,7 +173,9 @@ class StockPort:
         if self._producer is None:
             from confluent_kafka import Producer
 
-            own = SAFE if self._retries else CARELESS
+            own: dict[str, Any] = dict(SAFE if self._retries else CARELESS)
+            if self._identity:
+                own |= transactions.settings_of(self._identity)
             self._producer = Producer({**self._settings, **own})
         return self._producer
 
@@ -171,7 +183,7 @@ class StockPort:
         """Let the producer report, as long as anybody waits. Of what a stuck one holds, nobody knows the fate."""
         try:
             while self._waiting:
-                await self._call(self._sender, partial(self._producer.poll, PUMP_S), "sending")
+                await self._call(self._sender, partial(_report, self._producer), "sending")
                 await asyncio.sleep(0)
         except Indefinite as error:
             waiting, self._waiting = self._waiting, set()
@@ -190,10 +202,73 @@ class StockPort:
         self.spent = self.spent or error.fatal()
         done.set_exception(_failure(error, "produce", retried=self._retries))
 
+    # -- transactions ---------------------------------------------------------------------------------------------
+
+    async def take_id(self, transactional_id: str) -> None:
+        if self._identity:
+            return
+        self._identity = transactional_id
+        await self._certainly(transactions.take_id, "taking an id")
+
+    async def begin(self) -> None:
+        await self._certainly(transactions.begin, "beginning")
+        self._in_transaction = True
+
+    async def _certainly(self, call: Callable[[Any], None], what: str) -> None:
+        """Raises Definite: nobody has asked to commit anything."""
+        try:
+            producer = self._open_producer()
+            await self._call(self._sender, partial(call, producer), what)
+        except (Definite, Indefinite) as error:
+            self.spent = True
+            raise Definite(f"{what}: {error}") from None
+
+    async def commit_transaction(self) -> None:
+        offsets, self._uncommitted = self._uncommitted, {}
+        if offsets:
+            call = partial(transactions.add_offsets, offsets=offsets, membership=self._membership)
+            try:
+                await self._call(self._sender, partial(call, self._producer), "adding offsets")
+            except Indefinite as error:
+                raise Definite(str(error)) from None
+        self._in_transaction = False
+        try:
+            await self._call(self._sender, partial(transactions.commit, self._producer), "committing")
+        except Indefinite:
+            self.spent = True
+            raise
+
+    async def abort_transaction(self) -> None:
+        self._uncommitted = {}
+        if not self._in_transaction or self.spent:
+            return
+        self._in_transaction = False
+        try:
+            await self._call(self._sender, partial(transactions.abort, self._producer), "aborting")
+        except Indefinite:
+            self.spent = True
+
+    async def poll_again(self) -> None:
+        self._uncommitted = {}
+        try:
+            await self._read(partial(transactions.seek_to_committed, self._consumer))
+        except Indefinite:
+            self.spent = True
+
+    async def ends(self, keys: Sequence[str]) -> dict[str, Ends]:
+        return await self._call(self._reader, partial(transactions.ends_of, self._settings, keys), "ends")
+
+    async def committed(self, keys: Sequence[str], group: str) -> dict[str, int]:
+        def ask() -> dict[str, int]:
+            return transactions.committed_of(self._open_consumer(group, RESET_IN_GROUP), keys)
+
+        return await self._read(ask)
+
     # -- reading ------------------------------------------------------------------------------------------------
 
     async def assign(self, keys: Sequence[str], *, seek_to_beginning: bool) -> None:
         known = {} if seek_to_beginning else self._positions
+        self.reached = {}
         self._positions = {key: known[key] for key in keys if key in known}
         await self._read(partial(self._assign, tuple(keys), dict(self._positions)))
 
@@ -218,7 +293,11 @@ class StockPort:
         if self._consumer is None:
             from confluent_kafka import Consumer
 
-            own = {"group.id": group, "auto.offset.reset": reset}
+            own = {
+                "group.id": group,
+                "auto.offset.reset": reset,
+                "enable.partition.eof": reset == RESET_ALONE,
+            }
             self._consumer = Consumer({**self._settings, **READING, **own})
         return self._consumer
 
@@ -236,11 +315,14 @@ class StockPort:
         for key, records in reads.items():
             self._positions[key] = records[-1][0] + 1
         if self._subscribed:
-            self._uncommitted = {key: self._positions[key] for key in reads}
+            self._uncommitted |= {key: self._positions[key] for key in reads}
         return reads
 
     def _take_error(self, message: Any, error: Any) -> None:
         """Raises Damaged if a broker took the position away: that it is out of range, or that records are gone."""
+        if error.code() == PARTITION_END:
+            self.reached[f"{message.topic()}-{message.partition()}"] = message.offset()
+            return
         if error.code() == POSITION_LOST:
             self.spent = True
             raise Damaged(f"{message.topic()}-{message.partition()}: {error.str()}")
@@ -259,7 +341,10 @@ class StockPort:
     def _consume(self, consumer: Any) -> Sequence[Any]:
         """Wait for a first record, and take what is there with it: `consume` alone waits to the end for more."""
         first = consumer.poll(POLL_S)
-        return [] if first is None else [first, *consumer.consume(MOST_RECORDS, 0)]
+        found = [] if first is None else [first, *consumer.consume(MOST_RECORDS, 0)]
+        if self._transforms:
+            self._membership = consumer.consumer_group_metadata()
+        return found
 
     async def commit(self) -> None:
         offsets, self._uncommitted = self._uncommitted, {}
@@ -383,6 +468,14 @@ def _set_exception(done: asyncio.Future[T], error: BaseException) -> None:
         done.set_exception(error)
 
 
+def _report(producer: Any) -> None:
+    """Let reports come. That the producer is fenced is raised too, by the way; its records' reports say the same."""
+    from confluent_kafka import KafkaException
+
+    with contextlib.suppress(KafkaException):
+        producer.poll(PUMP_S)
+
+
 def _place(key: str, offset: int) -> Any:
     from confluent_kafka import TopicPartition
 
@@ -417,10 +510,13 @@ def _create_topic(settings: Mapping[str, Any], wanted: Any) -> None:
 
 
 def _end_producer(held: list[Any]) -> None:
+    from confluent_kafka import KafkaException
+
     producer = held.pop()
     if producer is not None:
-        producer.purge()
-        producer.flush(FLUSH_S)
+        with contextlib.suppress(KafkaException):  # it was fenced, which is told once
+            producer.purge()
+            producer.flush(FLUSH_S)
 
 
 def _end_consumer(held: list[Any]) -> None:

@@ -156,3 +156,15 @@ def test_the_last_word_on_an_id_counts() -> None:
     assert [each.transactional_id for each in replay.transactions()] == ["x"]
     assert replay.feed(b"".join(batches[1:])) == 21
     assert not replay.transactions()
+
+
+def test_of_an_id_the_last_word_that_can_be_understood_counts() -> None:
+    """What is damaged is counted and left out, whatever is behind it or before it."""
+    words = [Transaction("x", Producer(1, epoch), State.EMPTY, 1_000) for epoch in range(3)]
+    (key, first), (_, second), (_, third) = (encode(TransactionChanged("x", each)) for each in words)
+    for story, skipped in (((first, second, b"\x7f"), 1), ((b"\x7f", third, first, second), 0)):
+        batch = build_batch([new_record(key, value, timestamp=0) for value in story])
+        replay = TransactionReplay()
+        replay.feed(batch)
+        assert replay.transactions() == [words[1]]
+        assert replay.skipped == skipped

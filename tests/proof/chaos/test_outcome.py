@@ -9,7 +9,7 @@ import pytest
 from raftlog.proof.chaos.landmarks import read_events, scandals
 from raftlog.proof.chaos.outcome import Judgement, conclude, unrun
 from raftlog.proof.chaos.record import Injection, covered, injections
-from tests.proof.chaos.runs import CLEAN, case, events, line, record
+from tests.proof.chaos.runs import CLEAN, beats, case, events, line, record
 
 
 class Moment(NamedTuple):
@@ -33,6 +33,17 @@ def test_what_follows_a_fault_may_be_logged_before_the_fault_is_noted():
     hasty = read_events(1, [line("controller_fenced_broker", 2.999, broker_id=2)])
     kill, _ = conclude(record(), CLEAN, events=[*hasty, *events()]).stalls
     assert kill.moments["fenced"] == 0.0
+
+
+def test_how_long_coordinators_committed_nothing_is_told_by_what_they_commit():
+    """As of partitions: by fault, of each injection's worst id or group."""
+    made = record()
+    made.commits = {"transactions": [beats(), beats((3.1, 4.0))], "offsets": [beats((7.2, 7.6))]}
+    commits = conclude(made, CLEAN).commits
+    assert {each.fault: each.max_s for each in commits["transactions"]} == pytest.approx(
+        {"kill-leader": 0.95, "pause": 0.05}
+    )
+    assert {each.fault: each.max_s for each in commits["offsets"]}["pause"] == pytest.approx(0.45)
 
 
 def test_unavailability_is_told_by_fault():

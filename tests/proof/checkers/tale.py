@@ -37,8 +37,8 @@ class Tale:
         """Records are (offset, value)."""
         return self.both(process, type, "poll", [reading(*records)], **rest)
 
-    def txn(self, process: int, *micros: list[Any], type: str = "ok") -> Tale:
-        return self.both(process, type, "txn", list(micros))
+    def txn(self, process: int, *micros: list[Any], type: str = "ok", **rest: Any) -> Tale:
+        return self.both(process, type, "txn", list(micros), **rest)
 
     def sends(self, process: int, *records: tuple[int | None, Any], type: str = "ok") -> Tale:
         """Several sends in one operation."""

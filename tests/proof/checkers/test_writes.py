@@ -37,7 +37,7 @@ def test_a_failed_write_must_not_be_there():
 def test_an_unknown_transaction_of_which_one_write_was_read_has_committed_as_a_whole():
     """jepsen.tests.kafka, must_have_committed: so its other write is lost."""
     tale = Tale().txn(1, sending(0, "a"), sending(1, "b"), type="info").send(2, "c", 2)
-    assert tale.poll(3, (1, "b"), (2, "c")).found() == {"lost-write"}
+    assert tale.poll(3, (1, "b"), (2, "c")).found() == {"lost-write", "torn-transaction"}
 
 
 def test_only_an_ok_read_proves_that_an_unknown_transaction_committed():

@@ -44,7 +44,8 @@ class ModelPlace:
         now = asyncio.get_running_loop().time()
         starting = {node_id for node_id, ready_at in self._ready_at.items() if ready_at > now}
         ready = running - self.paused - starting
-        return View(running, frozenset(self.paused), ready, min(running, default=None), partitions)
+        internal = {f"__transaction_state-{key.rpartition('-')[2]}": each for key, each in partitions.items()}
+        return View(running, frozenset(self.paused), ready, min(running, default=None), partitions, internal)
 
     def is_well(self) -> bool:
         return (

@@ -20,9 +20,13 @@ from raftlog.proof.simulator.hosts import Host
 from raftlog.proof.simulator.place import SimPlace
 from raftlog.proof.stories.endurance import Endurance
 from raftlog.proof.workloads.simple import SimpleClient
-from raftlog.proof.workloads.wire import AWAY, Client, create_topic
+from raftlog.proof.workloads.wire import AWAY, FIND_COORDINATOR, Client, create_topic, shapes
 
-SETTINGS = {"broker.session.timeout.ms": "1000", "replica.lag.time.max.ms": "1000"}
+SETTINGS = {
+    "broker.session.timeout.ms": "1000",
+    "replica.lag.time.max.ms": "1000",
+    "offsets.topic.num.partitions": "1",
+}
 
 
 class Scene:
@@ -53,6 +57,17 @@ class Scene:
                         await asyncio.sleep(0.02)
                         continue
                     return
+
+        await self.host.start(trying())
+
+    async def coordinate(self) -> None:
+        """Ask for a group's coordinator until there is one."""
+        client = Client("member", self.cluster.bootstrap)
+        request = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key="group", key_type=0)
+
+        async def trying() -> None:
+            while int((await client.ask_any(FIND_COORDINATOR, request)).error_code):
+                await asyncio.sleep(0.05)
 
         await self.host.start(trying())
 
@@ -91,6 +106,8 @@ def test_a_fault_of_the_simulator_passes_once_it_is_healed(name: str) -> None:
 
     async def story(scene: Scene) -> None:
         nemesis = Nemesis(scene.place, random.Random(2), Steps(()))
+        if name.endswith("-coordinator"):
+            await scene.coordinate()
         for number in range(3):
             await scene.until_whole()
             for value in range(5):
