@@ -11,9 +11,9 @@ SPARK := .venv/.spark-installed
 demo: $(STAMP)
 	$(BIN)/raftlog demo $(DEMO)
 
-# TEST="tests/base -k config" runs a part.
+# TEST="tests/base -k config" runs a part, TEST="-n 0 ..." in one process. A module's tests share a process and its cluster.
 test: $(STAMP)
-	$(BIN)/python -m pytest $(TEST)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(TEST)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from raftlog.base.errors import NotLeaderOrFollower
 from raftlog.base.types import EpochEnd
+from raftlog.broker.peer_auth import HELLO
 from raftlog.protocol.shapes import request_shapes
 from raftlog.replication.host import ReplicaId
 from tests.broker.fakes import TOPIC_ID, FakePartition, Pipe, World, batch, fetch, produce, request
@@ -534,13 +535,13 @@ async def test_a_fetch_that_waits_on_a_connection_given_up_reads_no_more() -> No
     world, me = World(FakePartition()), ReplicaId(2, 12)
     world.partition.auto_commit = False
     older, newer, producer = as_broker(world.connect()), world.connect(), world.connect()
-    assert world.server.take_peer(older.connection, me)
+    assert world.server.take_peer(older.connection, me, HELLO)
     fields: dict[str, Any] = {"version": 17, "replica": me, "topic": TOPIC_ID}
     older.send(fetch(1, (0, 0), session=(0, 0), **fields))
     session = older.answer(1, 17).session_id
     older.send(fetch(2, session=(session, 1), max_wait_ms=60_000, **fields))
     before = len(world.partition.noted)
-    assert world.server.take_peer(newer.connection, me)
+    assert world.server.take_peer(newer.connection, me, HELLO)
     producer.send(produce(1, (0, batch()), acks=0))
     await settle()
     assert len(world.partition.noted) == before

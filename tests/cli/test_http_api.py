@@ -43,11 +43,16 @@ def test_a_broker_is_drained_and_leads_again_when_that_is_undone(three: Cluster)
             "broker 3 leads nothing that others can lead\n",
             "",
         )
-        assert there.ask("GET", "/v1/brokers/3/drain") == {"broker_id": 3, "draining": True, "leaderships": 0}
+        drained = {"broker_id": 3, "draining": True, "leaderships": 0}
+        three.wait_until(
+            lambda: there.ask("GET", "/v1/brokers/3/drain") == drained, "another node heard of it"
+        )
     finally:
         undone = invoke("broker", "drain", "3", "--undo", "--http", url)
     assert undone == (0, "broker 3 may lead again\n", "")
-    assert not there.ask("GET", "/v1/brokers/3/drain")["draining"]
+    three.wait_until(
+        lambda: not there.ask("GET", "/v1/brokers/3/drain")["draining"], "another node heard of that"
+    )
     there.ask("POST", "/v1/elections", {})
     refused = invoke("broker", "drain", "77", "--http", url)
     assert refused == (exits.NOT_FOUND, "", "raftlog: broker 77 does not exist\n")

@@ -70,7 +70,7 @@ class StandsStill:
 
 def test_what_a_stuck_producer_holds_is_of_unknown_fate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever sent it does not wait for ever, and the client is used no more."""
-    monkeypatch.setattr(stock, "CALL_S", 0.01)
+    monkeypatch.setattr(stock, "CALL_S", 0.3)
     ports, producer = StockPorts("127.0.0.1:1"), StandsStill()
     port = ports(4, "writer")
     monkeypatch.setattr(port, "_open_producer", lambda: producer)
@@ -85,7 +85,7 @@ def test_what_a_stuck_producer_holds_is_of_unknown_fate(monkeypatch: pytest.Monk
 
     asyncio.run(play())
     producer.released.set()
-    assert ports.left_behind == ["client 4: sending did not return within 0.01 s"]
+    assert ports.left_behind == ["client 4: sending did not return within 0.3 s"]
 
 
 def test_a_process_ends_although_a_call_never_returns() -> None:
