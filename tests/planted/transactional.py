@@ -16,7 +16,6 @@ from raftlog.proof.stories.exactly_once import exactly_once
 from raftlog.proof.stories.transactions import transactions
 from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
-from raftlog.storage.log import Log
 from raftlog.storage.producers import ProducerState
 from raftlog.storage.transactions import AbortedTransactions
 from raftlog.storage.verification import Verifications
@@ -40,7 +39,7 @@ def forget_aborted_on_recovery(patch: pytest.MonkeyPatch) -> None:
 
 def list_no_aborted(patch: pytest.MonkeyPatch) -> None:
     """A fetch lists none of the transactions that a consumer must skip."""
-    patch.setattr(Log, "aborted_transactions", lambda log, start, end: [])
+    patch.setattr(AbortedTransactions, "in_batches", lambda aborted, offset, batches: [])
 
 
 def forget_open_transactions_on_restart(patch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,11 @@ async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
     await scene.whole()
     await clean_all(scene, writer)
     report = await scene.end()
-    return replace(report, faults={**report.faults, "cleaning": cleanings(scene)})
+    assert writer.transactions, (
+        "no transaction came to its end: what is told of them here would prove nothing"
+    )
+    seen = {"cleaning": cleanings(scene), "transaction": writer.transactions}
+    return replace(report, faults={**report.faults, **seen})
 
 
 def write_to_table(scene: Scene, writer: KeyedWriter) -> None:

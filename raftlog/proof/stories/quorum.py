@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from itertools import cycle
 
 from raftlog.proof.simulator.hosts import OFFLOAD_S
 from raftlog.proof.simulator.loop import SimLoop
@@ -40,13 +41,16 @@ class Shape:
         """Bytes that a batch may be larger than need be: over a sector, so that a write tears inside a batch."""
         self.sizes = Sizes(batch_bytes=self.padding + 40, chunk_bytes=chance.choice((64, 700, 1 << 20)))
         self.compaction = Compaction(entries=chance.choice((20, 40, 5000)))
-        self.offload_s = chance.choice((OFFLOAD_S, (0.001, 0.02), (0.001, 0.06)))
+        disks_s = (OFFLOAD_S, (0.001, 0.02), (0.001, 0.06))
+        alike = chance.random() < 0.5
+        self.offloads_s = chance.choices(disks_s, k=1 if alike else self.voters)
+        """How long a voter's disk takes: all of them the same, or each its own time."""
 
     def world(self, loop: SimLoop) -> World:
         """Return a world of this shape, not yet started."""
         world = World(loop, self.voters, compaction=self.compaction, sizes=self.sizes)
-        for host in world.hosts.values():
-            host.offload_s = self.offload_s
+        for host, offload_s in zip(world.hosts.values(), cycle(self.offloads_s), strict=False):
+            host.offload_s = offload_s
         return world
 
 

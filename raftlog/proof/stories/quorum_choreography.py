@@ -68,6 +68,12 @@ class Stage:
             self.world.check()
             await asyncio.sleep(min(0.003, seconds))
 
+    async def watch_until(self, condition: Callable[[], bool], seconds: float, step_s: float = 0.005) -> None:
+        """Look at the logs until something is so, or the time is over."""
+        end = self.loop.time() + seconds
+        while not condition() and self.loop.time() < end:
+            await self.watch(step_s)
+
     async def leader_among(self, nodes: Iterable[int], seconds: float = 3.0) -> int | None:
         """Wait for one of these to lead; None if none does in time."""
         wanted, end = set(nodes), self.loop.time() + seconds
@@ -161,22 +167,33 @@ async def _let_rivals_take_turns(stage: Stage) -> None:
             stage.part([node], stage.others(node))
 
     world.on_new_leader = cut_off
-    end = stage.loop.time() + 3.0
-    while not young and stage.loop.time() < end:
-        await stage.watch(0.005)
+    await stage.watch_until(lambda: bool(young), 3.0)
     if not young:
         return
     second = young[0]
     returned: list[int] = []
     world.on_new_leader = returned.append
     stage.reunite(first, *stage.others(first, second))
-    end = stage.loop.time() + 3.0
-    while not returned and stage.loop.time() < end:
-        await stage.watch(0.005)
-    await stage.watch(chance.uniform(0.0, 0.15))
+    await stage.watch_until(lambda: bool(returned), 3.0)
+    if chance.random() < 0.7:
+        await _silence_amid_its_tail(stage, first, stage.others(first, second))
+    else:
+        await stage.watch(chance.uniform(0.0, 0.15))
     stage.part([first], stage.others(first))
     stage.reunite(second, *stage.others(first, second))
     await stage.watch(chance.choice((0.5, 1.0)))
+
+
+async def _silence_amid_its_tail(stage: Stage, leader: int, others: list[int]) -> None:
+    """Hold back what a leader says once a part of its old tail has arrived; the answers reach it."""
+
+    def ends() -> list[int]:
+        return [stage.world.nodes[node].driver.journal.last_index for node in others]
+
+    before = ends()
+    await stage.watch_until(lambda: ends() != before, 0.15, 0.0002)
+    stage.hush(leader, *others)
+    await stage.watch(stage.chance.choice((0.02, 0.1, 0.2)))
 
 
 async def _answer_late(stage: Stage) -> None:

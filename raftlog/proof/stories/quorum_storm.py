@@ -24,6 +24,8 @@ QUIET_SHARE: Final = 0.03
 QUIET_S: Final = 1.0
 YOUNG_S: Final = (0.0, 0.002, 0.01, 0.03, 0.06)
 """At what age a leader dies that dies young."""
+WAVERS_S: Final = (0.0, 0.0, 0.002, 0.005, 0.01, 0.03)
+"""How long a voter lives on that dies over its vote, and how long it is gone."""
 
 
 class Storm:
@@ -37,7 +39,9 @@ class Storm:
         self.down: set[int] = set()
         self._calm = False
         self._hunting = 0
+        self._wavering = 0
         world.on_new_leader = self._new_leader
+        world.on_vote = self._voted
         faults: list[Callable[[], None]] = [
             self.crash,
             self.blink,
@@ -51,6 +55,7 @@ class Storm:
             self.hunt,
             self.strand_leader,
             self.tear,
+            self.waver,
         ]
         self._faults = self.chance.sample(faults, self.chance.randint(3, len(faults)))
         self._cures: list[Callable[[], None]] = [self.restart, self.resume, self.heal, self.calm]
@@ -182,6 +187,17 @@ class Storm:
         if self._hunting and not self._calm:
             self._hunting -= 1
             self._later(self.chance.choice(YOUNG_S), self._lose, node)
+
+    def waver(self) -> None:
+        """The next to vote die over it, and are back while others still ask for their votes."""
+        self._wavering = self.chance.randint(1, 4)
+
+    def _voted(self, node: int) -> None:
+        if self._wavering and not self._calm:
+            self._wavering -= 1
+            dies_after_s, gone_s = self.chance.choice(WAVERS_S), self.chance.choice(WAVERS_S)
+            self._later(dies_after_s, self._crash, node)
+            self._later(dies_after_s + gone_s, self._boot, node)
 
     def tear(self) -> None:
         """The power fails while one of a voter's next syncs is under way."""

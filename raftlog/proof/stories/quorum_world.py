@@ -15,7 +15,7 @@ from raftlog.proof.simulator.hosts import Host
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.quorum_law import Held, Law, held_on_disk
 from raftlog.quorum.compaction import Compaction
-from raftlog.quorum.messages import Message
+from raftlog.quorum.messages import Message, RequestVote, VoteGranted
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.wal import DamagedJournal
@@ -106,6 +106,8 @@ class World:
         self.observers: dict[int, Observer] = {}
         self.on_new_leader: Callable[[int], None] = lambda _node: None
         """Called in no node's process when a voter speaks as leader of a term for the first time."""
+        self.on_vote: Callable[[int], None] = lambda _node: None
+        """The same when a voter is about to send its vote, or to tell one peer that it votes for itself."""
         self._down: dict[int, Held] = {}
 
     def boot(self, *nodes: int) -> None:
@@ -142,6 +144,8 @@ class World:
     def _sent(self, node: int, peer: int, message: Message, send: Callable[[int, Message], None]) -> None:
         if self.law.said(node, peer, message):
             self.loop.main.call(self.on_new_leader, node)
+        if isinstance(message, RequestVote | VoteGranted):
+            self.loop.main.call(self.on_vote, node)
         send(peer, message)
 
     def boot_observer(self) -> None:

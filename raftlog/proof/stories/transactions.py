@@ -6,16 +6,18 @@ import asyncio
 
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.endurance import Report
-from raftlog.proof.stories.scene import Scene
+from raftlog.proof.stories.scene import SERVED_S, Scene
 from raftlog.proof.workloads.ledger import Ledger, LedgerReader
 from raftlog.proof.workloads.wire import Client, create_topic
 
 LEDGER = "ledger"
+SETTINGS = {"log.flush.offset.checkpoint.interval.ms": "100"}
+"""A restart reads the log from where it was flushed last: what ended before that is known from the indexes alone."""
 
 
 async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Write transactions for some virtual seconds, and kill the leader now and then. Raises AssertionError."""
-    scene = Scene(loop)
+    scene = Scene(loop, settings=SETTINGS)
     await scene.begin()
     await loop.host("admin").start(
         create_topic(Client("books", scene.cluster.bootstrap), LEDGER, partitions=1)
@@ -42,7 +44,23 @@ async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
         each.stopping = True
     assert all(each.read for each in readers), "no transaction was read"
     assert ledger.refused, "nothing came too late"
+    await scene.whole()
+    await _read_anew(scene, ledger)
     return await scene.end()
+
+
+async def _read_anew(scene: Scene, ledger: Ledger) -> None:
+    """Whoever leads when all have died still knows of every transaction how it ended."""
+    due = max(
+        replica.last_stable_offset
+        for node_id in scene.cluster.nodes
+        if (replica := scene.cluster.replica(node_id, LEDGER, 0)) is not None
+    )
+    scene.cluster.crash(*scene.cluster.nodes, power_loss=scene.power())
+    scene.cluster.start()
+    reader = _employ(scene, ledger, "auditor")
+    await scene.cluster.until(lambda: reader.offset >= due, SERVED_S, "all is read again")
+    reader.stopping = True
 
 
 def _employ(scene: Scene, ledger: Ledger, name: str) -> LedgerReader:

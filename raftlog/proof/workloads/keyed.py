@@ -11,15 +11,9 @@ from typing import Final
 
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import NO_EPOCH
-from raftlog.records.batch import (
-    EndMarker,
-    ProducerStamp,
-    build_batch,
-    build_end_marker,
-    new_record,
-    read_header,
-)
+from raftlog.records.batch import ProducerStamp, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
+from raftlog.replication.host import Marker
 from raftlog.replication.leading import Leading
 from raftlog.replication.partition import Partition
 
@@ -38,6 +32,8 @@ class KeyedWriter:
         self._number = 0
         self._stamp = ProducerStamp(PRODUCER_ID, 0, 0)
         self._is_open = False
+        self.transactions = 0
+        """How many came to their end: a story without any says nothing about them."""
 
     def step(self, replica: Partition) -> None:
         """Write one batch or one marker, if this replica leads."""
@@ -68,15 +64,16 @@ class KeyedWriter:
         if not transactional:
             replica.append_produced(memoryview(build_batch(records)), acks=-1, now_ms=0)
             return
+        verification = replica.begin_verification(PRODUCER_ID, self._stamp.producer_epoch)
+        if verification is not None:
+            verification.confirm()  # it is the coordinator, too
         batch = build_batch(records, producer=self._stamp, attributes=TRANSACTIONAL_BIT)
         replica.append_produced(memoryview(batch), acks=-1, now_ms=0)
         self._stamp = self._stamp._replace(base_sequence=self._stamp.base_sequence + len(records))
         self._is_open = True
 
     def _end(self, replica: Partition, *, commit: bool) -> None:
+        self.transactions += self._is_open
         self._is_open = False
-        marker = build_end_marker(PRODUCER_ID, self._stamp.producer_epoch, marker=EndMarker(commit, 0))
-        header = read_header(marker)
-        replica.log.append_as_leader(header, marker, leader_epoch=replica.leader_epoch, now_ms=0)
-        replica.log_end_moved()
-        replica.host.log_appended(replica)
+        marker = Marker(PRODUCER_ID, self._stamp.producer_epoch, commit, coordinator_epoch=0)
+        replica.append_marker(marker, now_ms=0)
