@@ -14,6 +14,7 @@ from raftlog.admin.facts import (
     GroupFacts,
     PartitionFacts,
     RaftFacts,
+    TransactionFacts,
 )
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.node import Node
@@ -46,6 +47,7 @@ class NodeFacts:
             log.log_end_offset,
             log.size_bytes,
             len(log.segments),
+            each.last_stable_offset,
         )
 
     def traffic(self) -> Mapping[str, Traffic]:
@@ -68,6 +70,22 @@ class NodeFacts:
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""
         return None if self._node.broker is None else self._node.broker.housekeeping.compaction
+
+    def transactions(self) -> TransactionFacts | None:
+        """Return the transactions coordinated here; None without the broker role."""
+        if self._node.broker is None:
+            return None
+        found = self._node.broker.transactions
+        ended = found.ended
+        return TransactionFacts(
+            found.states(),
+            ended.committed,
+            ended.aborted,
+            ended.timed_out,
+            ended.fenced,
+            len(found.markers),
+            found.oldest_open_ms(),
+        )
 
     def raft(self) -> RaftFacts | None:
         """Return the quorum as this node sees it; None while it is not started."""

@@ -28,6 +28,7 @@ from raftlog.broker.probe import probe
 from raftlog.broker.replicas import Replicas
 from raftlog.broker.server import BrokerServer, ListenerUnavailable
 from raftlog.broker.transactions import Transactions
+from raftlog.broker.txn_hanging import TransactionSurvey
 from raftlog.control import ControlPlane, JournalUnusable
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
 from raftlog.metadata.published import PublishedMetadata
@@ -206,6 +207,7 @@ class Broker:
         self.coordinators = self.context.groups = Coordinators(self.context)
         self.links = self.context.links = BrokerLinks(self.context, self.replicas.peers.connect)
         self.transactions = self.context.transactions = Transactions(self.context)
+        self.survey = TransactionSurvey(self.context)
         self.server = BrokerServer(self.context)
         self.housekeeping = Housekeeping(self.replicas)
         self.lifecycle = Lifecycle(

@@ -99,6 +99,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
         facts=NodeFacts(node),
         history=node.metadata.history,
         faults=faults,
+        transactions=None if node.broker is None else node.broker.survey,
     )
     server = AdminServer(view)
     try:

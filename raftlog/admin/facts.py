@@ -22,6 +22,7 @@ class PartitionFacts(NamedTuple):
     log_end_offset: int
     size_bytes: int
     segments: int
+    last_stable_offset: int
 
 
 class TopicTraffic(Protocol):
@@ -88,6 +89,20 @@ class GroupFacts(NamedTuple):
     offsets: Mapping[tuple[str, int], int]
 
 
+class TransactionFacts(NamedTuple):
+    """`ids`: how many this node coordinates, by Kafka's names of states. What ended counts since the process began."""
+
+    ids: Mapping[str, int]
+    committed: int
+    aborted: int
+    timed_out: int
+    fenced: int
+    untold: int
+    """Outcomes that some partition has not heard of."""
+    oldest_open_ms: int | None
+    """When the oldest that is open or being ended began, wall clock."""
+
+
 class RaftFacts(NamedTuple):
     """This node in the metadata quorum; `leader_id` -1: none is known. `end_index` -1: it keeps no log, it follows."""
 
@@ -119,6 +134,9 @@ class Facts(Protocol):
 
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""
+
+    def transactions(self) -> TransactionFacts | None:
+        """Return the transactions coordinated here; None without the broker role."""
 
     def raft(self) -> RaftFacts | None:
         """Return the quorum as this node sees it; None while it is not started."""

@@ -28,6 +28,7 @@ def families(scrape: Scrape) -> Iterator[Family]:
     yield from _disks(scrape)
     yield from _raft(scrape)
     yield from _groups(scrape)
+    yield from _transactions(scrape)
 
 
 def _node(scrape: Scrape) -> Iterator[Family]:
@@ -93,6 +94,10 @@ def _partitions(scrape: Scrape) -> Iterator[Family]:
     yield gauge("log_end_offset", "Next offset", "log_end_offset")
     yield gauge("size_bytes", "Bytes", "size_bytes")
     yield gauge("segments", "Segments", "segments")
+    name = "raftlog_partition_last_stable_offset_lag"
+    text = "Committed records of a partition led here that readers of committed transactions do not get yet."
+    lag = ((row.labels, row.facts.high_watermark - row.facts.last_stable_offset) for row in scrape.led)
+    yield labelled(name, "gauge", text, lag)
     name = "raftlog_partition_leader_epoch"
     values = ((row.labels, row.state.leader_epoch if row.state else None) for row in rows)
     yield labelled(name, "gauge", "Leader epoch of a partition with a replica here.", values)
@@ -213,6 +218,35 @@ def _groups(scrape: Scrape) -> Iterator[Family]:
     name = "raftlog_group_lag"
     text = "Committed records that a group coordinated here has not read, of partitions with a replica here."
     yield labelled(name, "gauge", text, lags(scrape, "group"))
+
+
+def _transactions(scrape: Scrape) -> Iterator[Family]:
+    facts = scrape.facts.transactions()
+    if facts is None:
+        return
+    states = ((labels(state=state), count) for state, count in facts.ids.items())
+    yield labelled(
+        "raftlog_transactional_ids",
+        "gauge",
+        "Transactional ids that this node coordinates, by state.",
+        states,
+    )
+    oldest = facts.oldest_open_ms
+    open_s = 0.0 if oldest is None else max(0.0, (scrape.node.wall_clock_ms() - oldest) / 1000)
+    name = "raftlog_transaction_oldest_open_seconds"
+    yield single(name, "gauge", "Age of the oldest that is open or being ended here, 0: none is.", open_s)
+    name = "raftlog_transaction_outcomes_untold"
+    yield single(name, "gauge", "Outcomes decided here that some partition has not heard of.", facts.untold)
+
+    def counter(name: str, text: str, value: int) -> Family:
+        return single(
+            f"raftlog_transactions_{name}_total", "counter", f"Transactions coordinated here {text}.", value
+        )
+
+    yield counter("committed", "that were committed", facts.committed)
+    yield counter("aborted", "that were aborted, for whatever reason", facts.aborted)
+    yield counter("timed_out", "that took too long and were aborted", facts.timed_out)
+    yield counter("fenced", "that were aborted because another producer took the id", facts.fenced)
 
 
 def lags(scrape: Scrape, group_label: str) -> Iterator[tuple[str, int | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from raftlog.admin.facts import Facts
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.base.config import NodeConfig
 from raftlog.base.faults import NodeFault
+from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
 from raftlog.metadata.image import MetadataImage
 
@@ -26,6 +27,22 @@ class FaultSwitch(Protocol):
 
     def heal(self, name: str) -> None:
         """Let one end, or "all"."""
+
+
+class TransactionPort(Protocol):
+    """Asks brokers about transactions, as a broker; see `raftlog.broker.txn_hanging`. Raises KafkaError."""
+
+    async def all(self) -> Sequence[Any]:
+        """Return every transactional id of the cluster."""
+
+    async def one(self, transactional_id: str) -> Any:
+        """Return one, with what its transaction wrote to."""
+
+    async def hanging(self, topic: str | None = None, *, unused_ms: int) -> Sequence[Any]:
+        """Return what is open in partitions while no coordinator knows of it, and was not used for so long."""
+
+    async def end_hanging(self, place: TopicPartition, start_offset: int) -> Any:
+        """Abort such a one."""
 
 
 @dataclass(slots=True)
@@ -50,3 +67,5 @@ class NodeView:
     """How many answers the admin API gave, by status."""
     faults: FaultSwitch | None = None
     """What a node that runs with --enable-faults can do to itself; None without."""
+    transactions: TransactionPort | None = None
+    """Transactions of the whole cluster; None without the broker role."""

@@ -52,6 +52,18 @@ class Runner(Generic[State]):
     then appended nothing. `perform(effect)` is called for each effect of a committed decision.
     """
 
+    __slots__ = (
+        "_append",
+        "_apply",
+        "_committed_offset",
+        "_end_offset",
+        "_parked",
+        "_perform",
+        "_releasing",
+        "_stood_down",
+        "tail",
+    )
+
     def __init__(
         self,
         state: State,
@@ -67,7 +79,8 @@ class Runner(Generic[State]):
         self._perform = perform
         self._end_offset = offset
         self._committed_offset = offset
-        self._parked: deque[_Parked] = deque()
+        self._parked: deque[_Parked] | None = None
+        """Made when something waits: there are very many machines, and few have anything under way."""
         self._stood_down: KafkaError | None = None
         self._releasing = False
 
@@ -79,17 +92,22 @@ class Runner(Generic[State]):
     @property
     def parked(self) -> int:
         """How many decisions wait for commit."""
-        return len(self._parked)
+        return len(self._parked) if self._parked else 0
 
     def handle(self, decide: Callable[[State], Decision], answer: Answer) -> None:
         """Decide on the tail and answer once that is committed; never raises KafkaError, answers it."""
-        if self._stood_down is None and len(self._parked) < MAX_PARKED:
+        if self._stood_down is None and self.parked < MAX_PARKED:
             outcome, effects = self._run(decide)
             if self._stood_down is None:
-                self._parked.append(_Parked(self._end_offset, answer, outcome, effects))
+                self._park(_Parked(self._end_offset, answer, outcome, effects))
                 self._release()
                 return
         answer(self._stood_down or RequestTimedOut("too many changes wait for a majority"))
+
+    def _park(self, waiting: _Parked) -> None:
+        if self._parked is None:
+            self._parked = deque()
+        self._parked.append(waiting)
 
     def _run(self, decide: Callable[[State], Decision]) -> tuple[Any, tuple[Any, ...]]:
         # A commit that comes while `append` runs must wait: the tail is not adopted yet.
@@ -110,7 +128,7 @@ class Runner(Generic[State]):
         """Apply records that are in the journal already, where one batch concerns several machines."""
         self.tail = self._apply(self.tail, records)
         self._end_offset = end_offset
-        self._parked.append(_Parked(end_offset, _nobody_waits, None, ()))
+        self._park(_Parked(end_offset, _nobody_waits, None, ()))
 
     def committed(self, end_offset: int) -> None:
         """Everything below `end_offset` is committed: answer what rests on it. Never goes backwards."""
@@ -130,12 +148,13 @@ class Runner(Generic[State]):
                 parked.answer(parked.outcome)
         finally:
             self._releasing = False
+            self._parked = self._parked or None
 
     def stand_down(self, error: KafkaError | None = None) -> None:
         """Answer all that waits, and whatever comes until `reset`, with `error`; the tail is void."""
         self._stood_down = error or NotController()
-        parked, self._parked = self._parked, deque()
-        for each in parked:
+        parked, self._parked = self._parked, None
+        for each in parked or ():
             each.answer(self._stood_down)
 
     def reset(self, state: State, offset: int) -> None:

@@ -62,6 +62,13 @@ class RequestContext:
     listener: str
     peer_host: str
     peer_broker_id: int | None = None
+    connection: Any = None
+    """Where it came from; None: this broker asks itself, and cancels what it gives up."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether whoever asked may still hear the answer. One that gave up may have asked again elsewhere."""
+        return self.connection is None or self.connection.is_open
 
 
 Handler = Callable[[BrokerContext, RequestContext, Any], Any | asyncio.Future[Any] | Awaitable[Any]]

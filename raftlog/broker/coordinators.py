@@ -23,7 +23,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.group_tenure import GroupTenure
 from raftlog.broker.tenures import Tenures
-from raftlog.broker.txn_verification import Dialect, Transaction, confirm
+from raftlog.broker.txn_verification import Dialect, Writer, confirm
 from raftlog.coordinator.consumer.requests import Beat, Heard
 from raftlog.coordinator.coordinator import (
     ENDED_AT_ONCE,
@@ -283,8 +283,8 @@ class Coordinators:
         if verification is None:
             return
         place = TopicPartition(CONSUMER_OFFSETS_TOPIC, tenure.index)
-        transaction = Transaction(transactional_id, *producer)
-        refused = (await confirm(self._broker, transaction, [place], dialect=dialect))[place]
+        writer = Writer(transactional_id, *producer)
+        refused = (await confirm(self._broker, writer, [place], dialect=dialect))[place]
         if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
             raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
         if refused is not None:

@@ -74,6 +74,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         connection.listener,
         connection.peer_host,
         None if connection.peer is None else connection.peer.broker_id,
+        connection,
     )
     _respond(connection, handler, request, message)
 

@@ -95,12 +95,12 @@ class GroupTenure(Tenure[GroupCoordinator, Replay]):
     def _new_replay(self) -> Replay:
         return Replay()
 
-    def _take_up(self, replay: Replay, end_offset: int) -> tuple[GroupCoordinator, int]:
+    async def _take_up(self, replay: Replay, end_offset: int) -> tuple[GroupCoordinator, int]:
         groups = replay.groups()
         coordinator = self._new_coordinator(self._append, self)
         coordinator.load(groups, now=asyncio.get_running_loop().time())
         coordinator.committed(end_offset)
         return coordinator, len(groups)
 
-    def _taken_up(self, coordinator: GroupCoordinator) -> None:
+    async def _taken_up(self, coordinator: GroupCoordinator) -> None:
         coordinator.forget_topics(self._deleted_topics)

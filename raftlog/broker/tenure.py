@@ -122,11 +122,11 @@ class Tenure(Generic[C, R]):
     def _new_replay(self) -> R:
         raise NotImplementedError
 
-    def _take_up(self, replay: R, end_offset: int) -> tuple[C, int]:
+    async def _take_up(self, replay: R, end_offset: int) -> tuple[C, int]:
         """Return the coordinator of what was read back, all of it committed up to `end_offset`, and how many things."""
         raise NotImplementedError
 
-    def _taken_up(self, coordinator: C) -> None:
+    async def _taken_up(self, coordinator: C) -> None:
         """The coordinator may be asked from now on."""
 
     def wake(self, partition: Partition) -> None:
@@ -171,9 +171,9 @@ class Tenure(Generic[C, R]):
         partition = self._partition = await self._lead()
         partition.park(self)
         replay = await self._read_back(partition)
-        coordinator, count = self._take_up(replay, partition.high_watermark)
+        coordinator, count = await self._take_up(replay, partition.high_watermark)
         self.coordinator = coordinator
-        self._taken_up(coordinator)
+        await self._taken_up(coordinator)
         self.has_failed = False
         if count or replay.skipped:
             log.info(

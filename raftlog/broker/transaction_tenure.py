@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
+from raftlog.broker.turns import PARTS_AT_ONCE, in_turns
 from raftlog.coordinator.transactions.coordinator import TransactionCoordinator
+from raftlog.coordinator.transactions.counts import Ended
 from raftlog.coordinator.transactions.replay import TransactionReplay
 from raftlog.coordinator.transactions.requests import SendMarkers
 
@@ -29,11 +31,15 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
         find: Callable[[int], Partition],
         send: Callable[[TransactionTenure, SendMarkers], None],
         may_add: Callable[[], bool],
+        ended: Ended | None = None,
     ) -> None:
         super().__init__(*place, env=broker.env, find=find)
         self._broker = broker
         self._send = send
         self._may_add = may_add
+        self._ended = ended
+        self._outcomes: list[SendMarkers] = []
+        """To be told once whoever coordinates them is there to hear that they were."""
 
     def _take_id(self) -> int:
         assert self._broker.producer_ids is not None, "the broker server provides it"
@@ -42,7 +48,9 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
     def _new_replay(self) -> TransactionReplay:
         return TransactionReplay()
 
-    def _take_up(self, replay: TransactionReplay, end_offset: int) -> tuple[TransactionCoordinator, int]:
+    async def _take_up(
+        self, replay: TransactionReplay, end_offset: int
+    ) -> tuple[TransactionCoordinator, int]:
         transactions = replay.transactions()
         coordinator = TransactionCoordinator(
             self._broker.config,
@@ -50,8 +58,19 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
             send=lambda markers: self._send(self, markers),
             take_id=self._take_id,
             may_add=self._may_add,
+            ended=self._ended,
         )
-        now_ms = self._env.wall_clock_ms()
-        coordinator.load(transactions, now=asyncio.get_running_loop().time(), now_ms=now_ms)
+        self._outcomes = []
+        for first in range(0, len(transactions), PARTS_AT_ONCE):
+            async with self._env.slices:  # as reading back
+                now, now_ms = asyncio.get_running_loop().time(), self._env.wall_clock_ms()
+                part = transactions[first : first + PARTS_AT_ONCE]
+                self._outcomes += coordinator.load(part, now=now, now_ms=now_ms)
+                await asyncio.sleep(0)
         coordinator.committed(end_offset)
         return coordinator, len(transactions)
+
+    async def _taken_up(self, coordinator: TransactionCoordinator) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        async for each in in_turns(outcomes):
+            self._send(self, each)

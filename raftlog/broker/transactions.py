@@ -16,13 +16,14 @@ from raftlog.broker.transaction_tenure import TransactionTenure
 from raftlog.broker.turns import in_turns
 from raftlog.broker.txn_markers import MarkerSender
 from raftlog.coordinator.transactions.coordinator import SWEPT_AT_ONCE, TransactionCoordinator
+from raftlog.coordinator.transactions.counts import Ended
 from raftlog.coordinator.transactions.requests import (
     AddPartitions,
     EndTransaction,
     InitProducer,
     VerifyPartitions,
 )
-from raftlog.coordinator.transactions.transaction import Producer, Transaction
+from raftlog.coordinator.transactions.transaction import RECORDED, Producer, Transaction
 from raftlog.metadata.image import MetadataImage
 
 TICK_S: Final = 0.5
@@ -39,6 +40,8 @@ class Transactions:
         self._broker = broker
         self._tenures = Tenures(broker, TRANSACTION_STATE_TOPIC, self._new_tenure)
         self.markers = MarkerSender(broker)
+        self.ended = Ended()
+        """What came to an end here; for the metrics."""
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
 
@@ -63,6 +66,16 @@ class Transactions:
         """How many transactional ids this broker coordinates."""
         return sum(map(len, self._active()))
 
+    def states(self) -> dict[str, int]:
+        """How many of them are in which state, by Kafka's names."""
+        censuses = [each.census.states for each in self._active()]
+        return {state.value: sum(each[state] for each in censuses) for state in RECORDED}
+
+    def oldest_open_ms(self) -> int | None:
+        """When the oldest transaction began that is open or being ended, wall clock; None without any."""
+        oldest = (min(each.census.open_since.values()) for each in self._active() if each.census.open_since)
+        return min(oldest, default=None)
+
     def _new_tenure(self, index: int, leader_epoch: int) -> TransactionTenure:
         return TransactionTenure(
             (index, leader_epoch),
@@ -70,6 +83,7 @@ class Transactions:
             find=self._tenures.replica,
             send=self.markers.send,
             may_add=lambda: len(self) < self._broker.config.raftlog_transaction_max_ids,
+            ended=self.ended,
         )
 
     def _active(self) -> list[TransactionCoordinator]:

@@ -67,8 +67,8 @@ class Dialect(Enum):
     ADDS = "leaves adding partitions to the broker"
 
 
-class Transaction(NamedTuple):
-    """Whose transaction it is."""
+class Writer(NamedTuple):
+    """Who says to write in the transaction of which id."""
 
     transactional_id: str
     producer_id: int
@@ -76,14 +76,14 @@ class Transaction(NamedTuple):
 
 
 async def confirm(
-    broker: BrokerContext, transaction: Transaction, places: Iterable[TopicPartition], *, dialect: Dialect
+    broker: BrokerContext, writer: Writer, places: Iterable[TopicPartition], *, dialect: Dialect
 ) -> dict[TopicPartition, KafkaError | None]:
     """Return for each partition None, where it is part of the transaction, or the coordinator's refusal."""
     wanted = list(places)
     clock = asyncio.get_running_loop().time
     give_up_at = clock() + RETRY_FOR_S
     while True:
-        codes = await _ask(broker, transaction, wanted, dialect)
+        codes = await _ask(broker, writer, wanted, dialect)
         busy = ConcurrentTransactions.code in codes.values()
         if not (busy and dialect is Dialect.ADDS) or clock() + RETRY_S > give_up_at:
             return {place: _refusal(codes[place], dialect) for place in wanted}
@@ -91,14 +91,12 @@ async def confirm(
 
 
 async def _ask(
-    broker: BrokerContext, transaction: Transaction, places: list[TopicPartition], dialect: Dialect
+    broker: BrokerContext, writer: Writer, places: list[TopicPartition], dialect: Dialect
 ) -> Codes:
     if broker.confirmations is None:
         broker.confirmations = Confirmations(broker)
     try:
-        codes: Codes = await broker.confirmations.ask(
-            transaction, places, verify_only=dialect is not Dialect.ADDS
-        )
+        codes: Codes = await broker.confirmations.ask(writer, places, verify_only=dialect is not Dialect.ADDS)
     except KafkaError:
         return dict.fromkeys(places, Network.code)
     return codes
@@ -107,7 +105,7 @@ async def _ask(
 class Asked(NamedTuple):
     """One transaction's partitions on their way to its coordinator."""
 
-    transaction: Transaction
+    writer: Writer
     places: list[TopicPartition]
     verify_only: bool
     answer: asyncio.Future[Codes]
@@ -121,15 +119,13 @@ class Confirmations:
         self._queues: dict[int, list[Asked]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def ask(
-        self, transaction: Transaction, places: list[TopicPartition], *, verify_only: bool
-    ) -> Codes:
+    async def ask(self, writer: Writer, places: list[TopicPartition], *, verify_only: bool) -> Codes:
         """Return the coordinator's codes. KafkaError if it could not be asked."""
         if self._broker.transactions is None:
             raise CoordinatorNotAvailable("nobody coordinates transactions here")
-        coordinator = self._broker.transactions.coordinator_of(transaction.transactional_id)
+        coordinator = self._broker.transactions.coordinator_of(writer.transactional_id)
         loop = asyncio.get_running_loop()
-        asked = Asked(transaction, places, verify_only, loop.create_future())
+        asked = Asked(writer, places, verify_only, loop.create_future())
         queue = self._queues.get(coordinator)
         if queue is None:
             self._queues[coordinator] = [asked]
@@ -162,7 +158,7 @@ class Confirmations:
             )
             transactions.append(
                 make.AddPartitionsToTxnTransaction(
-                    **each.transaction._asdict(), verify_only=each.verify_only, topics=topics
+                    **each.writer._asdict(), verify_only=each.verify_only, topics=topics
                 )
             )
         message = make.AddPartitionsToTxnRequest(transactions=tuple(transactions))
@@ -251,7 +247,7 @@ class Questions:
     def __init__(self, broker: BrokerContext, transactional_id: str) -> None:
         self._broker = broker
         self._transactional_id = transactional_id
-        self._asked: dict[Transaction, list[Question]] = {}
+        self._asked: dict[Writer, list[Question]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._asked)
@@ -267,16 +263,16 @@ class Questions:
         except KafkaError:
             return
         if verification is not None:
-            whose = Transaction(self._transactional_id, header.producer_id, header.producer_epoch)
+            whose = Writer(self._transactional_id, header.producer_id, header.producer_epoch)
             question = Question((topic, index), partition, partition.leader_epoch, verification)
             self._asked.setdefault(whose, []).append(question)
 
     async def refused(self, dialect: Dialect) -> dict[tuple[TopicKey, int], KafkaError]:
         """Ask, and return what must not be appended, and why."""
         refused: dict[tuple[TopicKey, int], KafkaError] = {}
-        for transaction, questions in self._asked.items():
+        for writer, questions in self._asked.items():
             names = [each.partition.name for each in questions]
-            answers = await confirm(self._broker, transaction, names, dialect=dialect)
+            answers = await confirm(self._broker, writer, names, dialect=dialect)
             for each in questions:
                 error = answers[each.partition.name]
                 if each.partition.leader_epoch != each.leader_epoch:

@@ -41,6 +41,11 @@ COMMANDS: Final[dict[str, Entry]] = {
     "group": Entry(
         _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
     ),
+    "transactions": Entry(
+        _LOOK,
+        "raftlog.cli.transactions:transactions",
+        "List and describe transactions; find and end those that hang.",
+    ),
     "produce": Entry(
         _DATA, "raftlog.cli.produce:produce", "Send lines or files as records; kcat -P's flags."
     ),

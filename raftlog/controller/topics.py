@@ -23,7 +23,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.base.types import NO_BROKER
+from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
 from raftlog.controller.decisions import Event, Room
 from raftlog.controller.placement import Placement
 from raftlog.metadata.image import MetadataImage, TopicState
@@ -274,6 +274,8 @@ def decide_create_partitions(image: MetadataImage, request: CreatePartitions, ra
 def _grown(
     image: MetadataImage, topic: TopicState, wanted: NewPartitions, *, placement: Placement, room: Room
 ) -> list[PartitionCreated]:
+    if topic.name in INTERNAL_TOPICS:  # Apache Kafka's tool says so, and its brokers do not
+        raise InvalidPartitions(f"{topic.name} cannot grow: its keys would move to other coordinators")
     present = len(topic.partitions)
     added = wanted.total - present
     if added == 0:

@@ -15,6 +15,7 @@ from raftlog.base.types import NO_OFFSET, EpochEnd
 from raftlog.metadata.image import PartitionState
 from raftlog.replication.leading import SERVED_UNCHECKED
 from raftlog.replication.role import Role
+from raftlog.storage.replicated import Gaps
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -73,7 +74,7 @@ class Following(Role):
         if records:
             damage = log.damage
             batches = up_to_epoch(records, leader_epoch)
-            log.append_as_follower(batches, takes_gaps=log.compacted or self._believes_in_hole(batches))
+            log.append_as_follower(batches, gaps=self._believed_gaps(batches))
             partition.host.log_appended(partition)
             if damage is not None and log.damage is None:
                 partition.host.happened(
@@ -86,20 +87,29 @@ class Following(Role):
         if log_start_offset > log.log_start_offset:
             self._advance_log_start(min(log_start_offset, partition.high_watermark))
 
-    def _believes_in_hole(self, batches: memoryview) -> bool:
-        """Whether the leader insists that nothing is left between our end and its next batch.
+    def _believed_gaps(self, batches: memoryview) -> Gaps:
+        """Which holes to believe in: that nothing is left between our end and the leader's next batch.
 
-        So it is where a topic once was compacted. What the wire or a memory did to an offset does not last: whoever is
-        asked again and again reads from the disk, and finds out.
+        So it is where a topic is or once was compacted. What the wire or a memory did to an offset does not last:
+        whoever is asked again and again reads from the disk, and finds out. A leader looks before it shows a hole
+        (`Log.read`), so to ask it again is enough, but not for the first hole that we are to have.
         """
+        shown = self._count_hole(batches)
+        log = self.partition.log
+        if shown > (1 if log.compacted or log.active_segment.gaps else BELIEVED_AFTER):
+            return Gaps.INSISTED_ON
+        return Gaps.BORNE_OUT if log.compacted or log.active_segment.gaps else Gaps.NONE
+
+    def _count_hole(self, batches: memoryview) -> int:
+        """How often in a row the leader showed the same hole behind our end; 0 if there is none."""
         if len(batches) < _BATCH_START.size:
-            return False
+            return 0
         hole = (self.partition.log.log_end_offset, _BATCH_START.unpack_from(batches)[0])
         if hole[0] >= hole[1]:
-            return False
+            return 0
         self._hole_shown = self._hole_shown + 1 if hole == self._hole else 1
         self._hole = hole
-        return self._hole_shown > BELIEVED_AFTER
+        return self._hole_shown
 
     def _advance_log_start(self, offset: int) -> None:
         log = self.partition.log

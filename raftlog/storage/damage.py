@@ -127,14 +127,18 @@ def first_bad_offset(segment: Segment, offset: int) -> int:
     """
     window = Window(segment)
     position, bad = 0, segment.base_offset
+    before_hole = bad
     entry = segment.index.entry_before(offset)
     if entry is not None:
         header = window.sound(entry[1])
         if header is not None and header.last_offset == entry[0]:
             position, bad = entry[1], header.base_offset
+            before_hole = bad
     while position < segment.size and (header := window.sound(position)) is not None:
-        if not segment.follows(header, bad):
-            break
+        if not segment.follows(header, bad) or header.end_offset > segment.end_offset:
+            # which of two that overlap is where it belongs nobody knows, if the first comes after a hole
+            return before_hole if header.base_offset < bad else bad
+        before_hole = bad if header.base_offset > bad else header.end_offset
         position, bad = position + header.length, header.end_offset
     return bad
 

@@ -32,8 +32,9 @@ from raftlog.storage.flush import FlushTicket, Unflushed
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET
 from raftlog.storage.layout import EPOCH_CHECKPOINT, TRUNCATION_MARK
 from raftlog.storage.producers import AbortedTransaction
+from raftlog.storage.reading import read_batches
 from raftlog.storage.recovery import Contents
-from raftlog.storage.replicated import has_gap, sound_batches
+from raftlog.storage.replicated import Gaps, has_gap, sound_batches
 from raftlog.storage.retention import Condemned
 from raftlog.storage.segment import Segment, segment_of
 
@@ -210,22 +211,22 @@ class Log:
         if ended is not None:
             self.aborted.add(ended)
 
-    def append_as_follower(self, records: Buffer, *, takes_gaps: bool = False) -> int:
+    def append_as_follower(self, records: Buffer, *, gaps: Gaps = Gaps.NONE) -> int:
         """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
 
-        A batch cut off at the end is left out. CorruptMessage, with nothing of that batch or after it written, where a
-        CRC fails, an offset does not follow the log's end, or a leader epoch goes back. With `takes_gaps`, or where
-        there is a hole already, batches may be missing, which compaction took out of the leader's log.
+        A batch cut off at the end is left out, and what comes after a hole that is not to be believed. CorruptMessage,
+        with nothing of that batch or after it written, where a CRC fails, an offset does not follow the log's end, or
+        a leader epoch goes back. `gaps`: which batches may be missing, taken out of the leader's log by compaction.
         """
         self.cut_damage()
         view = memoryview(records)
         run: list[BatchHeader] = []
         run_start = run_end = 0
         refused: CorruptMessage | None = None
-        if takes_gaps and not self._active.gaps and has_gap(view, end_offset=self.log_end_offset):
+        end_offset, epoch = self.log_end_offset, self._epochs.latest
+        if not self._active.gaps and has_gap(view, end_offset=end_offset, gaps=gaps):
             self.note_gaps()
-        gaps = self._active.gaps
-        batches = sound_batches(view, end_offset=self.log_end_offset, epoch=self._epochs.latest, gaps=gaps)
+        batches = sound_batches(view, end_offset=end_offset, epoch=epoch, gaps=gaps)
         try:
             for position, header in batches:
                 size = self._active.size + position - run_start
@@ -315,24 +316,11 @@ class Log:
             bounds = segment.bounds(offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached)
             if bounds is None:
                 return None
-            start, stop, following = bounds
-            if stop <= start:
-                return b""
-            read = segment.file.pread_cached if cached else segment.file.pread
-            chunk = read(stop - start, start)
-            if chunk is None or len(chunk) < stop - start:
-                if cached:
-                    return None
-                raise CorruptMessage(f"{segment.path}.log is shorter than it was")
-            if not cached or checked or start < segment.trusted_from:
-                segment.verify(chunk, start, offset, cached=cached and not checked)
+            return read_batches(segment, offset, bounds, cached=cached, checked=checked)
         except CorruptMessage:
             if self._find_damage(segment, offset):
                 raise
             return None if cached else b""
-        if cached:
-            segment.remember(following, stop)
-        return chunk
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""

@@ -16,7 +16,7 @@ from typing import Final
 from raftlog.base.disk import Buffer, Disk
 from raftlog.base.errors import CorruptMessage, OffsetOutOfRange
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
-from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, check_crc, read_header
+from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, read_header
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.indexes import (
     MAX_RELATIVE_OFFSET,
@@ -204,7 +204,7 @@ class Segment:
         position = self.index.position_for(offset)
         expected = self.base_offset if position == 0 else NO_OFFSET
         while position < size:
-            chunk = self._look(position, size, cached=cached)
+            chunk = self.look(position, size, cached=cached)
             if chunk is None:
                 return None
             at = 0
@@ -215,8 +215,12 @@ class Segment:
                 expected = base_offset + delta + 1
                 if expected > offset:
                     return position + at, base_offset
-                at += self._checked_length(batch_length, position + at)
+                at += self.checked_length(batch_length, position + at)
             position += at
+        if self.gaps and cached:  # that is on the loop: nothing was appended meanwhile
+            raise CorruptMessage(
+                f"no batch of {self.path}.log holds {offset}, though it ends at {end_offset}"
+            )
         return size, end_offset
 
     def boundary_at_most(
@@ -232,13 +236,13 @@ class Segment:
             return None
         position = max(self.index.position_at_most(limit), start)
         while True:
-            chunk = self._look(position, size, cached=cached)
+            chunk = self.look(position, size, cached=cached)
             if chunk is None:
                 return None
             at = 0
             while at + HEADER_BYTES <= len(chunk):
                 base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
-                following = at + self._checked_length(batch_length, position + at)
+                following = at + self.checked_length(batch_length, position + at)
                 if position + following > limit:
                     if position + at > start or not at_least_one:
                         return position + at, base_offset
@@ -275,7 +279,8 @@ class Segment:
             stop, following = found
         return start, stop, following
 
-    def _look(self, position: int, size: int, *, cached: bool) -> Buffer | None:
+    def look(self, position: int, size: int, *, cached: bool) -> Buffer | None:
+        """Return some bytes from a position on, a header at least; None if `cached` and they are not in memory."""
         wanted = min(SCAN_BYTES, size - position)
         if not cached:
             chunk: Buffer | None = self.file.pread(wanted, position)
@@ -289,7 +294,8 @@ class Segment:
             raise CorruptMessage(f"no batch boundary at position {position} of {self.path}.log")
         return chunk
 
-    def _checked_length(self, batch_length: int, position: int) -> int:
+    def checked_length(self, batch_length: int, position: int) -> int:
+        """Return how long the batch at a position says it is. CorruptMessage if that cannot be."""
         length = batch_length + LENGTH_OVERHEAD
         if length < HEADER_BYTES or position + length > self.size:
             raise CorruptMessage(f"no batch boundary at position {position} of {self.path}.log")
@@ -324,37 +330,6 @@ class Segment:
     def _is_of_its_epoch(self, header: BatchHeader) -> bool:
         known = NO_EPOCH if self.epochs is None else self.epochs.epoch_at(header.base_offset)
         return known in (NO_EPOCH, header.leader_epoch)
-
-    def verify(self, chunk: Buffer, start: int, offset: int, *, cached: bool) -> None:
-        """Check whole batches read at `start` for `offset`, unless this process wrote or checked them before.
-
-        One contiguous checked stretch is remembered, so readers that follow each other pay once. But what was not
-        `cached` comes from the device, and may have rotted there since: all of it is checked. CorruptMessage.
-        """
-        end = start + len(chunk)
-        first, last = self.verified
-        if cached:
-            end = min(end, self.trusted_from)
-            if start >= first and end <= last:
-                return
-        position = 0
-        # where a reader is known to go on, a batch begins; elsewhere the first only holds the offset
-        expected = offset if self.boundaries.get(offset) == start else NO_OFFSET
-        while start + position < end:
-            header = read_header(chunk, position)
-            check_crc(chunk, position, header)
-            if expected == NO_OFFSET and (header.base_offset <= offset <= header.last_offset or self.gaps):
-                expected = header.base_offset
-            if not self.follows(header, expected):
-                raise CorruptMessage(f"a batch at offset {header.base_offset} is not where it belongs")
-            expected = header.end_offset
-            position += header.length
-        if not cached:
-            return
-        end = start + position
-        self.verified = (
-            (min(first, start), max(last, end)) if start <= last and end >= first else (start, end)
-        )
 
     # -- index files ---------------------------------------------------------------------------------------------
 

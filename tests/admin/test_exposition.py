@@ -19,6 +19,7 @@ from raftlog.admin.facts import (
     PartitionFacts,
     RaftFacts,
     TopicTraffic,
+    TransactionFacts,
 )
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.metrics import families
@@ -44,7 +45,7 @@ class Node:
 
     def partition(self, name: TopicPartition) -> PartitionFacts | None:
         self.asked += 1
-        return PartitionFacts(name.partition % 2 == 0, 1, 7, 9, 100, 1)
+        return PartitionFacts(name.partition % 2 == 0, 1, 7, 9, 100, 1, 7)
 
     def traffic(self) -> Mapping[str, TopicTraffic]:
         return {}
@@ -57,6 +58,9 @@ class Node:
 
     def compaction(self) -> CompactionFacts | None:
         return None
+
+    def transactions(self) -> TransactionFacts | None:
+        return TransactionFacts({"Ongoing": 2, "Empty": 1}, 7, 5, 2, 1, 1, 40_000)
 
     def raft(self) -> RaftFacts | None:
         return RaftFacts(1, 3, 10, 11, True, True)

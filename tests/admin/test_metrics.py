@@ -102,6 +102,10 @@ def test_a_node_tells_its_requests_disks_quorum_and_process(cluster: AdminCluste
     assert scrape(cluster, 1)["raftlog_admin_answers"][("200",)] >= 1
     assert found["raftlog_cluster_partitions_under_replicated"][()] == 0
     assert found["raftlog_event_loop_lag_seconds"][("+Inf",)] > 0
+    assert (
+        found["raftlog_transactional_ids"][("Ongoing",)] == found["raftlog_transactions_committed"][()] == 0
+    )
+    assert found["raftlog_partition_last_stable_offset_lag"][(TOPIC, "0")] == 0
     assert found["process_resident_memory_bytes"][()] > 10_000_000
     assert found["process_open_fds"][()] > 10
 

@@ -11,7 +11,7 @@ from raftlog.base.errors import NotEnoughReplicas
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.broker_links import BrokerLinks
 from raftlog.broker.handlers import write_txn_markers
-from raftlog.broker.txn_verification import Dialect, Transaction, confirm
+from raftlog.broker.txn_verification import Dialect, Writer, confirm
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.transactions.transaction import State
 from tests.broker.test_transactions import begin, end
@@ -117,7 +117,7 @@ def test_an_id_whose_partition_cannot_commit_holds_up_the_verification_of_no_oth
 
         async def ask(name: str, dialect: Dialect) -> Any:
             producer = producers[NAMES.index(name)]
-            whose = Transaction(name, producer.producer_id, producer.epoch)
+            whose = Writer(name, producer.producer_id, producer.epoch)
             return (await confirm(world.broker, whose, [place], dialect=dialect))[place]
 
         for dialect in (Dialect.ADDS, Dialect.ABORTABLE):

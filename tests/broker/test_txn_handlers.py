@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from raftlog.base.config import TopicConfig
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.base.errors import RequestTimedOut
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import offset_fetch, txn_offset_commit, write_txn_markers
+from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.coordinator.placement import partition_for
-from raftlog.protocol.shapes import build, response_shapes
+from raftlog.protocol.shapes import build, request_shapes, response_shapes
 from tests.broker.group_world import PARTITIONS, TOPIC_ID, World
 from tests.broker.test_group_handlers import play, versions
 from tests.storage.compaction import clean, settle
@@ -328,5 +332,47 @@ def test_a_group_without_a_name_is_refused_before_anybody_is_asked(leader: int) 
         await world.pass_time(0.1)
         assert await pend(world, 5, 42, group="") == [24]
         assert not coordinator.asked
+
+    play(story)
+
+
+class Leaving:
+    """A connection that ends when the loop has had some turns."""
+
+    def __init__(self, turns: int) -> None:
+        self.is_open = True
+        self._after(turns)
+
+    def _after(self, turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._after, turns - 1)
+        else:
+            self.is_open = False
+
+
+def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells them again on another connection; one that is written after that could end the next transaction."""
+    written: list[TopicPartition] = []
+
+    def write(broker: BrokerContext, asked: Any, place: TopicPartition) -> asyncio.Future[int]:
+        written.append(place)
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(0)
+        return future
+
+    monkeypatch.setattr(write_txn_markers, "_write", write)
+
+    async def story(world: World) -> None:
+        make = request_shapes(write_txn_markers.API_KEY, 1)
+        topic = make.WritableTxnMarkerTopic(name="t", partition_indexes=tuple(range(5 * PARTS_AT_ONCE)))
+        marker = make.WritableTxnMarker(
+            producer_id=7, producer_epoch=0, transaction_result=True, topics=(topic,), coordinator_epoch=0
+        )
+        request = RequestContext(27, 1, 1, "b", "PLAINTEXT", "h", 2, Leaving(2))
+        with pytest.raises(RequestTimedOut):
+            await write_txn_markers.handle(
+                world.broker, request, make.WriteTxnMarkersRequest(markers=(marker,))
+            )
+        assert PARTS_AT_ONCE <= len(written) <= 3 * PARTS_AT_ONCE
 
     play(story)

@@ -20,6 +20,7 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.controller.topics import MAX_NAME_LENGTH, random_uuid
 from raftlog.metadata.requests import (
     CreatePartitions,
@@ -226,6 +227,8 @@ def test_growing_adds_partitions_with_the_same_replication(world: World) -> None
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
+        (NewPartitions("__consumer_offsets", 3), InvalidPartitions),
+        (NewPartitions("__transaction_state", 3), InvalidPartitions),
         (NewPartitions("x", 3), UnknownTopicOrPartition),
         (NewPartitions("t", 2), InvalidPartitions),
         (NewPartitions("t", 1), InvalidPartitions),
@@ -238,7 +241,8 @@ def test_growing_adds_partitions_with_the_same_replication(world: World) -> None
 )
 def test_impossible_growth_is_refused(world: World, wanted: NewPartitions, error: type[Exception]) -> None:
     """Each with its own code, nothing changes."""
-    world.create("t", 2, 2)
+    for topic in ("t", *INTERNAL_TOPICS):
+        world.create(topic, 2, 2)
     batches = len(world.journal)
     (result,) = world.ask(CreatePartitions((wanted,))).results
     assert result.error_code == error.code

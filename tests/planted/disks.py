@@ -17,7 +17,7 @@ from raftlog.proof.stories.refused import refused
 from raftlog.proof.stories.retry import retry
 from raftlog.quorum import wal
 from raftlog.replication import leading
-from raftlog.storage import damage, recovery, replicated, segment, snapshots
+from raftlog.storage import damage, reading, recovery, replicated, segment, snapshots
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.flush import FlushTicket
 from raftlog.storage.log import Log
@@ -29,7 +29,7 @@ from tests.planted.plant import Plant
 
 def never_check_crc(patch: pytest.MonkeyPatch) -> None:
     """Neither recovery nor a first reader nor a follower looks at a CRC."""
-    for module in (damage, replicated, segment):
+    for module in (damage, replicated, reading):
         patch.setattr(module, "check_crc", lambda buffer, position, header: None)
 
 

@@ -8,9 +8,10 @@ from raftlog.base.disk import Disk
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.transactions.replay import TransactionReplay
 from raftlog.proof.stories.offsets_cleaned import offsets_cleaned
+from raftlog.proof.stories.refused_holes import refused_holes
 from raftlog.proof.stories.transactions_cleaned import transactions_cleaned
 from raftlog.records.batch import Buffer, iter_headers
-from raftlog.storage import recovery
+from raftlog.storage import holes, recovery, replicated
 from raftlog.storage.log import Log
 from raftlog.storage.outcomes import Outcomes
 from raftlog.storage.segment import Segment
@@ -64,7 +65,19 @@ def count_outcomes_for_offsets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionReplay, "feed", feed_by_count)
 
 
+def believe_every_hole(patch: pytest.MonkeyPatch) -> None:
+    """A follower takes the next batch wherever it claims to be, as compaction may have taken those before."""
+    patch.setattr(replicated, "_is_believed", lambda records, position, header, gaps: True)
+
+
+def show_every_hole(patch: pytest.MonkeyPatch) -> None:
+    """A leader takes what it cannot find for compacted away."""
+    patch.setattr(holes, "look", lambda segment, offset, *, cached: True)
+
+
 PLANTS = [
+    Plant("holes-believed", "H19 rot outside the CRC", refused_holes, believe_every_hole, 3.0),
+    Plant("holes-not-looked-at", "H19 rot outside the CRC", refused_holes, show_every_hole, 3.0),
     Plant("holes-not-noted", "compaction: restart", offsets_cleaned, keep_holes_to_oneself, 4.0),
     Plant(
         "records-counted-for-offsets", "compaction: replay", offsets_cleaned, count_records_for_offsets, 4.0

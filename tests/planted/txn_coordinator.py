@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from raftlog.base.errors import NONE
-from raftlog.base.machine import Answer, Decision
+from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.broker import txn_markers
 from raftlog.broker.txn_markers import MarkerSender
 from raftlog.coordinator.transactions import decisions
@@ -27,37 +26,35 @@ from tests.planted.plant import Plant
 SECONDS = 6.0
 
 
-def _hasty(patch: pytest.MonkeyPatch, hurry: Callable[[TransactionRunner], None]) -> None:
-    """Have something done right after each decision."""
-    new_runner = TransactionCoordinator._runner
+class Hasty(Runner[Transaction]):
+    """Takes for committed what it has appended."""
 
-    def hasty_runner(coordinator: TransactionCoordinator, transaction: Transaction) -> TransactionRunner:
-        made = new_runner(coordinator, transaction)
-        handle = made.handle
+    __slots__ = ()
 
-        def handle_at_once(decide: Any, answer: Answer) -> None:
-            handle(decide, answer)
-            hurry(made)
-
-        made.handle = handle_at_once  # type: ignore[method-assign]
-        return made
-
-    patch.setattr(TransactionCoordinator, "_runner", hasty_runner)
+    def handle(self, decide: Any, answer: Answer) -> None:
+        super().handle(decide, answer)
+        self.committed(self.end_offset)
 
 
 def act_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Answers and markers leave when the outcome is appended."""
-    _hasty(patch, lambda made: made.committed(made.end_offset))
+    new_runner = TransactionCoordinator._runner
+
+    def hasty_runner(coordinator: TransactionCoordinator, transaction: Transaction) -> TransactionRunner:
+        made = new_runner(coordinator, transaction)
+        made.__class__ = Hasty
+        return made
+
+    patch.setattr(TransactionCoordinator, "_runner", hasty_runner)
 
 
 def forget_outcomes_on_failover(patch: pytest.MonkeyPatch) -> None:
     """A new coordinator does not tell what its predecessor had decided."""
     load = TransactionCoordinator.load
 
-    def load_quietly(coordinator: TransactionCoordinator, transactions: Any, **times: Any) -> None:
-        send, coordinator._send = coordinator._send, lambda markers: None
+    def load_quietly(coordinator: TransactionCoordinator, transactions: Any, **times: Any) -> list[Any]:
         load(coordinator, transactions, **times)
-        coordinator._send = send
+        return []
 
     patch.setattr(TransactionCoordinator, "load", load_quietly)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raftlog.base.config import TopicConfig
 from raftlog.base.errors import CorruptMessage, NotLeaderOrFollower
 from raftlog.base.types import EpochEnd
 from raftlog.records.batch import build_batch, new_record
@@ -332,3 +333,16 @@ def test_a_reader_gets_the_same_bytes_from_the_next_leader() -> None:
     after = cluster[2].partition.read(0, 1 << 20).records
     assert before == after
     assert values_in(after) == ["a", "b"]
+
+
+def test_a_follower_of_a_compacted_topic_asks_again_before_it_believes_in_a_hole() -> None:
+    """Nothing bears it out, and an offset that rotted looks the same: the leader looks before it shows it again."""
+    cluster = Cluster(size=2)
+    log = cluster[2].partition.log
+    log.config = TopicConfig(cleanup_policy=("compact",))
+    role = following(cluster[2])
+    for shown in (stamped(4, 0), stamped(8, 0), stamped(4, 0)):
+        role.append_fetched(memoryview(shown), leader_epoch=0, high_watermark=5, log_start_offset=0)
+        assert log.log_end_offset == 0
+    role.append_fetched(memoryview(stamped(4, 0)), leader_epoch=0, high_watermark=5, log_start_offset=0)
+    assert log.log_end_offset == 5

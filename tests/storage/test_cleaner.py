@@ -17,6 +17,7 @@ from raftlog.records.raw import delete_horizon
 from raftlog.storage.cleanable import find_cleanable, grouped
 from raftlog.storage.log import Log
 from raftlog.storage.offset_map import ENTRY_BYTES, OffsetMap
+from raftlog.storage.replicated import Gaps
 from tests.storage.batches import NOW_MS
 from tests.storage.compaction import (
     DAY_MS,
@@ -330,7 +331,7 @@ def test_a_follower_takes_over_a_cleaned_log_with_its_holes(log: Log) -> None:
     while follower.log_end_offset < log.log_end_offset:
         chunk = log.read(follower.log_end_offset, 200, end_offset=log.log_end_offset, cached=False)
         assert chunk
-        follower.append_as_follower(memoryview(bytes(chunk)), takes_gaps=True)
+        follower.append_as_follower(memoryview(bytes(chunk)), gaps=Gaps.INSISTED_ON)
     settle(follower)
     for lose_power in (False, True):
         assert batches_of(follower) == batches_of(log)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from raftlog.base.config import TopicConfig
-from raftlog.base.errors import CorruptMessage
+from raftlog.base.errors import CorruptMessage, KafkaStorageError
 from raftlog.proof.simulator.disk import SimDisk
+from raftlog.records.header import read_header
 from raftlog.storage.log import Log
+from raftlog.storage.replicated import Gaps
 from tests.storage.compaction import (
     FOLDER,
     batches_of,
@@ -29,13 +31,13 @@ def reopened(log: Log, *, lose_power: bool = False) -> Log:
     return open_compacted(log.disk, recovery_point=point, cleanup_policy=DELETE)
 
 
-def copy_of(log: Log, *, takes_gaps: bool = True) -> Log:
+def copy_of(log: Log, *, gaps: Gaps = Gaps.INSISTED_ON) -> Log:
     """A new replica that followed a log from its start."""
     follower = open_compacted(SimDisk(1), cleanup_policy=DELETE)
     while follower.log_end_offset < log.log_end_offset:
         chunk = log.read(follower.log_end_offset, 150, end_offset=log.log_end_offset, cached=False)
         assert chunk
-        follower.append_as_follower(memoryview(bytes(chunk)), takes_gaps=takes_gaps)
+        follower.append_as_follower(memoryview(bytes(chunk)), gaps=gaps)
     return follower
 
 
@@ -62,7 +64,7 @@ def test_a_follower_writes_down_the_first_hole_that_it_is_given(lose_power: bool
     close_segment(log)
     clean(log)
     with pytest.raises(CorruptMessage, match="does not follow"):
-        copy_of(log, takes_gaps=False)
+        copy_of(log, gaps=Gaps.NONE)
     follower = copy_of(log)
     follower.flush()
     again = reopened(follower, lose_power=lose_power)
@@ -123,7 +125,7 @@ def test_a_log_that_begins_with_a_hole_knows_its_first_epoch_from_there_on(lose_
     follower.truncate_fully_and_start_at(4)
     chunk = log.read(4, 1000, end_offset=12, cached=False)
     assert chunk is not None
-    follower.append_as_follower(memoryview(bytes(chunk)), takes_gaps=True)
+    follower.append_as_follower(memoryview(bytes(chunk)), gaps=Gaps.INSISTED_ON)
     assert (follower.epoch_at(4), follower.epoch_end(2).end_offset) == (3, 4)
     follower.flush()
     again = reopened(follower, lose_power=lose_power)
@@ -143,3 +145,62 @@ def test_a_reader_that_meets_the_new_file_by_the_old_name_finds_no_damage() -> N
         log._find_damage(old, 3)
     assert log.damage is None and not [name for name in log.disk.listdir(FOLDER) if "damage" in name]
     assert log.max_timestamp() is not None and log.log_end_offset == 30
+
+
+# -- base offsets that rotted ---------------------------------------------------------------------------------------
+
+
+def cleaned() -> Log:
+    """A log that begins with holes and goes on without: batches of one record at 10, 11, 12 … 20."""
+    log = open_compacted(SimDisk(0), segment_bytes=4000)
+    for number in range(10):
+        put(log, (b"k", b"%d" % number))
+    close_segment(log)
+    clean(log)
+    for number in range(11):
+        put(log, (b"n%d" % number, b"%d" % number))
+    return log
+
+
+def flip(log: Log, offset: int, bit: int) -> None:
+    """Rot one of the eight low bits of the base offset of the batch at `offset`, in memory and on the disk."""
+    segment = log.segments[-1]
+    found = segment.locate(offset, cached=False)
+    assert found is not None and found[1] == offset
+    log.disk.flip_bit(segment.path + ".log", found[0] + 7, bit)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("bit", range(8))
+@pytest.mark.parametrize("offset", [10, 13, 19, 20])
+def test_a_base_offset_that_rotted_in_a_log_with_holes_is_never_taken_for_one(offset: int, bit: int) -> None:
+    """Neither a reader nor a follower: whoever goes on until somebody says no has what was there, and nothing else."""
+    log = cleaned()
+    flip(log, offset, bit)
+    follower = open_compacted(SimDisk(1))
+    with pytest.raises((CorruptMessage, KafkaStorageError)):
+        while follower.log_end_offset < log.log_end_offset:
+            chunk = log.read(follower.log_end_offset, 150, end_offset=log.log_end_offset)
+            assert chunk
+            end_offset = follower.log_end_offset
+            try:
+                follower.append_as_follower(memoryview(bytes(chunk)), gaps=Gaps.BORNE_OUT)
+            except CorruptMessage:
+                assert follower.log_end_offset > end_offset, "it comes back here, and the leader looks"
+            if follower.log_end_offset == end_offset:
+                follower.append_as_follower(memoryview(bytes(chunk)), gaps=Gaps.INSISTED_ON)
+    assert [record.offset for record in records_of(follower)] == list(range(9, offset))
+    assert log.damage is not None and log.damage.offset <= offset
+
+
+def test_a_hole_that_nothing_bears_out_is_left_until_the_leader_insists() -> None:
+    """The last batch of a chunk comes after one: nothing says where it ends. Alone and asked for again it is taken."""
+    log, follower = cleaned(), open_compacted(SimDisk(1))
+    first, last = (
+        memoryview(bytes(log.read(each, 1, end_offset=10, cached=False) or b"")) for each in (0, 1)
+    )
+    assert [read_header(each).base_offset for each in (first, last)] == [0, 9]
+    assert follower.append_as_follower(bytes(first) + bytes(last), gaps=Gaps.BORNE_OUT) == 1
+    assert follower.append_as_follower(last, gaps=Gaps.BORNE_OUT) == 1
+    assert not follower.active_segment.gaps
+    assert follower.append_as_follower(last, gaps=Gaps.INSISTED_ON) == 10
+    assert follower.active_segment.gaps

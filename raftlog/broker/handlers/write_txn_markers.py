@@ -39,6 +39,10 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     codes: Codes = {}
     waiting: dict[asyncio.Future[int], tuple[int, TopicPartition]] = {}
     async for number, asked, place in in_turns(_places(message)):
+        if (
+            not request.is_awaited
+        ):  # what is asked again is done by now, and the next transaction may have begun
+            raise RequestTimedOut("the coordinator gave this up")
         try:
             waiting[_write(broker, asked, place)] = (number, place)
         except KafkaError as error:

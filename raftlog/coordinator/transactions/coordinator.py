@@ -20,6 +20,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidRequest, InvalidTransactionTimeout, KafkaError, PolicyViolation
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.transactions import decisions
+from raftlog.coordinator.transactions.counts import Census, Ended
 from raftlog.coordinator.transactions.decisions import TakeId
 from raftlog.coordinator.transactions.records import LONGEST_STRING_BYTES, KeyValue, encode_all
 from raftlog.coordinator.transactions.requests import (
@@ -69,17 +70,21 @@ class TransactionCoordinator:
         send: Callable[[SendMarkers], None],
         take_id: TakeId,
         may_add: Callable[[], bool] = _always,
+        ended: Ended | None = None,
     ) -> None:
         self._config = config
         self._append = append
         self._send = send
+        self.census = Census()
+        self._ended = Ended() if ended is None else ended
         self._take_id = take_id
         self._may_add = may_add
+        self._bound = (self._append_records, self._tell)  # once, not for each of very many ids
         self._runners: dict[str, TransactionRunner] = {}
         self._waiting: list[tuple[int, str]] = []
         """A heap of what waits for commit: journal offsets and whose machine to look at."""
         self._timeouts = Timeouts()
-        self._told: dict[str, Producer] = {}
+        self._unrecorded: dict[str, Producer] = {}
         """Whose markers are all written, while no record says so yet."""
         self._lost: KafkaError | None = None
         self._committed_offset = 0
@@ -89,22 +94,33 @@ class TransactionCoordinator:
     def __len__(self) -> int:
         return len(self._runners)
 
-    def load(self, transactions: Sequence[Transaction], *, now: float, now_ms: int) -> None:
-        """Take over ids, all of them committed: outcomes are told (again), clocks go on."""
+    def load(self, transactions: Sequence[Transaction], *, now: float, now_ms: int) -> list[SendMarkers]:
+        """Take over some ids, all of them committed: clocks go on. Call it until all are here, before anything else.
+
+        Returns the outcomes to tell (again) from then on.
+        """
         for transaction in transactions:
             self._runners[transaction.transactional_id] = self._runner(transaction)
+            self.census.changed(State.DEAD, transaction)
             self._watch(transaction, now=now, now_ms=now_ms)
         self._sweeps_at = now + self._sweep_interval_s
-        for transaction in transactions:
-            if transaction.state in PREPARING:
-                self._send(decisions.markers_of(transaction))
+        return [decisions.markers_of(each) for each in transactions if each.state in PREPARING]
 
     @property
     def _sweep_interval_s(self) -> float:
         return self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
 
     def _runner(self, transaction: Transaction) -> TransactionRunner:
-        return Runner(transaction, apply, self._append_records, perform=self._send)
+        append, tell = self._bound
+        return Runner(transaction, apply, append, perform=tell)
+
+    def _tell(self, markers: SendMarkers) -> None:
+        """An outcome is committed."""
+        if markers.commit:
+            self._ended.committed += 1
+        else:
+            self._ended.aborted += 1
+        self._send(markers)
 
     def _append_records(self, records: tuple[TransactionChanged, ...]) -> int:
         return self._append(encode_all(records))
@@ -129,7 +145,9 @@ class TransactionCoordinator:
         except KafkaError as error:
             answer(error)
             return None
+        before = runner.tail.state
         runner.handle(decide, answer)
+        self.census.changed(before, runner.tail)
         self._settle(runner)
         return runner
 
@@ -199,7 +217,11 @@ class TransactionCoordinator:
                 raise PolicyViolation(f"raftlog.transaction.max.ids is {limit}")
             return decisions.decide_init(tail, request, take_id=self._take_id, now_ms=now_ms)
 
+        runner = self._runners.get(request.transactional_id)
+        was_open = runner is not None and runner.tail.state is State.ONGOING
         self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
+        if was_open and runner is not None and runner.tail.state is State.PREPARE_ABORT:
+            self._ended.fenced += 1
 
     def add_partitions(self, request: AddPartitions, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with None or a KafkaError."""
@@ -218,22 +240,18 @@ class TransactionCoordinator:
     def markers_written(self, transactional_id: str, producer: Producer, *, now_ms: int) -> None:
         """Every partition has the marker of this producer's transaction."""
         if self._lost is None:
-            self._told[transactional_id] = producer
+            self._unrecorded[transactional_id] = producer
             self._complete(transactional_id, now_ms=now_ms)
 
     def _complete(self, transactional_id: str, *, now_ms: int) -> None:
-        producer = self._told[transactional_id]
+        producer = self._unrecorded[transactional_id]
         decide = partial(decisions.decide_complete, producer=producer, now_ms=now_ms)
         runner = self._decide(transactional_id, decide, _nobody_waits)
         still = runner is not None and runner.tail.state in PREPARING and runner.tail.producer == producer
         if not still:
-            del self._told[transactional_id]
+            del self._unrecorded[transactional_id]
 
     # -- time ----------------------------------------------------------------------------------------------
-
-    def next_expiry_at(self) -> float | None:
-        """When to call `tick` next."""
-        return self._timeouts.next_at()
 
     def tick(self, *, now: float, now_ms: int, most: int = SWEPT_AT_ONCE) -> int:
         """Abort what took too long, and try again what the journal did not take; returns how many, at most `most`."""
@@ -241,11 +259,13 @@ class TransactionCoordinator:
             return 0
         due = self._timeouts.due(now, most=most)
         for transactional_id in due:
-            fence = partial(decisions.decide_fence, now_ms=now_ms)
-            runner = self._decide(transactional_id, fence, _nobody_waits)
+            abort = partial(decisions.decide_timeout, now_ms=now_ms)
+            runner = self._decide(transactional_id, abort, _nobody_waits)
             if runner is not None and runner.tail.state is State.ONGOING:
                 self._timeouts.set(transactional_id, now + RETRY_S)
-        told = list(islice(self._told, most - len(due)))
+            elif runner is not None:
+                self._ended.timed_out += 1
+        told = list(islice(self._unrecorded, most - len(due)))
         for transactional_id in told:
             self._complete(transactional_id, now_ms=now_ms)
         return len(due) + len(told)

@@ -207,7 +207,8 @@ def _end_bumping(tail: Transaction, request: EndTransaction, *, take_id: TakeId,
 def _asks_again(tail: Transaction, asker: Producer) -> bool:
     """Whether a client of version 2 speaks of the transaction that it ended last: its epoch is the one before.
 
-    Where a classic client or a fence ended it, the epoch before is that of somebody who was fenced.
+    Or it took too long, and nobody took the id: then to abort it is done already, and the client may go on. Where a
+    classic client or a fence ended it, the epoch before is that of somebody who was fenced.
     """
     if tail.client_version is not ClientVersion.BUMPING or tail.state not in PREPARING | COMPLETE:
         return False
@@ -222,6 +223,13 @@ def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
     """Who asks again for what was done hears so. Raises InvalidTxnState for the other outcome."""
     state = tail.state
     committed = state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+    if (
+        state in (State.PREPARE_ABORT, State.COMPLETE_ABORT)
+        and request.commit
+        and request.producer != tail.producer
+    ):
+        # A client that keeps to the protocol lost its time while its commit was on the way (KAFKA-20785).
+        raise ProducerFenced("the transaction took too long, and was aborted")
     if state is State.EMPTY or committed != request.commit:
         wanted = "commit" if request.commit else "abort"
         raise InvalidTxnState(f"there is no transaction to {wanted}: the id is {state.value}")
@@ -230,11 +238,24 @@ def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
     return Decision(reply=tail.producer)
 
 
+def decide_timeout(tail: Transaction, *, now_ms: int) -> Decision:
+    """Abort an open transaction that took too long: its epoch is over.
+
+    A client of version 2 is told the next one when it aborts it as well, as Apache Kafka does: nobody else has the id.
+    """
+    goes_on = tail.client_version is ClientVersion.BUMPING and not tail.is_exhausted
+    return _take_epoch(tail, ClientVersion.BUMPING if goes_on else ClientVersion.CLASSIC, now_ms)
+
+
 def decide_fence(tail: Transaction, *, now_ms: int) -> Decision:
     """Abort an open transaction whose producer may not go on: its epoch is taken from it, and it hears of no other.
 
-    The record is a classic one whatever the client: to ask again for an end (`_asks_again`) is for who ended it.
+    The record is a classic one whatever the client: to ask again for an end (`_asks_again`) is not for who was fenced.
     """
+    return _take_epoch(tail, ClientVersion.CLASSIC, now_ms)
+
+
+def _take_epoch(tail: Transaction, client_version: ClientVersion, now_ms: int) -> Decision:
     if tail.state is not State.ONGOING:
         return Decision()
     after = msgspec.structs.replace(
@@ -243,7 +264,7 @@ def decide_fence(tail: Transaction, *, now_ms: int) -> Decision:
         producer=tail.producer if tail.producer.epoch >= LAST_EPOCH else _bumped(tail.producer),
         last_epoch=NO_EPOCH,
         update_ms=now_ms,
-        client_version=ClientVersion.CLASSIC,
+        client_version=client_version,
     )
     return _prepare(tail, Event.FENCED, after)
 
@@ -263,8 +284,6 @@ def _end_with_bump(tail: Transaction, take_id: TakeId, now_ms: int) -> Transacti
 
 def _prepare(tail: Transaction, event: Event, after: Transaction) -> Decision:
     after = msgspec.structs.replace(after, state=next_state(tail.state, event))
-    if tail.state is not State.ONGOING:
-        after = msgspec.structs.replace(after, partitions=frozenset())
     return Decision((_changed(after),), reply=after.successor, effects=(markers_of(after),))
 
 

@@ -41,5 +41,5 @@ class TransactionReplay:
                 self._transactions[change.transactional_id] = change.transaction
 
     def transactions(self) -> list[Transaction]:
-        """Return every transactional id that is known, by name."""
-        return [self._transactions[each] for each in sorted(self._transactions)]
+        """Return every transactional id that is known, in the order in which they were first heard of."""
+        return list(self._transactions.values())

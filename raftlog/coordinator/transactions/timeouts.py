@@ -37,10 +37,6 @@ class Timeouts:
         """Forget a deadline; fine if there is none."""
         self._due_at.pop(transactional_id, None)
 
-    def next_at(self) -> float | None:
-        """When to call `due` next; it may then find nothing."""
-        return self._heap[0][0] if self._heap else None
-
     def due(self, now: float, *, most: int) -> list[str]:
         """Take out and return at most so many ids whose time is up."""
         found: list[str] = []

@@ -41,6 +41,9 @@ COMPLETE: Final = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 IDLE: Final = COMPLETE | {State.EMPTY}
 """No transaction is open."""
 
+RECORDED: Final = tuple(each for each in State if each not in (State.DEAD, State.PREPARE_EPOCH_FENCE))
+"""Those that an id can be in."""
+
 
 class ClientVersion(Enum):
     """Which transaction protocol a client speaks: `transaction.version` as records hold it (KIP-890)."""

@@ -39,6 +39,7 @@ from raftlog.proof.stories.quorum_choreography import (
 from raftlog.proof.stories.quorum_controller import controller
 from raftlog.proof.stories.reassignment import reassignment
 from raftlog.proof.stories.refused import refused
+from raftlog.proof.stories.refused_holes import refused_holes
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
 from raftlog.proof.stories.transactions import transactions
@@ -78,6 +79,7 @@ STORIES: Final[dict[str, Story]] = {
     "quorum-rivals": quorum_rivals,
     "reassignment": reassignment,
     "refused": refused,
+    "refused-holes": refused_holes,
     "relay": relay,
     "retry": retry,
     "transactions": transactions,

@@ -36,17 +36,18 @@ async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
     while loop.time() < end:
         await asyncio.sleep(scene.a_while(0.005, 0.02))
         scene.cluster.check()
-        _write(scene, writer)
+        write_to_table(scene, writer)
         if scene.chance.random() < 0.01:
             _crash_one(scene)
     scene.stop()
     await scene.whole()
-    await _write_on_until_cleaned(scene, writer)
+    await clean_all(scene, writer)
     report = await scene.end()
     return replace(report, faults={**report.faults, "cleaning": cleanings(scene)})
 
 
-def _write(scene: Scene, writer: KeyedWriter) -> None:
+def write_to_table(scene: Scene, writer: KeyedWriter) -> None:
+    """Have the leader, if there is one, take a batch or a marker."""
     state = scene.cluster.state(TABLE, 0)
     replica = (
         scene.cluster.replica(state.leader, TABLE, 0) if state is not None and state.leader >= 0 else None
@@ -65,8 +66,8 @@ def _crash_one(scene: Scene) -> None:
     scene.loop.call_later(scene.a_while(0.0, 0.3, 1.5), scene.cluster.start, chosen)
 
 
-async def _write_on_until_cleaned(scene: Scene, writer: KeyedWriter) -> None:
-    """Every replica cleans once more, up to what was committed when all were there."""
+async def clean_all(scene: Scene, writer: KeyedWriter) -> None:
+    """Write on until every replica cleaned once more, up to what was committed when all were there."""
     due = max(
         replica.log_end_offset
         for node_id in scene.cluster.nodes
@@ -74,7 +75,7 @@ async def _write_on_until_cleaned(scene: Scene, writer: KeyedWriter) -> None:
     )
 
     def all_cleaned() -> bool:
-        _write(scene, writer)
+        write_to_table(scene, writer)
         replicas = [scene.cluster.replica(node_id, TABLE, 0) for node_id in scene.cluster.nodes]
         return all(each is not None and each.log.cleaned_until >= due for each in replicas)
 

@@ -80,7 +80,12 @@ class Bench:
             self.batches = self.batches[:batches]
         self.sent.clear()
         self.coordinator = self.new_coordinator()
-        self.coordinator.load(list(self.replayed().values()), now=self.now, now_ms=self.now_ms)
+        self.take_over(*self.replayed().values())
+
+    def take_over(self, *records: Transaction, now_ms: int | None = None) -> None:
+        """Let the coordinator begin with these."""
+        at_ms = self.now_ms if now_ms is None else now_ms
+        self.sent += self.coordinator.load(records, now=self.now, now_ms=at_ms)
 
     def ask(self, call: Any, *args: Any, **times: Any) -> Any:
         """Call a coordinator's method; returns its answer, "waits" while there is none."""

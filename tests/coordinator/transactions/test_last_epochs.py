@@ -40,7 +40,7 @@ class LastEpochs(RuleBasedStateMachine):
             record = Transaction(
                 "x", producer, state, 1000, next_id=self.bench.take_id(), client_version=version
             )
-        self.bench.coordinator.load([record], now=self.bench.now, now_ms=now_ms)
+        self.bench.take_over(record, now_ms=now_ms)
 
     def _asker(self, epoch: int | None, back: int) -> Producer:
         tail = self.bench.read()

@@ -264,7 +264,8 @@ def test_each_end_brings_the_next_epoch(commit: bool) -> None:
     assert isinstance(bench.add(second, 0, version=BUMPING), ConcurrentTransactions)
     bench.told()
     assert bench.end(first, commit=commit, version=BUMPING) == second, "it asks again"
-    assert isinstance(bench.end(first, commit=not commit, version=BUMPING), InvalidTxnState)
+    refusal = InvalidTxnState if commit else ProducerFenced  # a commit too late: its time may have been up
+    assert isinstance(bench.end(first, commit=not commit, version=BUMPING), refusal)
     assert bench.add(second, 0, version=BUMPING) is None
     assert isinstance(bench.end(first, commit=commit, version=BUMPING), ProducerFenced)
 
@@ -326,11 +327,30 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(ve
     bench.pass_time(2)
     assert bench.read().state is State.PREPARE_ABORT
     assert bench.sent[0].producer == Producer(FIRST_ID, 1)
-    bench.told()
-    assert isinstance(bench.add(producer, 0, version=version), ProducerFenced)
-    for commit in (True, False):
-        assert isinstance(bench.end(producer, commit=commit, version=version), ProducerFenced)
+    for _ in ("while partitions are told", "after that"):
+        assert isinstance(bench.add(producer, 0, version=version), ProducerFenced)
+        assert isinstance(bench.verify(producer, 0), ProducerFenced)
+        assert isinstance(bench.end(producer, version=version), ProducerFenced)
+        assert isinstance(bench.end(producer, commit=False, version=CLASSIC), ProducerFenced)
+        bench.told()
+    assert isinstance(bench.init(producer), ProducerFenced)
     assert bench.init() == Producer(FIRST_ID, 2)
+    assert isinstance(bench.end(producer, commit=False, version=version), ProducerFenced)
+
+
+def test_who_lost_its_time_in_version_2_may_abort_and_go_on() -> None:
+    """As in Apache Kafka: it hears of the next epoch, unless somebody else took the id meanwhile."""
+    bench = Bench()
+    producer = bench.init(timeout_ms=10_000)
+    bench.add(producer, 0, version=BUMPING)
+    bench.pass_time(11)
+    assert isinstance(bench.end(producer, commit=False, version=BUMPING), ConcurrentTransactions)
+    bench.told()
+    bench.fail_over()
+    following = bench.end(producer, commit=False, version=BUMPING)
+    assert following == Producer(FIRST_ID, 1)
+    assert bench.add(following, 0, version=BUMPING) is None
+    assert isinstance(bench.end(producer, commit=False, version=BUMPING), ProducerFenced)
 
 
 def test_the_clock_of_a_transaction_ends_with_it_and_further_partitions_do_not_wind_it() -> None:
@@ -447,7 +467,7 @@ def test_a_transaction_open_at_the_epoch_that_nobody_has_is_aborted_when_its_tim
     record = Transaction(
         "x", epoch, State.ONGOING, 1000, places(0), bench.now_ms, bench.now_ms, client_version=version
     )
-    bench.coordinator.load([record], now=bench.now, now_ms=bench.now_ms)
+    bench.take_over(record)
     assert isinstance(bench.init(epoch), ProducerFenced)
     bench.pass_time(2)
     assert bench.sent[0] == SendMarkers("x", epoch, False, places(0), CLASSIC)
@@ -512,7 +532,7 @@ def test_the_clock_goes_on_in_the_next_coordinator() -> None:
     bench.add(producer, 0)
     replayed = list(bench.replayed().values())
     bench.coordinator = bench.new_coordinator()
-    bench.coordinator.load(replayed, now=bench.now, now_ms=bench.now_ms - 3_600_000)
+    bench.take_over(*replayed, now_ms=bench.now_ms - 3_600_000)
     bench.pass_time(11)
     assert bench.read().state is State.PREPARE_ABORT
 

@@ -1,0 +1,39 @@
+"""`raftlog transactions …` against a cluster; that a hanging one is ended is shown in tests/node/test_hanging.py."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+
+from raftlog.cli import exits
+from raftlog.testing.cluster import Cluster
+from tests.cli.live import invoke
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(three: Cluster) -> None:
+    """Its coordinator knows of it: it does not hang, and is its producer's to end."""
+    at = ("--http", three.admin_url(2))
+    invoke("topic", "create", "written", "--partitions", "1", "--bootstrap", three.bootstrap_servers)
+    producer = Producer({"bootstrap.servers": three.bootstrap_servers, "transactional.id": "x/1"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce("written", b"value")
+    producer.flush(10)
+    code, listed, _ = invoke("transactions", "list", *at, "-o", "json")
+    (found,) = [each for each in json.loads(listed) if each["transactional_id"] == "x/1"]
+    assert (code, found["state"]) == (0, "Ongoing")
+    described = invoke("transactions", "describe", "x/1", *at)[1]
+    assert "written-0" in described and "Ongoing" in described
+    hanging = invoke("transactions", "find-hanging", "--max-transaction-timeout", "0", *at, "-o", "json")
+    assert (hanging[0], json.loads(hanging[1])) == (0, [])
+    place = ("--topic", "written", "--partition", "0")
+    code, _, said = invoke("transactions", "abort", *place, "--start-offset", "0", *at)
+    assert code == exits.EXISTS
+    assert "x/1 is Ongoing" in said
+    producer.commit_transaction(10)
+    assert invoke("transactions", "abort", *place, "--start-offset", "0", *at)[0] == exits.NOT_FOUND
+    assert invoke("transactions", "describe", "nobody", *at)[0] == exits.NOT_FOUND

@@ -1,0 +1,171 @@
+"""Transactions that hang: found, ended by an operator's word, and told apart from those that somebody coordinates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import InvalidTxnState, KafkaError, TransactionalIdNotFound
+from raftlog.base.types import TopicPartition
+from raftlog.broker.txn_hanging import TransactionSurvey
+from raftlog.coordinator.transactions.requests import AddPartitions, InitProducer
+from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
+from raftlog.metadata.requests import CreateTopics, NewTopic
+from raftlog.node import Broker
+from raftlog.proof.simulator import SimLoop, simulate
+from raftlog.proof.simulator.cluster import SimCluster
+from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.header import TRANSACTIONAL_BIT, read_header
+from raftlog.replication.partition import Partition
+
+PLACE = TopicPartition("t", 0)
+SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "3"}
+LOST = Producer(987_654, 3)
+
+
+class World:
+    """Three nodes, a topic of one partition on all of them, and what is asked of them as they ask each other."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.cluster = SimCluster(loop, 3, settings=SETTINGS)
+
+    async def begin(self) -> None:
+        self.cluster.start()
+        await self.cluster.until_ready()
+        node = self.cluster.nodes[1].node
+        assert node is not None
+        await self.on(1, node.control.submit(CreateTopics((NewTopic("t", 1, 3),)), timeout=5))
+        await self.cluster.until(lambda: self.leader() > 0, 10, "a leader")
+
+    def leader(self) -> int:
+        state = self.cluster.state(*PLACE)
+        return -1 if state is None or len(state.isr) < 3 else state.leader
+
+    def broker(self, node_id: int) -> Broker:
+        node = self.cluster.nodes[node_id].node
+        assert node is not None and node.broker is not None
+        return node.broker
+
+    async def on(self, node_id: int, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do something in a node's process."""
+        return await self.cluster.nodes[node_id].host.start(work)
+
+    async def ask(self, work: Callable[[TransactionSurvey], Coroutine[Any, Any, Any]]) -> Any:
+        """Ask a node that does not lead the partition."""
+        other = next(each for each in (1, 2, 3) if each != self.leader())
+        return await self.on(other, work(self.broker(other).survey))
+
+    def replica(self) -> Partition:
+        found = self.cluster.replica(self.leader(), *PLACE)
+        assert found is not None
+        return found
+
+    async def write(self, producer: Producer) -> int:
+        """Put a transactional batch straight into the partition, which no client can; returns its offset."""
+        broker, replica = self.broker(self.leader()), self.replica()
+        now_ms, epoch = broker.context.env.wall_clock_ms(), replica.leader_epoch
+        record = new_record(None, b"x", timestamp=now_ms)
+        stamp = ProducerStamp(producer.producer_id, producer.epoch, 0)
+        batch = build_batch([record], producer=stamp, attributes=TRANSACTIONAL_BIT)
+
+        async def append() -> int:
+            header = read_header(batch)
+            found = replica.log.append_as_leader(header, batch, leader_epoch=epoch, now_ms=now_ms)
+            replica.log_end_moved()
+            replica.host.log_appended(replica)
+            return found.base_offset
+
+        offset: int = await self.on(self.leader(), append())
+        await self.cluster.until(lambda: replica.high_watermark > offset, 10, "committed")
+        return offset
+
+    async def add(self, transactional_id: str) -> Producer:
+        """Begin a transaction in the partition, as a client would; its coordinator knows of it."""
+        found: Producer | None = None
+        for _ in range(100):
+            for node_id in (1, 2, 3):
+                try:
+                    found = await self.on(node_id, self._add(self.broker(node_id), transactional_id))
+                except KafkaError:
+                    await asyncio.sleep(0.1)
+                else:
+                    return found
+        raise AssertionError("nobody coordinates it")
+
+    async def _add(self, broker: Broker, transactional_id: str) -> Producer:
+        await broker.transactions.find(transactional_id)
+        producer = await broker.transactions.init_producer(InitProducer(transactional_id, 60_000))
+        await broker.transactions.add_partitions(
+            AddPartitions(transactional_id, producer, frozenset({PLACE}), ClientVersion.CLASSIC)
+        )
+        return producer
+
+
+def play(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def program(loop: SimLoop) -> None:
+        world = World(loop)
+        await world.begin()
+        await story(world)
+
+    simulate(program, seed=3)
+
+
+def test_a_transaction_that_hangs_is_found_and_ended() -> None:
+    """Nobody coordinates it, so the last stable offset stands still, until an operator has it aborted."""
+
+    async def story(world: World) -> None:
+        with pytest.raises(TransactionalIdNotFound):
+            await world.ask(lambda survey: survey.one("nobody"))
+        offset = await world.write(LOST)
+        assert world.replica().last_stable_offset == offset
+        assert await world.ask(lambda survey: survey.hanging(unused_ms=60_000)) == []
+        (found,) = await world.ask(lambda survey: survey.hanging("t", unused_ms=0))
+        assert (found.topic, found.partition, found.start_offset) == (*PLACE, offset)
+        with pytest.raises(TransactionalIdNotFound):
+            await world.ask(lambda survey: survey.end_hanging(PLACE, offset + 1))
+        ended = await world.ask(lambda survey: survey.end_hanging(PLACE, offset))
+        assert Producer(ended.producer_id, ended.producer_epoch) == LOST
+        assert world.replica().last_stable_offset == world.replica().log_end_offset == offset + 2
+        assert [each.producer_id for each in world.replica().log.aborted_before(offset + 1)] == [
+            LOST.producer_id
+        ]
+        assert await world.ask(lambda survey: survey.hanging(unused_ms=0)) == []
+
+    play(story)
+
+
+def test_a_transaction_that_somebody_coordinates_does_not_hang() -> None:
+    """To abort it in a partition behind its coordinator's back could take away what its producer hears is committed."""
+
+    async def story(world: World) -> None:
+        producer = await world.add("x")
+        offset = await world.write(producer)
+        assert await world.ask(lambda survey: survey.hanging(unused_ms=0)) == []
+        with pytest.raises(InvalidTxnState, match="x is Ongoing"):
+            await world.ask(lambda survey: survey.end_hanging(PLACE, offset))
+        assert world.replica().last_stable_offset == offset
+        (listed,) = await world.ask(lambda survey: survey.all())
+        assert (listed.transactional_id, listed.state) == ("x", "Ongoing")
+        described = await world.ask(lambda survey: survey.one("x"))
+        assert (described.partitions, described.producer_id) == (frozenset({PLACE}), producer.producer_id)
+
+    play(story)
+
+
+def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
+    """A part of the ids has no leader: one of them may be the transaction's."""
+
+    async def story(world: World) -> None:
+        await world.add("x")
+        offset = await world.write(LOST)
+        dead = next(each for each in (1, 2, 3) if each != world.leader())
+        world.cluster.crash(dead)
+        other = next(each for each in (1, 2, 3) if each not in (dead, world.leader()))
+        with pytest.raises(KafkaError):
+            await world.on(other, world.broker(other).survey.end_hanging(PLACE, offset))
+        assert world.replica().last_stable_offset == offset
+
+    play(story)
