@@ -37,7 +37,7 @@ chaos: $(STAMP)
 interop: $(STAMP)
 	$(BIN)/python -m pytest -m clients $(TEST)
 
-# Groups of stock consumers, Python's and KafkaJS (where there is Node.js), and what a crash does to each delivery semantics.
+# Groups and transactions of stock clients, Python's and KafkaJS (where there is Node.js); what a crash does to each semantics.
 interop-groups: $(STAMP)
 	if command -v npm >/dev/null; then cd tests/interop/javascript && npm ci --silent --no-audit --no-fund; fi
 	$(BIN)/python -m pytest -m "interop and not java" -n 2 -rs tests/interop $(TEST)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -128,6 +129,10 @@ def kafka_python(
         partition_assignment_strategy=[assignors[assignor]],
     )
     consumer.subscribe([topic], listener=Listener())
+    while not consumer.partitions_for_topic(topic):
+        time.sleep(
+            POLL_S
+        )  # once joined, it may forget to rejoin for what it learns then (kafka-python 3.0.12)
     while not ended.is_set():
         found = consumer.poll(int(POLL_S * 1000))
         for each in (record for records in found.values() for record in records):

@@ -217,8 +217,8 @@ def test_kafka_python_subscribes_and_commits(cluster: Cluster) -> None:
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     )
-    consumer.partitions_for_topic("groups")  # else it may join before it knows any, and never look again
     consumer.subscribe(["groups"])
+    consumer.partitions_for_topic("groups")  # once joined, it may forget to rejoin for what it learns then
     count = 0
     deadline = time.monotonic() + PATIENCE_S
     while count < RECORDS and time.monotonic() < deadline:

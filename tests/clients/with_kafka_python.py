@@ -178,8 +178,10 @@ class KafkaPython(Stock):
 
     def consume_as_group(self, topic: str, group: str, count: int) -> list[Record]:
         with closing(self._consumer(group_id=group)) as consumer, refusals():
-            consumer.partitions_for_topic(topic)  # else it may join before it knows any, and never look again
             consumer.subscribe([topic])
+            consumer.partitions_for_topic(
+                topic
+            )  # once joined, it may forget to rejoin for what it learns then
             records = self._take(consumer, count)
             self._commit_behind(consumer, topic, records)
         return records

@@ -1,8 +1,12 @@
-"""Members of groups in other languages: KafkaJS on Node.js, Apache Kafka's own client on the JVM."""
+"""Members of groups and transactional producers of every library: Python's, KafkaJS, Apache Kafka's own on the JVM."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
 
 from tests.clients.members import Kind
 
@@ -26,3 +30,33 @@ def java_command(main: str, *options: str) -> tuple[str, ...]:
 
 def java_kind(assignor: str) -> Kind:
     return Kind("java", java_command("raftlog.Member"), assignor)
+
+
+class Maker(NamedTuple):
+    """A library whose transactional producers keep to transactor.py's lines."""
+
+    name: str
+    command: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def python_maker(library: str) -> Maker:
+    return Maker(library, (sys.executable, str(HERE / "transactor.py"), library))
+
+
+def kafkajs_maker() -> Maker:
+    return Maker("kafkajs", ("node", str(JAVASCRIPT / "transactor.js")))
+
+
+def java_maker() -> Maker:
+    return Maker("java", java_command("raftlog.Transactor"))
+
+
+def case(*kinds: Kind | Maker) -> Any:
+    """Libraries as a parameter, with the marks of those that are not always there."""
+    names = {kind.name for kind in kinds} & {"java", "kafkajs"}
+    return pytest.param(
+        *kinds, marks=[getattr(pytest.mark, name) for name in names], id="-".join(map(str, kinds))
+    )

@@ -9,9 +9,8 @@ from tests.clients.members import SESSION_S, Kind, party, python_kind
 from tests.clients.stock import PATIENCE_S
 from tests.clients.test_group_of_all import kill_coordinator
 from tests.clients.with_confluent import Confluent
-from tests.interop.features import case
 from tests.interop.groups import Orders
-from tests.interop.kinds import java_kind, kafkajs_kind
+from tests.interop.kinds import case, java_kind, kafkajs_kind
 
 PYTHON = [python_kind(library) for library in ("confluent", "kafka-python", "aiokafka")]
 PARTITIONS = 8
@@ -48,4 +47,35 @@ def test_one_group_of_four_libraries_processes_every_record(
         group.wait_shares([2, 3, 3], SESSION_S + PATIENCE_S)
         group.leave(0)
         orders.send(20)
+        group.wait_read(orders.sent)
+
+
+@pytest.mark.kafkajs
+@pytest.mark.timeout(180)
+def test_classic_members_of_every_library_go_on_in_a_group_that_goes_over(
+    cluster: Cluster, client: Confluent, topic: str
+) -> None:
+    """A member of KIP-848 joins those of four libraries: the coordinator assigns to all, one dies, one leaves."""
+    orders = Orders(client, topic, partitions=PARTITIONS)
+    modern = python_kind("confluent", "consumer")
+
+    with party(
+        cluster.bootstrap_servers, topic, f"of-{topic}", kafkajs_kind(), *PYTHON, partitions=PARTITIONS
+    ) as group:
+        group.wait_shares([2, 2, 2, 2], 2 * PATIENCE_S)
+        orders.send(20)
+        group.join(modern)
+        group.wait_shares([1, 1, 2, 2, 2])
+        orders.send(20)
+        group.wait_read(orders.sent)
+        group.kill(1)
+        orders.send(20)
+        group.wait_shares([2, 2, 2, 2], SESSION_S + PATIENCE_S)
+        group.wait_read(orders.sent)
+        kill_coordinator(cluster, group.group)
+        orders.send(20)
+        group.wait_read(orders.sent)
+        group.leave(3)
+        orders.send(20)
+        group.wait_shares([2, 3, 3])
         group.wait_read(orders.sent)

@@ -8,9 +8,8 @@ from raftlog.testing.cluster import Cluster
 from tests.clients.members import SESSION_S, Kind, party, python_kind
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
-from tests.interop.features import case
 from tests.interop.groups import PARTITIONS, Orders, stored_offsets
-from tests.interop.kinds import java_kind, kafkajs_kind
+from tests.interop.kinds import case, java_kind, kafkajs_kind
 
 SHARES = {1: [4], 2: [2, 2], 3: [1, 1, 2], 4: [1, 1, 1, 1], 5: [0, 1, 1, 1, 1]}
 """How four partitions are shared by so many consumers: the fifth has nothing to do."""

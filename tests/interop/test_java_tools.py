@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import party, python_kind
+from tests.clients.members import party, python_kind, until
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
-from tests.interop.features import needs_kip_848, needs_transactions
 from tests.interop.groups import stored_offsets
-from tests.interop.kinds import java_command
-from tests.interop.transactions import transactors
+from tests.interop.kinds import java_command, java_kind, java_maker
+from tests.interop.transactions import transactors, values
 
 pytestmark = pytest.mark.java
 
@@ -23,22 +23,45 @@ RECORDS = 10
 FIRST_COLUMNS = {"GROUP", "TransactionalId", "CoordinatorId", "ProducerId", "Topic"}
 
 
+class Scripts:
+    """A JVM that runs what the scripts start."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            java_command("raftlog.Tools"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(self, *words: str) -> str:
+        """Return what a class printed, on both outputs."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\t".join(words) + "\n")
+        self._process.stdin.flush()
+        count = int(self._process.stdout.readline())
+        return "".join(self._process.stdout.readline() for _ in range(count))
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[Scripts]:
+    found = Scripts()
+    yield found
+    found.kill()
+
+
 class Tool:
     """A script at one cluster."""
 
-    def __init__(self, cluster: Cluster, main: str) -> None:
-        self._command = (*java_command(main), "--bootstrap-server", cluster.bootstrap_servers)
+    def __init__(self, scripts: Scripts, cluster: Cluster, main: str) -> None:
+        self._scripts = scripts
+        self._command = (main, "--bootstrap-server", cluster.bootstrap_servers)
 
     def say(self, *words: str) -> str:
-        """Return what it printed; standard error too, since it tells its errors in either."""
-        return subprocess.run(
-            [*self._command, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        ).stdout
+        """Return what it printed."""
+        return self._scripts.run(*self._command, *words)
 
     def table(self, *words: str) -> list[dict[str, str]]:
         """Return the rows of what it printed, by the names of its columns."""
@@ -52,8 +75,8 @@ class Tool:
 class Groups(Tool):
     """kafka-consumer-groups.sh."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
+    def __init__(self, scripts: Scripts, cluster: Cluster) -> None:
+        super().__init__(scripts, cluster, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand")
 
     def reset(self, group: str, topic: str, *how: str) -> dict[int, int]:
         """Reset a group's offsets; returns what the tool says they are now."""
@@ -66,13 +89,13 @@ def everywhere(offset: int) -> dict[int, int]:
 
 
 def test_the_stock_tool_describes_resets_and_deletes_a_group(
-    cluster: Cluster, client: Confluent, topic: str, tmp_path: Path
+    scripts: Scripts, cluster: Cluster, client: Confluent, topic: str, tmp_path: Path
 ) -> None:
     """With members: described, and not to be reset or deleted. Without: reset in every way, and gone in the end."""
     client.create_topic(topic, PARTITIONS, 3)
     for index in range(PARTITIONS):
         client.produce(topic, [b"%d-%d" % (index, number) for number in range(RECORDS)], partition=index)
-    tool, name = Groups(cluster), f"of-{topic}"
+    tool, name = Groups(scripts, cluster), f"of-{topic}"
     kind = python_kind("confluent")
     with party(cluster.bootstrap_servers, topic, name, kind, kind, partitions=PARTITIONS) as group:
         group.wait_shares([1, 2])
@@ -106,14 +129,67 @@ def test_the_stock_tool_describes_resets_and_deletes_a_group(
     assert name not in tool.say("--list").split()
 
 
-@needs_transactions
-def test_the_stock_tool_shows_transactions_and_their_producers(
-    cluster: Cluster, client: Confluent, topic: str
+def test_the_stock_tools_find_groups_by_state_and_type(
+    scripts: Scripts, cluster: Cluster, client: Confluent, topic: str
 ) -> None:
-    """Listed, described and found in the partition while it is open; finished, it hangs nowhere."""
+    """KIP-518, 848 and 1043: a classic group, a consumer group and an empty one, each listed where it belongs."""
+    client.create_topic(topic, PARTITIONS, 3)
+    client.produce(topic, [b"x"], partition=0)
+    tool = Groups(scripts, cluster)
+    every = Tool(scripts, cluster, "org.apache.kafka.tools.GroupsCommand")
+    classic, modern, empty = (f"{each}-{topic}" for each in ("classic", "modern", "empty"))
+    where = (cluster.bootstrap_servers, topic)
+    with (
+        party(*where, classic, java_kind("cooperative-sticky"), partitions=PARTITIONS) as one,
+        party(*where, modern, java_kind("consumer"), partitions=PARTITIONS) as other,
+        party(*where, empty, python_kind("confluent"), partitions=PARTITIONS) as gone,
+    ):
+        for group in (one, other, gone):
+            group.wait_shares([PARTITIONS], 2 * PATIENCE_S)
+            group.wait_read([b"x"])
+        gone.leave(0)
+
+        def found(*filters: str) -> set[str]:
+            return {classic, modern, empty} & set(tool.say("--list", *filters).split())
+
+        assert found() == {classic, modern, empty}
+        assert found("--state", "Stable") == {classic, modern}
+        assert found("--state", "Empty") == {empty}
+        assert found("--type", "classic") == {classic, empty}
+        assert found("--type", "consumer") == {modern}
+        assert found("--state", "Stable", "--type", "classic") == {classic}
+        rows = [line.split() for line in every.say("--list").splitlines()]
+        types = {row[0]: row[1:] for row in rows if row and row[0] in (classic, modern)}
+        assert types == {classic: ["Classic", "consumer"], modern: ["Consumer", "consumer"]}
+        assert modern in every.say("--list", "--group-type", "consumer").split()
+        (state,) = tool.table("--describe", "--group", modern, "--state")
+        assert (state["ASSIGNMENT-STRATEGY"], state["STATE"]) == ("uniform", "Stable")
+        (member,) = tool.table("--describe", "--group", modern, "--members", "--verbose")
+        assert member["#PARTITIONS"] == str(PARTITIONS)
+        assert member["CURRENT-EPOCH"] == member["TARGET-EPOCH"]
+        assert "inactive" in tool.say(
+            "--reset-offsets", "--group", modern, "--topic", topic, "--to-earliest", "--execute"
+        )
+        assert "not empty" in tool.say("--delete", "--group", modern)
+        other.leave(0)
+    assert tool.reset(modern, topic, "--to-earliest") == everywhere(0)
+    assert stored_offsets(cluster, modern) == everywhere(0)
+    assert "successful" in tool.say("--delete", "--group", modern)
+    assert modern not in every.say("--list").split()
+
+
+def test_the_stock_tool_shows_transactions_and_their_producers(
+    scripts: Scripts, cluster: Cluster, client: Confluent, topic: str
+) -> None:
+    """Listed, described, found in the partition while it is open; finished, it hangs nowhere; one ends by force."""
     client.create_topic(topic, 1, 3)
-    tool, name = Tool(cluster, "org.apache.kafka.tools.TransactionsCommand"), f"tx-{topic}"
-    with transactors(cluster, name) as (producer,):
+    tool, name = Tool(scripts, cluster, "org.apache.kafka.tools.TransactionsCommand"), f"tx-{topic}"
+
+    def open_since() -> str:
+        (row,) = tool.table("describe-producers", "--topic", topic, "--partition", "0")
+        return row["CurrentTransactionStartOffset"]
+
+    with transactors(java_maker(), cluster, name) as (producer,):
         producer.take("init", "begin", f"send {topic} 0 x", "flush")
         (listed,) = [row for row in tool.table("list") if row["TransactionalId"] == name]
         assert listed["TransactionState"] == "Ongoing"
@@ -121,19 +197,22 @@ def test_the_stock_tool_shows_transactions_and_their_producers(
         assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", f"{topic}-0")
         (writing,) = tool.table("describe-producers", "--topic", topic, "--partition", "0")
         assert writing["ProducerId"] == listed["ProducerId"]
-        assert writing["CurrentTransactionStartOffset"] == "0"
+        assert open_since() == "0"
         producer.take("commit")
-        (written,) = tool.table("describe-producers", "--topic", topic, "--partition", "0")
-        assert written["CurrentTransactionStartOffset"] == "None"
-    assert "Exception" not in tool.say("find-hanging", "--broker-id", "1")
+        until(lambda: open_since() == "None", "the marker is written")
+        assert "Exception" not in tool.say("find-hanging", "--broker-id", "1")
+        producer.take("begin", f"send {topic} 0 given-up", "flush")
+        assert "Exception" not in tool.say("forceTerminateTransaction", "--transactionalId", name)
+        assert "ProducerFenced" in producer.attempt("commit")
+    assert values(cluster, topic, committed=True) == ["x"]
 
 
-@needs_kip_848
-@needs_transactions
-def test_the_stock_tool_shows_the_features_of_groups_and_transactions(cluster: Cluster) -> None:
+def test_the_stock_tool_shows_the_features_of_groups_and_transactions(
+    scripts: Scripts, cluster: Cluster
+) -> None:
     """group.version 1 is KIP-848, transaction.version 2 is KIP-890: both final, as in a new cluster of Kafka 4."""
     found = {}
-    for line in Tool(cluster, "org.apache.kafka.tools.FeatureCommand").say("describe").splitlines():
+    for line in Tool(scripts, cluster, "org.apache.kafka.tools.FeatureCommand").say("describe").splitlines():
         words = line.split()
         if "Feature:" in words and "FinalizedVersionLevel:" in words:
             found[words[words.index("Feature:") + 1]] = words[words.index("FinalizedVersionLevel:") + 1]

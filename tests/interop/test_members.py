@@ -9,9 +9,8 @@ from raftlog.testing.cluster import Cluster
 from tests.clients.members import SESSION_S, Kind, party, python_kind
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
-from tests.interop.features import case
 from tests.interop.groups import PARTITIONS, Orders
-from tests.interop.kinds import java_kind
+from tests.interop.kinds import case, java_kind
 
 
 def test_with_an_eager_assignor_everybody_gives_up_everything(
@@ -91,24 +90,38 @@ def test_a_member_that_stood_still_is_replaced_and_comes_back(
         group.wait_read(orders.sent)
 
 
+LIBRDKAFKA = python_kind("confluent", "cooperative-sticky"), python_kind("confluent", "consumer")
+JAVA = java_kind("cooperative-sticky"), java_kind("consumer")
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("classic", "modern"),
-    [
-        case(python_kind("confluent", "cooperative-sticky"), python_kind("confluent", "consumer")),
-        case(java_kind("cooperative-sticky"), java_kind("consumer")),
-    ],
+    ("first", "second"),
+    [case(*LIBRDKAFKA), case(*JAVA)],
 )
 def test_a_group_goes_over_to_the_new_protocol_and_back_while_it_reads(
-    cluster: Cluster, client: Confluent, topic: str, classic: Kind, modern: Kind
+    cluster: Cluster, client: Confluent, topic: str, first: Kind, second: Kind
 ) -> None:
     """KIP-848, online migration: one member after the other is replaced, both ways, and every record is read."""
+    go_over(cluster, client, topic, [first, first], [second, second], [first, first])
+
+
+@pytest.mark.java
+@pytest.mark.timeout(180)
+def test_a_group_of_two_libraries_goes_over_to_the_new_protocol_and_back(
+    cluster: Cluster, client: Confluent, topic: str
+) -> None:
+    """Java and librdkafka side by side, in the classic protocol, in both at once, in the new one, and back."""
+    classic, modern = [LIBRDKAFKA[0], JAVA[0]], [LIBRDKAFKA[1], JAVA[1]]
+    go_over(cluster, client, topic, classic, modern[::-1], classic[::-1])
+
+
+def go_over(cluster: Cluster, client: Confluent, topic: str, *lives: list[Kind]) -> None:
+    """Let the members of a group's lives replace each other, the eldest first, while it reads."""
     orders = Orders(client, topic)
-    with party(
-        cluster.bootstrap_servers, topic, f"of-{topic}", classic, classic, partitions=PARTITIONS
-    ) as group:
-        group.wait_shares([2, 2])
-        for kind in (modern, modern, classic, classic):
+    with party(cluster.bootstrap_servers, topic, f"of-{topic}", *lives[0], partitions=PARTITIONS) as group:
+        group.wait_shares([2, 2], 2 * PATIENCE_S)
+        for kind in (each for life in lives[1:] for each in life):
             orders.send(5)
             group.leave(0)
             group.join(kind)

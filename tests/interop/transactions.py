@@ -1,4 +1,4 @@
-"""A transactional producer of the Java client, led step by step, and readers that see what is committed, or all."""
+"""Transactional producers of every library, led step by step, and readers that see what is committed, or all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from confluent_kafka import Consumer, TopicPartition
 
 from raftlog.testing.cluster import Cluster
-from tests.interop.kinds import java_command
+from tests.interop.kinds import Maker
 
 TIMEOUT_MS = 60_000
 
@@ -17,9 +17,9 @@ TIMEOUT_MS = 60_000
 class Transactor:
     """A process that holds one transactional id; each step is done when its answer is there."""
 
-    def __init__(self, cluster: Cluster, name: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def __init__(self, maker: Maker, cluster: Cluster, name: str, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._process = subprocess.Popen(
-            [*java_command("raftlog.Transactor"), cluster.bootstrap_servers, name, str(timeout_ms)],
+            [*maker.command, cluster.bootstrap_servers, name, str(timeout_ms)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -50,12 +50,14 @@ class Transactor:
 
 
 @contextmanager
-def transactors(cluster: Cluster, *names: str, timeout_ms: int = TIMEOUT_MS) -> Iterator[list[Transactor]]:
-    """Producers with these transactional ids, dead at the end."""
+def transactors(
+    maker: Maker, cluster: Cluster, *names: str, timeout_ms: int = TIMEOUT_MS
+) -> Iterator[list[Transactor]]:
+    """Producers of a library with these transactional ids, dead at the end."""
     with ExitStack() as stack:
         found = []
         for name in names:
-            found.append(Transactor(cluster, name, timeout_ms=timeout_ms))
+            found.append(Transactor(maker, cluster, name, timeout_ms=timeout_ms))
             stack.callback(found[-1].kill)
         yield found
 

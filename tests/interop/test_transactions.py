@@ -1,4 +1,4 @@
-"""Transactions of the Java client: what readers see, who is fenced, what a death at any step leaves behind."""
+"""Transactions of every library: what readers see, who is fenced, what a death at any step leaves behind."""
 
 from __future__ import annotations
 
@@ -10,49 +10,109 @@ from tests.clients.nodes import leader_of
 from tests.clients.stock import PATIENCE_S
 from tests.clients.test_group_of_all import kill_coordinator
 from tests.clients.with_confluent import Confluent
-from tests.interop.features import needs_kip_848, needs_transactions
 from tests.interop.groups import PARTITIONS, Orders, stored_offsets
-from tests.interop.kinds import java_command
+from tests.interop.kinds import Maker, case, java_command, java_maker, kafkajs_maker, python_maker
 from tests.interop.transactions import transactors, values
 
-pytestmark = [pytest.mark.java, needs_transactions]
+LIBRARIES = [
+    python_maker("confluent"),
+    python_maker("kafka-python"),
+    python_maker("aiokafka"),
+    kafkajs_maker(),
+    java_maker(),
+]
+every_library = pytest.mark.parametrize("library", [case(each) for each in LIBRARIES])
+
+FENCED = {
+    "confluent": "_FENCED",
+    "kafka-python": "ProducerFenced",
+    "aiokafka": "ProducerFenced",
+    "kafkajs": "INVALID_PRODUCER_EPOCH",  # EndTxn knows no other word before version 2
+    "java": "ProducerFenced",
+}
+"""How each says that another producer has its id, or that its transaction took too long: it can do nothing more."""
 
 
+@every_library
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
-    cluster: Cluster, client: Confluent, topic: str
+    cluster: Cluster, client: Confluent, topic: str, library: Maker
 ) -> None:
     """read_committed: nothing of an open transaction, all of a committed one, never an aborted one (KIP-98)."""
     client.create_topic(topic, 1, 3)
-    with transactors(cluster, f"tx-{topic}") as (producer,):
+    with transactors(library, cluster, f"tx-{topic}") as (producer,):
         producer.take("init", "begin", f"send {topic} 0 committed", "flush")
         client.produce(topic, [b"plain"], partition=0)
         assert values(cluster, topic, committed=True) == []
         assert values(cluster, topic, committed=False) == ["committed", "plain"]
         producer.take("commit")
-        assert values(cluster, topic, committed=True) == ["committed", "plain"]
+        until(
+            lambda: values(cluster, topic, committed=True) == ["committed", "plain"],
+            "the marker is written, which the answer to a commit does not wait for",
+        )
         producer.take("begin", f"send {topic} 0 aborted", "abort", "begin", f"send {topic} 0 after", "commit")
-    assert values(cluster, topic, committed=True) == ["committed", "plain", "after"]
+    until(
+        lambda: values(cluster, topic, committed=True) == ["committed", "plain", "after"],
+        "the aborted one is left out",
+    )
     assert values(cluster, topic, committed=False) == ["committed", "plain", "aborted", "after"]
 
 
-def test_a_successor_fences_its_predecessor(cluster: Cluster, client: Confluent, topic: str) -> None:
+@every_library
+def test_a_successor_fences_its_predecessor(
+    cluster: Cluster, client: Confluent, topic: str, library: Maker
+) -> None:
     """Who initialises with an id ends what its former holder left open; that one can do nothing more."""
     client.create_topic(topic, 1, 3)
-    with transactors(cluster, f"tx-{topic}", f"tx-{topic}") as (former, successor):
+    with transactors(library, cluster, f"tx-{topic}", f"tx-{topic}") as (former, successor):
         former.take("init", "begin", f"send {topic} 0 former")
         successor.take("init", "begin", f"send {topic} 0 successor")
         refused = former.attempt("commit")
-        assert "ProducerFenced" in refused or "InvalidProducerEpoch" in refused, refused
+        assert FENCED[library.name] in refused, refused
         successor.take("commit")
-    assert values(cluster, topic, committed=True) == ["successor"]
+    until(lambda: values(cluster, topic, committed=True) == ["successor"], "the successor's alone is there")
 
 
+@every_library
+def test_a_producer_that_took_too_long_is_told_so_and_may_begin_anew(
+    cluster: Cluster, client: Confluent, topic: str, library: Maker
+) -> None:
+    """After transaction.timeout.ms its commit is refused as a fenced producer's; readers see the next one's."""
+    client.create_topic(topic, 1, 3)
+    with transactors(library, cluster, f"tx-{topic}", timeout_ms=1_000) as (slow,):
+        slow.take("init", "begin", f"send {topic} 0 late", "flush")
+        client.produce(topic, [b"plain"], partition=0)
+        until(lambda: values(cluster, topic, committed=True) == ["plain"], "the transaction is aborted")
+        refused = slow.attempt("commit")
+        assert FENCED[library.name] in refused, refused
+    with transactors(library, cluster, f"tx-{topic}") as (next_one,):
+        next_one.take("init", "begin", f"send {topic} 0 next", "commit")
+    until(lambda: values(cluster, topic, committed=True) == ["plain", "next"], "the next one's is there")
+
+
+@pytest.mark.java
+def test_what_a_producer_sends_after_its_time_is_refused(
+    cluster: Cluster, client: Confluent, topic: str
+) -> None:
+    """INVALID_PRODUCER_EPOCH for the batch; with the abort that follows, nothing of the transaction is ever seen."""
+    client.create_topic(topic, 1, 3)
+    with transactors(java_maker(), cluster, f"tx-{topic}", timeout_ms=1_000) as (slow,):
+        slow.take("init", "begin", f"send {topic} 0 late", "flush")
+        client.produce(topic, [b"plain"], partition=0)
+        until(lambda: values(cluster, topic, committed=True) == ["plain"], "the transaction is aborted")
+        refused = slow.attempt(f"send {topic} 0 later")
+        assert "InvalidProducerEpochException" in refused, refused
+        slow.attempt("abort")
+    assert values(cluster, topic, committed=True) == ["plain"]
+    assert values(cluster, topic, committed=False) == ["late", "plain"]
+
+
+@pytest.mark.java
 def test_a_dead_producers_transaction_is_aborted_after_its_timeout(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
     """Killed within a transaction of two seconds: readers go on, without what it wrote."""
     client.create_topic(topic, 1, 3)
-    with transactors(cluster, f"tx-{topic}", timeout_ms=2_000) as (producer,):
+    with transactors(java_maker(), cluster, f"tx-{topic}", timeout_ms=2_000) as (producer,):
         producer.take("init", "begin", f"send {topic} 0 lost", "flush")
         producer.kill()
     client.produce(topic, [b"plain"], partition=0)
@@ -63,22 +123,38 @@ def test_a_dead_producers_transaction_is_aborted_after_its_timeout(
     )
 
 
-def test_a_timeout_over_the_maximum_is_refused(cluster: Cluster, topic: str) -> None:
+TOO_LONG = {
+    "confluent": "INVALID_TRANSACTION_TIMEOUT",
+    "kafka-python": "InvalidTransactionTimeout",
+    "aiokafka": "InvalidTransactionTimeout",
+    "kafkajs": "INVALID_TRANSACTION_TIMEOUT",
+    "java": "larger than the maximum value allowed",
+}
+
+
+@every_library
+def test_a_timeout_over_the_maximum_is_refused(cluster: Cluster, topic: str, library: Maker) -> None:
     """transaction.max.timeout.ms is 15 minutes: INVALID_TRANSACTION_TIMEOUT."""
-    with transactors(cluster, f"tx-{topic}", timeout_ms=900_001) as (producer,):
-        assert "larger than the maximum value allowed" in producer.attempt("init")
+    with transactors(library, cluster, f"tx-{topic}", timeout_ms=900_001) as (producer,):
+        refused = producer.attempt("init")
+        if refused == "done":  # fetches its producer id later
+            refused = producer.attempt("begin")
+        assert TOO_LONG[library.name] in refused, refused
 
 
+@every_library
 def test_offsets_are_committed_with_their_transaction_or_not_at_all(
-    cluster: Cluster, client: Confluent, topic: str
+    cluster: Cluster, client: Confluent, topic: str, library: Maker
 ) -> None:
     """KIP-447: what a transaction commits for a group is not shown before it is committed, and never if aborted."""
     client.create_topic(topic, 1, 3)
     name = f"of-{topic}"
-    with transactors(cluster, f"tx-{topic}") as (producer,):
+    with transactors(library, cluster, f"tx-{topic}") as (producer,):
         producer.take("init", "begin", f"offset {name} {topic} 0 3", "abort")
         assert stored_offsets(cluster, name).get(0, -1) < 0
-        producer.take("begin", f"send {topic} 0 x", f"offset {name} {topic} 0 5", "commit")
+        producer.take("begin", f"send {topic} 0 x", f"offset {name} {topic} 0 5")
+        assert stored_offsets(cluster, name).get(0, -1) < 0
+        producer.take("commit")
         until(
             lambda: stored_offsets(cluster, name) == {0: 5},
             "the offset is there",
@@ -86,6 +162,7 @@ def test_offsets_are_committed_with_their_transaction_or_not_at_all(
         )
 
 
+@pytest.mark.java
 @pytest.mark.timeout(180)
 def test_a_transaction_outlives_the_death_of_any_node_at_any_step(
     cluster: Cluster, client: Confluent, topic: str
@@ -93,7 +170,7 @@ def test_a_transaction_outlives_the_death_of_any_node_at_any_step(
     """A node is killed and comes back after each step: every transaction is committed whole, once."""
     client.create_topic(topic, 3, 3)
     expected: list[str] = []
-    with transactors(cluster, f"tx-{topic}") as (producer,):
+    with transactors(java_maker(), cluster, f"tx-{topic}") as (producer,):
         producer.take("init")
         for fatal in range(4):
             steps = [
@@ -112,14 +189,9 @@ def test_a_transaction_outlives_the_death_of_any_node_at_any_step(
     assert sorted(values(cluster, topic, 3, committed=True)) == sorted(expected)
 
 
+@pytest.mark.java
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(
-    "assignor",
-    [
-        "cooperative-sticky",
-        pytest.param("consumer", marks=needs_kip_848),
-    ],
-)
+@pytest.mark.parametrize("assignor", ["cooperative-sticky", "consumer"])
 def test_consume_transform_produce_is_exactly_once_whoever_dies(
     cluster: Cluster, client: Confluent, topic: str, assignor: str
 ) -> None:
