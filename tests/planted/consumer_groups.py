@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from raftlog.coordinator import coordinator, offsets
+from raftlog.coordinator import journal, offsets
 from raftlog.coordinator.consumer import group, heartbeat, migration, reconcile
 from raftlog.coordinator.consumer.draft import Draft, Holders
 from raftlog.coordinator.consumer.group import ConsumerGroup
@@ -87,8 +87,8 @@ def targets_of_leavers_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def _write_instead(patch: pytest.MonkeyPatch, change: Any) -> None:
-    encode_all = coordinator.encode_all
-    patch.setattr(coordinator, "encode_all", lambda records: encode_all([change(each) for each in records]))
+    encode_all = journal.encode_all
+    patch.setattr(journal, "encode_all", lambda records: encode_all([change(each) for each in records]))
 
 
 def any_epoch_commits(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.base.machine import Answer, Runner
 from raftlog.broker.tenure import Tenure
-from raftlog.coordinator import classic, coordinator, membership, offsets
+from raftlog.coordinator import classic, journal, membership, offsets
 from raftlog.coordinator.chores import Chore
 from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.gathering import Gathering
@@ -112,13 +112,13 @@ def members_forget_offsets(patch: pytest.MonkeyPatch) -> None:
 
 def generation_told_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     """Only assignments are recorded, so the next coordinator gives out the same generation to others."""
-    encode_all = coordinator.encode_all
+    encode_all = journal.encode_all
 
     def encode_stable(records: Any) -> Any:
         kept = [each for each in records if not _begins_a_generation(each)]
         return encode_all(kept or [OffsetCommitted(records[0].group_id, "nothing", 0, None)])
 
-    patch.setattr(coordinator, "encode_all", encode_stable)
+    patch.setattr(journal, "encode_all", encode_stable)
 
 
 def _begins_a_generation(record: Any) -> bool:
