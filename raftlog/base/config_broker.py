@@ -425,7 +425,11 @@ class NodeConfig(TransactionSettings):
         at_least=1,
     )
     offsets_topic_segment_bytes: int = setting(
-        "offsets.topic.segment.bytes", "int", 100 * MIB, "Segment size of __consumer_offsets", at_least=1
+        "offsets.topic.segment.bytes",
+        "int",
+        4 * MIB,
+        "Segment size of __consumer_offsets; a new coordinator reads the newest segment whole",
+        at_least=1,
     )
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes",

@@ -55,8 +55,8 @@ class TransactionSettings(TopicDefaults):
     transaction_state_log_segment_bytes: int = setting(
         "transaction.state.log.segment.bytes",
         "int",
-        100 << 20,
-        "Segment size of __transaction_state",
+        4 << 20,
+        "Segment size of __transaction_state; a new coordinator reads the newest segment whole",
         at_least=1,
     )
     raftlog_transaction_max_ids: int = setting(
