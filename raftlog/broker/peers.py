@@ -98,6 +98,7 @@ class Peers:
         self.on_leader_lost(leader)
 
     async def close(self) -> None:
+        self._leaders.clear()  # a disk that fails from now on finds nothing to give up
         for leader in tuple(self._fetchers):
             self._drop(leader)
         await asyncio.gather(*self._closing)

@@ -40,4 +40,7 @@ REGRESSIONS: Final = (
         "endurance", 6.0, 51, "a node that started on a full disk could not recover its logs, and ended"
     ),
     Regression("endurance", 6.0, 10032, "a topic whose creation was given up came after all"),
+    Regression(
+        "endurance", 6.0, 112, "a disk failed while its node was being stopped and followed nobody any more"
+    ),
 )

@@ -342,6 +342,27 @@ def test_a_broker_that_stops_takes_no_new_replicas() -> None:
     play(story, size=1)
 
 
+def test_a_disk_that_fails_while_a_follower_stops_is_reported() -> None:
+    """Its replicas follow nobody any more by then, and are offline all the same."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await until(lambda: world[2].replicas.peers.fetchers)
+        replicas = world[2].replicas
+
+        async def stop_on_a_bad_disk() -> None:
+            closing = asyncio.ensure_future(replicas.close())
+            await asyncio.sleep(0)
+            assert not replicas.peers.fetchers
+            replicas.logs.fail(replicas.logs.online[0], OSError(5, "it broke"))
+            await closing
+
+        await world[2].host.start(stop_on_a_bad_disk())
+        assert replicas.logs.failed_directory_ids
+
+    play(story)
+
+
 def test_many_replicas_are_made_while_the_broker_goes_on() -> None:
     """2,000 partitions: folders wait for the file system's journal, so they are made away from the loop."""
 

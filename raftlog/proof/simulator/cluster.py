@@ -6,6 +6,7 @@ It starts, crashes and restarts them and looks inside; it knows nothing of workl
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -273,7 +274,7 @@ class SimCluster:
     def check(self) -> None:
         """Nothing has happened that no fault excuses. Raises AssertionError."""
         self.invariants.look_at_all()
-        failures = [*self.failures, *(f"{each.get('exception')!r}" for each in self.loop.failures)]
+        failures = [*self.failures, *map(_told, self.loop.failures)]
         for place in self.running():
             broker = place.node.broker if place.node else None
             for name, each in broker.replicas.partitions.items() if broker else ():
@@ -309,3 +310,11 @@ def _settings(node_id: int, voters: str) -> dict[str, str]:
         "log.dirs": "/data",
         "raftlog.cluster.secret": "a secret of the simulation",
     }
+
+
+def _told(uncaught: dict[str, Any]) -> str:
+    """Return what nobody caught, and where it was raised."""
+    error = uncaught.get("exception")
+    if error is None:
+        return str(uncaught.get("message"))
+    return "".join(traceback.format_exception(error)).rstrip()
