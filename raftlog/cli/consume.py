@@ -51,7 +51,7 @@ def read(
     topics: options.Subscribed = None,
     *,
     topic: options.TopicName = "",
-    group: options.Group = "",
+    group: options.Group = None,
     partition: options.FromPartition = -1,
     offset: options.Offsets = None,
     from_beginning: options.FromBeginning = False,
@@ -93,7 +93,9 @@ def read(
         verbose=verbose and not quiet,
         commits=bool(group) or places.place == "stored",
     )
-    source = Source(names, group, partition, places, {"isolation.level": isolation} if isolation else {})
+    source = Source(
+        names, group or "", partition, places, {"isolation.level": isolation} if isolation else {}
+    )
     return _run(target, source, wanted, quiet=quiet)
 
 
@@ -142,7 +144,9 @@ def _printer(
     return formatter(format or f"{keys}%s{_literal(delimiter)}", nulls=nulls, unpacked=read_unpack(unpacked))
 
 
-def _check(names: Sequence[str], group: str, partition: int) -> None:
+def _check(names: Sequence[str], group: str | None, partition: int) -> None:
+    if group == "":  # as a script's unset variable; without a group nothing would be committed
+        raise Failure("-G: the group's id is empty", exits.USAGE)
     if not names:
         raise Failure("say which topic: -t TOPIC (see raftlog consume --help)", exits.USAGE)
     if group and partition >= 0:

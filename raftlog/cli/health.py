@@ -84,6 +84,6 @@ def _count(partitions: Collection[Partition]) -> str:
 
 
 def _names(partitions: Collection[Partition]) -> str:
-    names = sorted(each.label for each in partitions)
+    names = [each.label for each in sorted(partitions, key=lambda each: (each.topic, each.number))]
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -56,7 +56,7 @@ Subscribed = Annotated[
     typer.Argument(metavar="TOPIC", help="with -G: to subscribe to", autocompletion=complete_topic),
 ]
 Group = Annotated[
-    str, typer.Option("--group", "-G", metavar="GROUP", help="share the partitions in this group")
+    str | None, typer.Option("--group", "-G", metavar="GROUP", help="share the partitions in this group")
 ]
 FromPartition = Annotated[int, typer.Option("--partition", "-p", metavar="N", help="-1: all")]
 Offsets = Annotated[

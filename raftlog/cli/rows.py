@@ -9,9 +9,13 @@ from enum import StrEnum
 from shutil import get_terminal_size
 from typing import Any, Final
 
+from raftlog.cli.printable import printable
+
 Row = Mapping[str, Any]
 GAP: Final = "  "
 INDENT: Final = "    "
+WIDEST: Final = 64
+"""Characters of a cell that other rows make room for; a longer one is whole, and moves only what is beside it."""
 
 
 class Form(StrEnum):
@@ -47,7 +51,10 @@ def print_table(rows: Iterable[Row], columns: Sequence[str], *, width: int | Non
     below: list[list[str]] = [[] for _ in lines]
     if width is not None:
         below = _put_below(lines, width)
-    widths = [max(len(cell) for cell in cells) for cells in zip(columns, *lines, strict=True)]
+    widths = [
+        max([len(column), *(len(cell) for cell in cells if len(cell) <= WIDEST)])
+        for column, *cells in zip(columns, *lines, strict=True)
+    ]
     right = [bool(rows) and all(_is_number(row.get(column)) for row in rows) for column in columns]
     headings = [column.replace("_", " ") for column in columns]
     for line, more in zip((headings, *lines), ([], *below), strict=True):
@@ -107,8 +114,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "-"
-    return str(value)
+        return printable(",".join(map(str, value))) or "-"
+    return printable(str(value))
 
 
 def in_bytes(count: int | None) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.cli.librdkafka import client_settings, confluent_kafka
@@ -20,6 +21,11 @@ Config = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", "--add-config", metavar="NAME=VALUE", help="a topic config"),
 ]
+LOST_WITH: Final = {
+    CONSUMER_OFFSETS_TOPIC: "every group's committed offsets and members",
+    TRANSACTION_STATE_TOPIC: "every transactional id, and what their open transactions are to become",
+}
+"""What the cluster itself keeps in a topic, for people who are about to delete it."""
 DryRun = Annotated[bool, typer.Option("--dry-run", "-d", help="have it checked, and not done")]
 
 
@@ -172,8 +178,12 @@ def delete(
     names: Topics,
     *,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="one that is not there is fine")] = False,
+    force: Annotated[bool, typer.Option("--force", help="also what the cluster itself keeps in one")] = False,
 ) -> int:
     """Delete topics and all that is in them."""
+    for name in names:
+        if name in LOST_WITH and not force:
+            raise Failure(f"with {name} is lost {LOST_WITH[name]}; --force deletes it all the same")
     admin = target.admin
     if if_exists:
         there = admin.topics()

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from raftlog.cli import exits
+from raftlog.cli.printable import printable
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 """It is of the click that typer brings along, under a private name."""
@@ -88,7 +89,7 @@ class Tree(TyperGroup):
         try:
             return super().invoke(ctx)
         except exits.Failure as failure:
-            print(f"raftlog: {failure}", file=sys.stderr)
+            print(f"raftlog: {printable(str(failure))}", file=sys.stderr)
             raise typer.Exit(failure.code) from None
         except BrokenPipeError:
             # whoever read our output has enough; nothing may be written when the interpreter ends, either

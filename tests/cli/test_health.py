@@ -59,6 +59,13 @@ def test_red_goes_before_yellow_and_all_reasons_are_told() -> None:
     assert "min.insync.replicas" in verdict.reasons[0]
 
 
+def test_partitions_are_named_in_the_order_of_their_numbers() -> None:
+    """2 before 10."""
+    some = [Partition("t", number, 1, (1, 2), (1,)) for number in (10, 2, 0)]
+    (reason,) = judge(seen(partitions=some, min_isr={})).reasons
+    assert reason.endswith(": t-0, t-2, t-10")
+
+
 def test_a_long_list_is_cut() -> None:
     """53 partitions are counted, not listed."""
     many = [Partition("t", number, 1, (1, 2), (1,)) for number in range(53)]

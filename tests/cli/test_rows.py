@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.cli.move_throttle import read_rate
-from raftlog.cli.rows import print_table
+from raftlog.cli.rows import Form, print_object, print_rows, print_table
 
 COLUMNS = ("name", "source", "value")
 LONG = ",".join(f"listener-{each}:PLAINTEXT" for each in range(9))
@@ -42,6 +44,27 @@ def test_table_without_rows_is_its_heading_at_any_width(capsys: pytest.CaptureFi
     """Nothing to fold."""
     print_table([], COLUMNS, width=80)
     assert capsys.readouterr().out == "name  source  value\n"
+
+
+def test_what_clients_named_themselves_cannot_command_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Escapes for what is no visible character, lists included; JSON and what people write stay as they are."""
+    rows = [{"group": "\x1b[2Jgone\nline", "members": ["\x07é", "日本 語"]}]
+    print_rows(rows, Form.TABLE)
+    print_object(rows[0], Form.TABLE)
+    told = capsys.readouterr().out
+    assert told.count(r"\x1b[2Jgone\nline") == 2 and told.count(r"\x07é,日本 語") == 2
+    assert all(each.isprintable() for line in told.splitlines() for each in line)
+    print_rows(rows, Form.JSON)
+    assert json.loads(capsys.readouterr().out) == rows
+
+
+def test_one_long_cell_is_whole_and_widens_no_other_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """A group id may have hundreds of characters."""
+    print_table(
+        [{"group": "g" * 300, "state": "empty"}, {"group": "short", "state": "stable"}], ("group", "state")
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["group  state", "g" * 300 + "  empty", "short  stable"]
 
 
 @pytest.mark.parametrize(

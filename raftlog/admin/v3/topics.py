@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from raftlog.admin.ask import shapes
-from raftlog.admin.errors import ApiError, check
+from raftlog.admin.errors import INVALID, ApiError, check
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.shared import (
     ItemMetadata,
@@ -198,8 +198,11 @@ async def grow_topic(call: Call) -> Topic:
 
 
 async def delete_topic(call: Call) -> None:
-    """The topic and its records, on all brokers."""
+    """The topic and its records, on all brokers; not what the cluster itself keeps in one."""
     name = topic_of(call, image_of(call)).name
+    if name in INTERNAL_TOPICS:
+        message = f"{name} is the cluster's own: all groups or transactions would be lost with it"
+        raise ApiError(400, message, code=INVALID)
     make = shapes(ApiKey.DELETE_TOPICS)
     request = make.DeleteTopicsRequest(topics=(make.DeleteTopicState(name=name),), timeout=REQUEST_TIMEOUT_MS)
     response = await call.asker.ask(ApiKey.DELETE_TOPICS, request)

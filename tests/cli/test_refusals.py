@@ -1,0 +1,30 @@
+"""What is refused before any cluster is asked: one line that says why, and an exit code."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.cli import exits
+from tests.cli.live import invoke
+
+NOWHERE = ("-b", "127.0.0.1:1", "--timeout", "0.1")
+
+
+def test_an_empty_group_is_wrong_usage_and_not_no_group() -> None:
+    """A script's unset variable would else read without a group, and commit nothing."""
+    ran = invoke("consume", "-G", "", "-t", "orders", *NOWHERE)
+    assert ran == (exits.USAGE, "", "raftlog: -G: the group's id is empty\n")
+
+
+@pytest.mark.parametrize(
+    ("topic", "lost"),
+    [
+        ("__consumer_offsets", "every group's committed offsets"),
+        ("__transaction_state", "every transactional id"),
+    ],
+)
+def test_what_the_cluster_keeps_itself_is_deleted_by_force_only(topic: str, lost: str) -> None:
+    """Not one of the topics named beside it goes either; with --force the cluster is asked."""
+    code, out, said = invoke("topic", "delete", "orders", topic, *NOWHERE)
+    assert (code, out) == (exits.FAILED, "") and lost in said and "--force" in said
+    assert invoke("topic", "delete", topic, "--force", *NOWHERE)[0] == exits.UNREACHABLE
