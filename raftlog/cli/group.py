@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
+from raftlog.cli.group_lookup import Place, committed, described, in_use, looked_up, states
+from raftlog.cli.group_reset import move, one_rule, plan
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.partition import offsets_at, read_place
+from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import CODES, Admin, Target, kafka_error, kafka_place
-from raftlog.cli.verb import complete_topic, noun, verb
+from raftlog.cli.verb import complete_topic, not_empty, noun, verb
 
 group = noun("List and describe groups; show, reset and delete their offsets.")
 
-Place = tuple[str, int]
-Id = Annotated[str, typer.Argument(metavar="GROUP")]
-Ids = Annotated[list[str], typer.Argument(metavar="GROUP")]
+Id = Annotated[str, typer.Argument(metavar="GROUP", callback=not_empty)]
+Ids = Annotated[list[str], typer.Argument(metavar="GROUP", callback=not_empty)]
 Topics = Annotated[
     list[str] | None,
     typer.Option(
@@ -34,8 +36,9 @@ def list_groups(target: Target, *, form: Form) -> int:
     """List groups with their state."""
     admin = target.admin
     found = admin.ask(admin.client.list_consumer_groups)
+    state = states(target, found.valid)
     rows = [
-        {"group": each.group_id, "state": each.state.name.lower(), "type": each.type.name.lower()}
+        {"group": each.group_id, "state": state[each.group_id], "type": each.type.name.lower()}
         for each in sorted(found.valid, key=lambda each: str(each.group_id))
     ]
     print_rows(rows, form, ("group", "state", "type"))
@@ -47,10 +50,11 @@ def list_groups(target: Target, *, form: Form) -> int:
 @verb(group, "describe", prints_rows=True)
 def describe(target: Target, name: Id, *, form: Form) -> None:
     """Show a group's state, its coordinator, and its members with what each of them reads."""
-    found = _described(target.admin, name)
+    found = described(target.admin, name)
     members = [
         {
             "member": each.member_id,
+            "instance": each.group_instance_id or None,
             "client": each.client_id,
             "host": each.host,
             "partitions": [f"{place.topic}-{place.partition}" for place in each.assignment.topic_partitions],
@@ -59,7 +63,7 @@ def describe(target: Target, name: Id, *, form: Form) -> None:
     ]
     about = {
         "group": name,
-        "state": found.state.name.lower(),
+        "state": states(target, [found])[name],
         "coordinator": found.coordinator.id if found.coordinator else None,
         "assignor": found.partition_assignor or None,
         "members": len(members) if form is Form.TABLE else members,
@@ -67,45 +71,41 @@ def describe(target: Target, name: Id, *, form: Form) -> None:
     print_object(about, form)
     if members and form is Form.TABLE:
         print()
-        print_rows(members, form)
-
-
-def _described(admin: Admin, name: str) -> Any:
-    (future,) = admin.ask(admin.client.describe_consumer_groups, [name]).values()
-    found = admin.wait(future, f"{name}: ")
-    if found.state.name == "DEAD":
-        raise Failure(f"there is no group {name}", exits.NOT_FOUND)
-    return found
+        static = any(each["instance"] for each in members)  # few groups have such members
+        columns = [each for each in members[0] if static or each != "instance"]
+        print_rows(members, form, columns, fold=True)
 
 
 @verb(group, "offsets", prints_rows=True)
 def offsets(target: Target, name: Id, *, form: Form) -> None:
-    """Show how far a group has read, and how far that is behind."""
+    """Show how far a group has read, and how far that is behind; "-" where it has committed nothing."""
     admin = target.admin
-    committed = _committed(admin, name)
-    if not committed:
-        _described(admin, name)
-    spec = confluent_kafka().admin.OffsetSpec
-    end = offsets_at(admin, committed, spec.latest())
+    read_to = committed(admin, name)
+    found = looked_up(admin, name) if read_to else described(admin, name)
+    places = sorted({*read_to, *_unread(admin, read_to, found)})
+    end = offsets_at(admin, places, confluent_kafka().admin.OffsetSpec.latest())
     rows = [
         {
             "topic": topic,
             "partition": number,
-            "offset": offset,
+            "offset": read_to.get((topic, number)),
             "end": end[topic, number],
-            "lag": max(0, end[topic, number] - offset),
+            "lag": max(0, end[topic, number] - read_to[topic, number])
+            if (topic, number) in read_to
+            else None,
         }
-        for (topic, number), offset in sorted(committed.items())
+        for topic, number in places
     ]
     print_rows(rows, form, ("topic", "partition", "offset", "end", "lag"))
 
 
-def _committed(admin: Admin, name: str) -> dict[Place, int]:
-    library = confluent_kafka()
-    request = [library.ConsumerGroupTopicPartitions(name)]
-    (future,) = admin.ask(admin.client.list_consumer_group_offsets, request).values()
-    found = admin.wait(future, f"{name}: ").topic_partitions
-    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+def _unread(admin: Admin, read_to: Mapping[Place, int], found: Any) -> set[Place]:
+    """Return the partitions that a group has or may get, of those that are there: its members', its topics' others."""
+    there = admin.topics()
+    members = found.members if found is not None else ()
+    own = {(each.topic, each.partition) for member in members for each in member.assignment.topic_partitions}
+    topics = {topic for topic, _ in {*own, *read_to}}
+    return {(topic, number) for topic in topics if topic in there for number in there[topic].partitions}
 
 
 @verb(group, "reset", prints_rows=True)
@@ -137,77 +137,31 @@ def reset(
         "duration": by_duration or None,
         "shift": shift_by,
     }
-    rules = {rule: value for rule, value in given.items() if value is not None}
-    if len(rules) != 1:
-        raise Failure(
-            "say where to, once: --to-earliest, --to-latest, --to-offset, --shift-by, ...", exits.USAGE
-        )
+    rule = one_rule(given)
     if bool(topics) == all_topics:
         raise Failure("say of which topics: --topic TOPIC[:P,P] or --all-topics", exits.USAGE)
     admin = target.admin
-    committed = _committed(admin, name)
-    places = [place for each in topics or [] for place in read_place(admin, each)] or sorted(committed)
-    (rule,) = rules.items()
-    planned = _plan(admin, places, committed, rule)
-    if execute and planned:
-        _move(admin, name, planned)
+    found = looked_up(admin, name) if topics else described(admin, name)
+    why_not = in_use(found) if found is not None else ""
+    if execute and why_not:
+        raise Failure(why_not)
+    read_to = committed(admin, name)
+    places = [place for each in topics or [] for place in read_place(admin, each)] or sorted(read_to)
+    if not places:
+        raise Failure(f"group {name} has committed nothing: name topics with --topic", exits.NOT_FOUND)
+    planned = plan(admin, places, read_to, rule)
+    if execute:
+        move(admin, name, planned)
     rows = [
-        {"topic": topic, "partition": number, "offset": committed.get((topic, number)), "new_offset": to}
+        {"topic": topic, "partition": number, "offset": read_to.get((topic, number)), "new_offset": to}
         for (topic, number), to in planned.items()
     ]
     print_rows(rows, form, ("topic", "partition", "offset", "new_offset"))
     if not execute:
-        print("raftlog: nothing was changed; --execute does it", file=sys.stderr)
-
-
-def _plan(
-    admin: Admin, places: list[Place], committed: Mapping[Place, int], rule: tuple[str, Any]
-) -> dict[Place, int]:
-    """Return where each partition is to go on: never outside of what it holds."""
-    from raftlog.cli.moments import read_duration_ms, read_moment
-
-    name, value = rule
-    spec = confluent_kafka().admin.OffsetSpec
-    first, end = offsets_at(admin, places, spec.earliest()), offsets_at(admin, places, spec.latest())
-    times: dict[Place, int] = {}
-    if name in ("datetime", "duration"):
-        import time
-
-        moment_ms = (
-            read_moment("--to-datetime", value)
-            if name == "datetime"
-            else round(time.time() * 1000) - read_duration_ms("--by-duration", value)
-        )
-        times = offsets_at(admin, places, spec.for_timestamp(moment_ms))
-    wanted: Mapping[str, Callable[[Place], int]] = {
-        "earliest": lambda place: first[place],
-        "latest": lambda place: end[place],
-        "current": lambda place: committed.get(place, first[place]),
-        "offset": lambda _place: value,
-        "shift": lambda place: committed.get(place, first[place]) + value,
-        "datetime": lambda place: times[place] if times[place] >= 0 else end[place],
-        "duration": lambda place: times[place] if times[place] >= 0 else end[place],
-    }
-    return {place: max(first[place], min(end[place], wanted[name](place))) for place in places}
-
-
-def _move(admin: Admin, name: str, planned: Mapping[Place, int]) -> None:
-    library = confluent_kafka()
-    request = [
-        library.ConsumerGroupTopicPartitions(
-            name, [library.TopicPartition(*place, offset) for place, offset in planned.items()]
-        )
-    ]
-    (future,) = admin.ask(admin.client.alter_consumer_group_offsets, request).values()
-    try:
-        done = admin.wait(future, f"{name}: ").topic_partitions
-    except Failure as failure:
-        if "member" in str(failure).lower() or "not empty" in str(failure).lower():
-            raise Failure(f"group {name} has members: stop them first", exits.FAILED) from None
-        raise
-    refused = [each for each in done if each.error is not None]
-    if refused:
-        raise Failure(f"{name}: {refused[0].topic} {refused[0].partition}: {refused[0].error.str()}")
+        new = f"there is no group {name} yet; " if found is None else ""
+        print(f"raftlog: {new}nothing was changed; --execute does it", file=sys.stderr)
+        if why_not:
+            print(f"raftlog: but {why_not}", file=sys.stderr)
 
 
 @verb(group, "delete")
@@ -215,7 +169,18 @@ def delete(target: Target, names: Ids) -> int:
     """Delete groups that have no members, with their offsets."""
     # librdkafka aborts the process where DeleteGroups is not served, as by older nodes
     found = target.ask_kafka_python(lambda client: client.delete_groups(names))
-    return _tell({(name,): kafka_error(error) for name, error in found.items()}, "deleted")
+    busy = {name: _in_use(target, name) for name, error in found.items() if error == "NonEmptyGroupError"}
+    told = {(name,): kafka_error(error) for name, error in found.items() if not busy.get(name)}
+    code = _tell(told, "deleted")
+    for why_not in filter(None, busy.values()):
+        print(f"raftlog: {printable(why_not)}", file=sys.stderr)
+        code = exits.FAILED
+    return code
+
+
+def _in_use(target: Target, name: str) -> str:
+    found = looked_up(target.admin, name)
+    return "" if found is None else in_use(found)
 
 
 @verb(group, "delete-offsets")
@@ -223,6 +188,7 @@ def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
     """Forget how far a group has read in some topics."""
     if not topics:
         raise Failure("say of which topics: --topic TOPIC[:P,P]", exits.USAGE)
+    described(target.admin, name)
     places = [place for each in topics for place in read_place(target.admin, each)]
     found = target.ask_kafka_python(
         lambda client: client.delete_group_offsets(name, [kafka_place(*place) for place in places])

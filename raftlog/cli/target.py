@@ -93,6 +93,8 @@ class Target:
         if name in ("UnsupportedVersionError", "IncompatibleBrokerVersion"):
             return Failure("the cluster does not serve this request")
         said = str(error).removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
+        if "Response" in said:  # kafka-python puts all of it there, as Python writes it
+            said = str(getattr(error, "description", ""))
         return Failure(f"{said or name}", CODES.get(name, exits.FAILED))
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from raftlog.cli.rows import Form
 from raftlog.cli.target import LOCAL, TIMEOUT_S, Target
 
+T = TypeVar("T")
 COMPLETION_S: Final = 0.6
 """How long a shell's completion may wait for the cluster."""
 
@@ -106,6 +107,13 @@ def _declare(run: Any, parameters: list[inspect.Parameter], shared: Mapping[str,
     ]
     run.__signature__ = inspect.Signature(every)
     run.__annotations__ = {each.name: each.annotation for each in every}
+
+
+def not_empty(given: T) -> T:
+    """Return what was given. Raises BadParameter, which is wrong usage, if it is, or holds, an empty name."""
+    if given == "" or (isinstance(given, list) and "" in given):
+        raise typer.BadParameter("a name is empty")
+    return given
 
 
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:

@@ -29,3 +29,11 @@ def raftlog(three: Cluster) -> CommandLine:
 def name() -> str:
     """The name of a topic that no other test has."""
     return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def ten(raftlog: CommandLine, name: str) -> str:
+    """A topic with ten records in partition 1 of 2."""
+    raftlog("topic", "create", name, "-p", "2")
+    raftlog("produce", "-t", name, "-p", "1", stdin=b"".join(b"%d\n" % number for number in range(10)))
+    return name

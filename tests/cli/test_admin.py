@@ -14,14 +14,6 @@ pytestmark = pytest.mark.slow
 FIRST = ("-G", "first", "-X", "fetch.wait.max.ms=10", "-o", "beginning")
 
 
-@pytest.fixture
-def ten(raftlog: CommandLine, name: str) -> str:
-    """A topic with ten records in partition 1 of 2."""
-    raftlog("topic", "create", name, "-p", "2")
-    raftlog("produce", "-t", name, "-p", "1", stdin=b"".join(b"%d\n" % number for number in range(10)))
-    return name
-
-
 def test_partitions_are_listed_and_chosen_by_their_state(raftlog: CommandLine, ten: str) -> None:
     """kafka-topics' --describe filters have verbs and the same long names."""
     rows = raftlog.rows("partition", "list", ten)
@@ -203,7 +195,7 @@ def test_groups_and_their_offsets_are_deleted(raftlog: CommandLine, ten: str) ->
     raftlog("consume", "-G", group, *FIRST[2:], "-c", "1", ten)
     ran = raftlog("group", "delete-offsets", group, "-t", f"{ten}:1")
     assert (ran.returncode, ran.stdout) == (0, f"{group} {ten} 1 forgotten\n")
-    assert [row["partition"] for row in raftlog.rows("group", "offsets", group)] in ([], [0])
+    assert 1 not in [row["partition"] for row in raftlog.rows("group", "offsets", group) if row["offset"]]
     ran = raftlog("group", "delete", group)
     assert (ran.returncode, ran.stdout) == (0, f"{group} deleted\n")
     ran = raftlog("group", "delete", group)

@@ -1,0 +1,91 @@
+"""Where a group is to go on: planning it, and having it so."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from raftlog.cli import exits
+from raftlog.cli.exits import Failure
+from raftlog.cli.group_lookup import Place
+from raftlog.cli.librdkafka import confluent_kafka
+from raftlog.cli.moments import read_duration_ms, read_moment
+from raftlog.cli.partition import offsets_at
+from raftlog.cli.target import Admin
+
+
+def one_rule(given: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the one rule that was given, with its value. Raises Failure."""
+    rules = [(rule, value) for rule, value in given.items() if value is not None]
+    if len(rules) != 1:
+        raise Failure(
+            "say where to, once: --to-earliest, --to-latest, --to-offset, --shift-by, ...", exits.USAGE
+        )
+    return rules[0]
+
+
+def plan(
+    admin: Admin, places: Sequence[Place], committed: Mapping[Place, int], rule: tuple[str, Any]
+) -> dict[Place, int]:
+    """Return where each partition is to go on: never outside of what it holds, which is told. Raises Failure."""
+    name, value = rule
+    spec = confluent_kafka().admin.OffsetSpec
+    first, end = offsets_at(admin, places, spec.earliest()), offsets_at(admin, places, spec.latest())
+    times: dict[Place, int] = {}
+    if name in ("datetime", "duration"):
+        times = offsets_at(admin, places, spec.for_timestamp(_moment_ms(name, value)))
+    wanted: Mapping[str, Callable[[Place], int]] = {
+        "earliest": lambda place: first[place],
+        "latest": lambda place: end[place],
+        "current": lambda place: committed.get(place, first[place]),
+        "offset": lambda _place: value,
+        "shift": lambda place: committed.get(place, first[place]) + value,
+        "datetime": lambda place: times[place] if times[place] >= 0 else end[place],
+        "duration": lambda place: times[place] if times[place] >= 0 else end[place],
+    }
+    return {place: _within(place, wanted[name](place), first[place], end[place]) for place in places}
+
+
+def _moment_ms(rule: str, value: str) -> int:
+    import time
+
+    if rule == "datetime":
+        return read_moment("--to-datetime", value)
+    return round(time.time() * 1000) - read_duration_ms("--by-duration", value)
+
+
+def _within(place: Place, wanted: int, first: int, end: int) -> int:
+    """Return the offset nearest to the one that is wanted; says so on standard error when it is another."""
+    nearest = max(first, min(end, wanted))
+    if nearest != wanted:
+        where = f"{place[0]} {place[1]}"
+        print(
+            f"raftlog: {where} has offsets {first} to {end}, not {wanted}: {nearest} instead", file=sys.stderr
+        )
+    return nearest
+
+
+def move(admin: Admin, name: str, planned: Mapping[Place, int]) -> None:
+    """Commit these offsets for a group without members. Raises Failure."""
+    library = confluent_kafka()
+    request = [
+        library.ConsumerGroupTopicPartitions(
+            name, [library.TopicPartition(*place, offset) for place, offset in planned.items()]
+        )
+    ]
+    (future,) = admin.ask(admin.client.alter_consumer_group_offsets, request).values()
+    try:
+        done = admin.wait(future, f"{name}: ").topic_partitions
+    except Failure as failure:
+        raise _refused(name, str(failure), failure.code) from None
+    for each in done:
+        if each.error is not None:
+            raise _refused(name, f"{name}: {each.topic} {each.partition}: {each.error.str()}", exits.FAILED)
+
+
+def _refused(name: str, said: str, code: int) -> Failure:
+    """Return the failure; a coordinator says of a group with members that it does not know the one that commits."""
+    if "member" in said.lower() or "not empty" in said.lower():
+        return Failure(f"group {name} has members: stop them first", exits.FAILED)
+    return Failure(said, code)

@@ -1,0 +1,91 @@
+"""`raftlog group …` where a group has members, or is not there, or is in a state that librdkafka has no name for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from raftlog.cli import exits
+from raftlog.cli.group_lookup import named
+from tests.cli.live import CommandLine, invoke
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def live(raftlog: CommandLine, ten: str) -> Iterator[str]:
+    """A group with one static member that reads both partitions of a topic and has committed offset 4 of one."""
+    group = f"live-{ten}"
+    settings = {"bootstrap.servers": raftlog.bootstrap, "group.id": group, "group.instance.id": "till-1"}
+    member = Consumer({**settings, "auto.offset.reset": "earliest", "session.timeout.ms": 6000})
+    member.subscribe([ten])
+    while member.poll(0.1) is None:
+        pass
+    member.commit(offsets=[TopicPartition(ten, 1, 4)], asynchronous=False)
+    yield group
+    member.close()
+
+
+def test_a_group_with_members_is_neither_moved_nor_deleted(raftlog: CommandLine, ten: str, live: str) -> None:
+    """It is said who they are, and a plan says so too."""
+    found = json.loads(raftlog("group", "describe", live, "-J").stdout)
+    assert [each["instance"] for each in found["members"]] == ["till-1"]
+    assert "till-1" in raftlog("group", "describe", live).stdout
+    reset = ("group", "reset", live, "-t", ten, "--to-latest")
+    for refused in (raftlog(*reset, "--execute"), raftlog("group", "delete", live)):
+        assert (refused.returncode, refused.stdout) == (exits.FAILED, "")
+        assert "a member (till-1): stop them first; static ones are members until" in refused.stderr
+    planned = raftlog(*reset)
+    assert planned.returncode == 0 and f"but group {live} has a member" in planned.stderr
+
+
+def test_what_a_group_has_not_committed_is_shown_beside_what_it_has(
+    raftlog: CommandLine, ten: str, live: str
+) -> None:
+    """Lag that nobody knows is not no lag."""
+    assert raftlog.rows("group", "offsets", live) == [
+        {"topic": ten, "partition": 0, "offset": None, "end": 0, "lag": None},
+        {"topic": ten, "partition": 1, "offset": 4, "end": 10, "lag": 6},
+    ]
+    assert raftlog("group", "offsets", live).stdout.splitlines()[1].split() == [ten, "0", "-", "0", "-"]
+
+
+def test_an_offset_beyond_the_end_is_the_end_and_said_to_be(raftlog: CommandLine, ten: str) -> None:
+    """For a group that is yet to be, as well."""
+    ran = raftlog("group", "reset", "new", "-t", f"{ten}:1", "--to-offset", "5000", "-o", "jsonl")
+    assert ran.returncode == 0 and json.loads(ran.stdout)["new_offset"] == 10
+    assert f"{ten} 1 has offsets 0 to 10, not 5000: 10 instead" in ran.stderr
+    assert "there is no group new yet" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe", "nobody"],
+        ["offsets", "nobody"],
+        ["reset", "nobody", "--all-topics", "--to-latest"],
+        ["delete-offsets", "nobody", "-t", "nothing"],
+    ],
+)
+def test_a_group_that_is_not_there_is_named_as_such(raftlog: CommandLine, arguments: list[str]) -> None:
+    """In one line, by every verb."""
+    ran = raftlog("group", *arguments)
+    assert (ran.returncode, ran.stdout) == (exits.NOT_FOUND, "")
+    assert ran.stderr == "raftlog: there is no group nobody\n"
+
+
+@pytest.mark.parametrize("verb", ["describe", "offsets", "delete", "delete-offsets", "reset"])
+def test_an_empty_name_is_wrong_usage(verb: str) -> None:
+    """Before any cluster is asked."""
+    code, out, said = invoke("group", verb, "")
+    assert (code, out) == (exits.USAGE, "") and "a name is empty" in said and said.count("\n") == 1
+
+
+def test_states_that_librdkafka_does_not_know_are_named_as_brokers_list_them() -> None:
+    """KIP-848's; what it knows stays in its words."""
+    known = {"a": "stable", "b": "unknown", "c": "unknown"}
+    listed = {"a": "Stable", "b": "Reconciling"}
+    assert named(known, listed) == {"a": "stable", "b": "reconciling", "c": "unknown"}
