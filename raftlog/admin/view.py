@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,6 +34,9 @@ class TransactionPort(Protocol):
 
     async def all(self) -> Sequence[Any]:
         """Return every transactional id of the cluster."""
+
+    async def open(self, listed: Iterable[Any]) -> Mapping[str, tuple[int, int]]:
+        """Return (start ms, timeout ms) of those of the listed that have an open transaction."""
 
     async def one(self, transactional_id: str) -> Any:
         """Return one, with what its transaction wrote to."""

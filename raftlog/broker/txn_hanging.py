@@ -7,8 +7,9 @@ coordinator does know is the coordinator's: to end it here could abort what its 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import (
@@ -109,11 +110,7 @@ class TransactionSurvey:
         if not self._coordinators():
             raise TransactionalIdNotFound("no transactional id was ever used here")
         coordinator = self._broker.transactions.coordinator_of(transactional_id)
-        asked = _shapes(ApiKey.DESCRIBE_TRANSACTIONS).DescribeTransactionsRequest(
-            transactional_ids=(transactional_id,)
-        )
-        answer = await self._ask(coordinator, ApiKey.DESCRIBE_TRANSACTIONS, asked)
-        (found,) = answer.transaction_states
+        (found,) = await self._described(coordinator, [transactional_id])
         if found.error_code:
             raise from_code(found.error_code)
         return DescribedTransaction(
@@ -128,6 +125,26 @@ class TransactionSurvey:
                 TopicPartition(topic.topic, index) for topic in found.topics for index in topic.partitions
             ),
         )
+
+    async def open(self, listed: Iterable[ListedTransaction]) -> dict[str, tuple[int, int]]:
+        """Return (start ms, timeout ms) of the transactions that are open, of ids just listed, by id."""
+        by_coordinator: defaultdict[int, list[str]] = defaultdict(list)
+        for each in listed:
+            if each.state in IS_OPEN:
+                by_coordinator[each.coordinator].append(each.transactional_id)
+        return {
+            each.transactional_id: (each.transaction_start_time, each.transaction_timeout)
+            for coordinator, ids in by_coordinator.items()
+            for each in await self._described(coordinator, ids)
+            if not each.error_code  # it was forgotten, or has moved, since
+        }
+
+    async def _described(self, coordinator: int, transactional_ids: Sequence[str]) -> Sequence[Any]:
+        make = _shapes(ApiKey.DESCRIBE_TRANSACTIONS)
+        asked = make.DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
+        answer = await self._ask(coordinator, ApiKey.DESCRIBE_TRANSACTIONS, asked)
+        states: Sequence[Any] = answer.transaction_states
+        return states
 
     async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[OpenTransaction]:
         """Return what is open in partitions (of a topic) though no coordinator knows, unused for so long."""
@@ -157,11 +174,19 @@ class TransactionSurvey:
         owner = _coordinated(found, await self._known({found.producer_id}))
         if owner is not None:
             raise InvalidTxnState(
-                f"it does not hang: {owner.transactional_id} is {owner.state}, and broker {owner.coordinator} ends it"
+                f"it does not hang: {owner.transactional_id} is {owner.state}, and broker {owner.coordinator} "
+                f"ends it{self._when(owner)}"
             )
         await self._write_marker(place, found)
         log.warning("hanging_transaction_aborted", **found._asdict())
         return found
+
+    def _when(self, owner: DescribedTransaction) -> str:
+        """Return in how many seconds a coordinator will, for people; "" if it is about to."""
+        if owner.state != State.ONGOING.value or owner.start_ms < 0:
+            return ""
+        left_ms = owner.start_ms + owner.timeout_ms - self._broker.env.wall_clock_ms()
+        return f" in {max(0, math.ceil(left_ms / 1000))} s, when its timeout is over"
 
     # -- asking ----------------------------------------------------------------------------------------------
 

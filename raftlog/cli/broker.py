@@ -9,10 +9,11 @@ import typer
 from raftlog.cli import exits
 from raftlog.cli.cluster import partitions_in
 from raftlog.cli.exits import Failure
-from raftlog.cli.http_api import LOCAL, HttpApi
+from raftlog.cli.http_api import HttpApi
+from raftlog.cli.http_verb import http_verb
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows
 from raftlog.cli.settings_in_force import settings_of
-from raftlog.cli.target import TIMEOUT_S, Target
+from raftlog.cli.target import Target
 from raftlog.cli.verb import noun, verb
 
 broker = noun("List and describe brokers, their settings and disks.")
@@ -72,21 +73,15 @@ def log_dirs(
     print_rows(rows, form, ("broker", "replicas", "bytes", "free", "error", "folder"))
 
 
-@broker.command("drain")
+@http_verb(broker, "drain")
 def drain(
+    api: HttpApi,
     number: Id,
     *,
     undo: Annotated[bool, typer.Option("--undo", help="let it lead again")] = False,
-    url: Annotated[
-        str, typer.Option("--http", metavar="URL", envvar="RAFTLOG_HTTP", help="any node's HTTP API")
-    ] = LOCAL,
-    token: Annotated[
-        str, typer.Option("--token", envvar="RAFTLOG_TOKEN", help="an operator's, where tokens are asked for")
-    ] = "",
-    timeout: Annotated[float, typer.Option("--timeout", "-m", metavar="S", min=0.1, max=3600)] = TIMEOUT_S,
 ) -> None:
     """Hand a broker's leaderships to others, and give it none until --undo: before its host is worked on."""
-    HttpApi(url, token, timeout).ask("DELETE" if undo else "POST", f"/v1/brokers/{number}/drain")
+    api.ask("DELETE" if undo else "POST", f"/v1/brokers/{number}/drain")
     print(
         f"broker {number} may lead again" if undo else f"broker {number} leads nothing that others can lead"
     )

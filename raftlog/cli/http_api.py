@@ -55,7 +55,10 @@ class HttpApi:
             content = answer.read(MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise Failure(f"nobody answers at {self.url} ({reason})", exits.UNREACHABLE) from None
+            raise Failure(
+                f"nobody answers at {self.url} ({reason}); --http or RAFTLOG_HTTP says where the HTTP API is",
+                exits.UNREACHABLE,
+            ) from None
         finally:
             connection.close()
         if answer.status >= 400:

@@ -118,6 +118,14 @@ def _cell(value: Any) -> str:
     return printable(str(value))
 
 
+def in_time(duration_ms: int) -> str:
+    """Return a duration for people: whole seconds up to two minutes, then minutes, hours, days."""
+    for unit, length_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if duration_ms >= 2 * length_ms:
+            return f"{duration_ms // length_ms} {unit}"
+    return f"{duration_ms // 1000} s"
+
+
 def in_bytes(count: int | None) -> str:
     """Return a number of bytes for people: three digits and a unit."""
     if count is None or count < 0:

@@ -128,12 +128,15 @@ def read_config(path: Path | None, overrides: Sequence[str]) -> NodeConfig:
 
 
 def _read_file(path: Path | None) -> tuple[dict[str, str], list[str]]:
-    """Return (settings, faults); a file that cannot be read or parsed has no settings and one fault."""
+    """Return (settings, faults); a file that cannot be parsed has no settings and one fault. Exits with 2 if it cannot be read."""
     if path is None:
         return {}, []
     try:
         return parse_file(_read_text(path), name=path.name), []
-    except (OSError, ValueError) as error:
+    except OSError as error:  # what is wrong without it says nothing
+        print(f"raftlog: --config {path}: {error.strerror}", file=sys.stderr)
+        sys.exit(exits.USAGE)
+    except ValueError as error:
         return {}, [str(error)]
 
 

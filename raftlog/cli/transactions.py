@@ -2,56 +2,70 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 from urllib.parse import quote, urlencode
 
 import typer
 
-from raftlog.cli.http_api import LOCAL, HttpApi
-from raftlog.cli.rows import Form, print_object, print_rows
-from raftlog.cli.target import TIMEOUT_S
-from raftlog.cli.verb import noun
+from raftlog.cli import exits
+from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import HttpApi
+from raftlog.cli.http_verb import http_verb
+from raftlog.cli.rows import Form, in_time, print_object, print_rows
+from raftlog.cli.verb import not_empty, noun
 
 transactions = noun("List and describe transactions; find and end those that hang.")
 
 MINUTE_MS: Final = 60_000
-COLUMNS: Final = ("topic", "partition", "start_offset", "producer_id", "producer_epoch", "last_ms")
+LISTED: Final = ("transactional_id", "coordinator", "producer_id", "state", "age", "timeout")
+HANGING: Final = ("topic", "partition", "start_offset", "producer_id", "producer_epoch", "last_ms")
 
-Url = Annotated[str, typer.Option("--http", metavar="URL", envvar="RAFTLOG_HTTP", help="any node's HTTP API")]
-Token = Annotated[str, typer.Option("--token", envvar="RAFTLOG_TOKEN", help="where tokens are asked for")]
-Timeout = Annotated[float, typer.Option("--timeout", "-m", metavar="S", min=0.1, max=3600)]
-Output = Annotated[Form, typer.Option("--output", "-o", help="how to print")]
 Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC")]
 Partition = Annotated[int, typer.Option("--partition", "-p", min=0, max=2**31 - 1)]
 StartOffset = Annotated[int, typer.Option("--start-offset", min=0, help="as find-hanging tells it")]
 
 
-@transactions.command("list")
-def list_transactions(
-    *, url: Url = LOCAL, token: Token = "", timeout: Timeout = TIMEOUT_S, output: Output = Form.TABLE
-) -> None:
-    """List all transactional ids with their states and coordinators."""
-    rows = HttpApi(url, token, timeout).ask("GET", "/v1/transactions")["data"]
-    print_rows(rows, output, ("transactional_id", "coordinator", "producer_id", "state"))
+@http_verb(transactions, "list", prints_rows=True)
+def list_transactions(api: HttpApi, *, form: Form) -> None:
+    """List all transactional ids with their states and coordinators, and how long ago an open transaction began."""
+    rows = api.ask("GET", "/v1/transactions")["data"]
+    if form is Form.TABLE:
+        rows = [{**each, **_times(each)} for each in rows]
+    print_rows(rows, form, LISTED)
 
 
-@transactions.command("describe")
+def _times(found: dict[str, Any]) -> dict[str, str | None]:
+    """Return the age and the timeout of an open transaction for people."""
+    if found["start_ms"] < 0:
+        return {"age": None, "timeout": None}
+    return {"age": _age(found["start_ms"]), "timeout": in_time(found["timeout_ms"])}
+
+
+def _age(since_ms: int) -> str:
+    return in_time(max(0, round(time.time() * 1000) - since_ms))
+
+
+@http_verb(transactions, "describe", prints_rows=True)
 def describe(
-    name: Annotated[str, typer.Argument(metavar="ID")],
-    *,
-    url: Url = LOCAL,
-    token: Token = "",
-    timeout: Timeout = TIMEOUT_S,
-    output: Output = Form.TABLE,
+    api: HttpApi, name: Annotated[str, typer.Argument(metavar="ID", callback=not_empty)], *, form: Form
 ) -> None:
     """Show a transactional id, and what its transaction wrote to."""
-    found = HttpApi(url, token, timeout).ask("GET", f"/v1/transactions/{quote(name, safe='')}")
-    places = [f"{each['topic_name']}-{each['partition_id']}" for each in found["partitions"]]
-    print_object({**found, "partitions": places}, output)
+    found = api.ask("GET", f"/v1/transactions/{quote(name, safe='')}")
+    found["partitions"] = [f"{each['topic_name']}-{each['partition_id']}" for each in found["partitions"]]
+    if form is Form.TABLE:
+        start_ms, timeout_ms = found.pop("start_ms"), found.pop("timeout_ms")
+        started = datetime.fromtimestamp(start_ms / 1000, UTC).isoformat(timespec="seconds")
+        found["timeout"] = in_time(timeout_ms)
+        found["start"] = f"{started} ({_age(start_ms)} ago)" if start_ms >= 0 else None
+    print_object(found, form)
 
 
-@transactions.command("find-hanging")
+@http_verb(transactions, "find-hanging", prints_rows=True)
 def find_hanging(
+    api: HttpApi,
     *,
     topic: Topic = "",
     max_timeout: Annotated[
@@ -60,35 +74,37 @@ def find_hanging(
             "--max-transaction-timeout",
             metavar="MIN",
             min=0,
-            help="unused for so long; default: the broker's",
+            help="unused for so long; default: the broker's transaction.max.timeout.ms, 15 minutes unless set",
         ),
     ] = None,
-    url: Url = LOCAL,
-    token: Token = "",
-    timeout: Timeout = TIMEOUT_S,
-    output: Output = Form.TABLE,
+    form: Form,
 ) -> None:
-    """Find transactions that are open in a partition while no coordinator knows of them, so that nobody ends them."""
+    """Find transactions that are open in a partition while no coordinator knows of them, so that nobody ends them.
+
+    Only those that were not written to for as long as any transaction may take (--max-transaction-timeout).
+    """
     wanted: dict[str, Any] = {"topic": topic} if topic else {}
     if max_timeout is not None:
         wanted["unused_ms"] = max_timeout * MINUTE_MS
-    found = HttpApi(url, token, timeout).ask("GET", f"/v1/hanging-transactions?{urlencode(wanted)}")
-    print_rows([_row(each) for each in found["data"]], output, COLUMNS)
+    rows = api.ask("GET", f"/v1/hanging-transactions?{urlencode(wanted)}")["data"]
+    print_rows([_row(each) for each in rows], form, HANGING)
+    if not rows:
+        limit = "the broker's transaction.max.timeout.ms (15 minutes unless set)"
+        limit = limit if max_timeout is None else f"{max_timeout} minutes"
+        print(f"raftlog: none hangs that was not written to for {limit}", file=sys.stderr)
 
 
-@transactions.command("abort")
-def abort(
-    *,
-    topic: Topic,
-    partition: Partition,
-    start_offset: StartOffset,
-    url: Url = LOCAL,
-    token: Token = "",
-    timeout: Timeout = TIMEOUT_S,
-) -> None:
+@http_verb(transactions, "abort")
+def abort(api: HttpApi, *, topic: Topic, partition: Partition, start_offset: StartOffset) -> None:
     """End a hanging transaction, by an operator's word. One that its coordinator knows is refused."""
     path = f"/v1/topics/{quote(topic, safe='')}/partitions/{partition}/abort"
-    found = HttpApi(url, token, timeout).ask("POST", path, {"start_offset": start_offset})
+    try:
+        found = api.ask("POST", path, {"start_offset": start_offset})
+    except Failure as failure:
+        if failure.code != exits.EXISTS:
+            raise
+        sooner = "its producer can end it sooner, or who fences that: Admin.forceTerminateTransaction"
+        raise Failure(f"{failure}; {sooner}, InitProducerId", exits.FAILED) from None
     print(
         f"aborted: producer {found['producer_id']} of epoch {found['producer_epoch']} in {topic}-{partition}"
     )

@@ -56,7 +56,7 @@ _SHARED: Final[dict[str, tuple[Any, Any]]] = {
         TIMEOUT_S,
     ),
 }
-_OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
+OUTPUT: Final[dict[str, tuple[Any, Any]]] = {
     "output": (Annotated[Form, typer.Option("--output", "-o", help="how to print")], Form.TABLE),
     "json": (Annotated[bool, typer.Option("--json", "-J", help="-o json")], False),
 }
@@ -80,8 +80,7 @@ def verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Callable[
                 given.pop("timeout"),
             )
             if prints_rows:
-                form = given.pop("output")
-                given["form"] = Form.JSON if given.pop("json") else form
+                given["form"] = form_of(given)
             raise typer.Exit(body(target, **given) or 0)
 
         parameters = [
@@ -90,14 +89,20 @@ def verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Callable[
             if each.name != "form"
         ]
         run.__doc__ = body.__doc__
-        _declare(run, parameters, {**_SHARED, **(_OUTPUT if prints_rows else {})})
+        declare(run, parameters, {**_SHARED, **(OUTPUT if prints_rows else {})})
         app.command(name)(run)
         return body
 
     return decorate
 
 
-def _declare(run: Any, parameters: list[inspect.Parameter], shared: Mapping[str, tuple[Any, Any]]) -> None:
+def form_of(given: dict[str, Any]) -> Form:
+    """Take from what was given on the line how rows are to be printed."""
+    form: Form = given.pop("output")
+    return Form.JSON if given.pop("json") else form
+
+
+def declare(run: Any, parameters: list[inspect.Parameter], shared: Mapping[str, tuple[Any, Any]]) -> None:
     """Give a function the signature that typer is to read."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     every = [each.replace(kind=keyword) for each in parameters]

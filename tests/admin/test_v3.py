@@ -45,6 +45,16 @@ def test_topic_is_created_grown_and_deleted(api: Api) -> None:
     assert api.get("/topics/life").body["error_code"] == 40403
 
 
+def test_what_the_cluster_keeps_itself_is_not_deleted_over_http(api: Api) -> None:
+    """All groups would be lost with __consumer_offsets; Kafka's own clients may all the same."""
+    found = lambda: api.get("/topics/__consumer_offsets").status == 200  # noqa: E731
+    api.get("/consumer-groups/nobody")  # whoever looks for a coordinator has the topic made
+    until(found)
+    refused = api.ask("DELETE", "/topics/__consumer_offsets")
+    assert (refused.status, refused.body["error_code"]) == (400, 40002)
+    assert "the cluster's own" in refused.body["message"] and found()
+
+
 def test_topic_is_only_validated_when_that_is_asked(api: Api) -> None:
     """200 instead of 201, and nothing is made."""
     assert api.ask("POST", "/topics", {"topic_name": "draft", "validate_only": True}).status == 200

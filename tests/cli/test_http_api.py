@@ -71,3 +71,4 @@ def test_draining_where_nobody_answers_is_one_line(url: str, code: int) -> None:
     """And a URL that is none is told before."""
     ran = invoke("broker", "drain", "1", "--http", url, "--timeout", "1")
     assert (ran[0], ran[1]) == (code, "") and ran[2].count("\n") == 1 and url in ran[2]
+    assert code != exits.UNREACHABLE or "--http or RAFTLOG_HTTP" in ran[2]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 
 import pytest
 from confluent_kafka import Producer
@@ -26,14 +28,26 @@ def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(three
     code, listed, _ = invoke("transactions", "list", *at, "-o", "json")
     (found,) = [each for each in json.loads(listed) if each["transactional_id"] == "x/1"]
     assert (code, found["state"]) == (0, "Ongoing")
+    assert time.time() * 1000 - 60_000 < found["start_ms"] < time.time() * 1000 + 1000
+    assert found["timeout_ms"] == 60_000
+    row = invoke("transactions", "list", *at)[1].partition("x/1")[2].splitlines()[0]
+    assert re.fullmatch(r".*Ongoing  \d+ s  60 s", row), row
     described = invoke("transactions", "describe", "x/1", *at)[1]
+    assert re.search(r"start +20\d\d-\S+\+00:00 \(\d+ s ago\)\n", described), described
+    assert (
+        json.loads(invoke("transactions", "describe", "x/1", *at, "-J")[1])["start_ms"] == found["start_ms"]
+    )
     assert "written-0" in described and "Ongoing" in described
     hanging = invoke("transactions", "find-hanging", "--max-transaction-timeout", "0", *at, "-o", "json")
     assert (hanging[0], json.loads(hanging[1])) == (0, [])
+    assert hanging[2] == "raftlog: none hangs that was not written to for 0 minutes\n"
+    assert "(15 minutes unless set)" in invoke("transactions", "find-hanging", *at)[2]
     place = ("--topic", "written", "--partition", "0")
     code, _, said = invoke("transactions", "abort", *place, "--start-offset", "0", *at)
-    assert code == exits.EXISTS
-    assert "x/1 is Ongoing" in said
+    assert code == exits.FAILED
+    assert re.search(r"x/1 is Ongoing, and broker \d ends it in \d+ s, when its timeout is over", said)
+    assert "forceTerminateTransaction" in said and said.count("\n") == 1
     producer.commit_transaction(10)
     assert invoke("transactions", "abort", *place, "--start-offset", "0", *at)[0] == exits.NOT_FOUND
     assert invoke("transactions", "describe", "nobody", *at)[0] == exits.NOT_FOUND
+    assert invoke("transactions", "describe", "", *at)[0] == exits.USAGE

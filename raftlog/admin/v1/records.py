@@ -1,4 +1,7 @@
-"""Reading a few records of one partition, for people and for checks; consumers of a stream use a Kafka client."""
+"""Reading a few records of one partition, for people and for checks; consumers of a stream use a Kafka client.
+
+It shows what is there up to the high watermark: also records of transactions that are open or were aborted.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class ReadRecord(msgspec.Struct):
 
 
 class Records(msgspec.Struct, kw_only=True):
-    """Records in order. Go on with `offset=next_offset`; at `high_watermark` there is nothing more yet."""
+    """Records in order, also those of transactions that are open or were aborted. Go on with `offset=next_offset`; at `high_watermark` there is nothing more yet."""
 
     topic_name: str
     partition_id: int
@@ -170,7 +173,7 @@ ROUTES: Final = (
         "GET",
         "/v1/topics/{topic_name}/partitions/{partition_id:int}/records",
         read_records,
-        "Read a few records of a partition",
+        "Read a few records of a partition, uncommitted and aborted ones too",
         Records,
         query=RecordsQuery,
     ),

@@ -19,12 +19,17 @@ LARGEST_OFFSET: Final = 2**63 - 1
 
 
 class TransactionalId(msgspec.Struct):
-    """`state` in Kafka's words: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort."""
+    """`state` in Kafka's words: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
+
+    `start_ms`: when its transaction began, wall clock; it and `timeout_ms` are -1 if none is open.
+    """
 
     transactional_id: str
     coordinator: int
     producer_id: int
     state: str
+    start_ms: int
+    timeout_ms: int
 
 
 class TransactionalIds(msgspec.Struct):
@@ -90,7 +95,13 @@ def _port(call: Call) -> TransactionPort:
 
 async def list_transactions(call: Call) -> TransactionalIds:
     """Each coordinator is asked; if one does not answer, so does this."""
-    return TransactionalIds([TransactionalId(*each) for each in await _port(call).all()])
+    listed = await _port(call).all()
+    times = await _port(call).open(listed)
+    found = []
+    for each in listed:
+        start_ms, timeout_ms = times.get(each.transactional_id, (-1, -1))
+        found.append(TransactionalId(*each, start_ms=start_ms, timeout_ms=timeout_ms))
+    return TransactionalIds(found)
 
 
 async def describe_transaction(call: Call) -> DescribedId:

@@ -1,0 +1,56 @@
+"""How commands that talk to a node's HTTP API are written: a function of an `HttpApi` and its own options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import typer
+
+from raftlog.cli.http_api import LOCAL, HttpApi
+from raftlog.cli.target import TIMEOUT_S
+from raftlog.cli.verb import OUTPUT, declare, form_of
+
+_SHARED: Final[dict[str, tuple[Any, Any]]] = {
+    "url": (
+        Annotated[
+            str, typer.Option("--http", metavar="URL", envvar="RAFTLOG_HTTP", help="any node's HTTP API")
+        ],
+        LOCAL,
+    ),
+    "token": (
+        Annotated[str, typer.Option("--token", envvar="RAFTLOG_TOKEN", help="where tokens are asked for")],
+        "",
+    ),
+    "timeout": (
+        Annotated[
+            float,
+            typer.Option("--timeout", "-m", metavar="S", min=0.1, max=3600, help="how many seconds to wait"),
+        ],
+        TIMEOUT_S,
+    ),
+}
+
+
+def http_verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Callable[..., Any]:
+    """Make a command of `body(api, …)`; with `prints_rows`, of `body(api, …, form=…)`, as `verb` does of a target."""
+
+    def decorate(body: Callable[..., None]) -> Callable[..., None]:
+        def run(**given: Any) -> None:
+            api = HttpApi(given.pop("url"), given.pop("token"), given.pop("timeout"))
+            if prints_rows:
+                given["form"] = form_of(given)
+            body(api, **given)
+
+        parameters = [
+            each
+            for each in list(inspect.signature(body, eval_str=True).parameters.values())[1:]
+            if each.name != "form"
+        ]
+        run.__doc__ = body.__doc__
+        declare(run, parameters, {**_SHARED, **(OUTPUT if prints_rows else {})})
+        app.command(name)(run)
+        return body
+
+    return decorate
