@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 
 from confluent_kafka import Consumer, TopicPartition
+from shop import ORDERS, parser, topics_at
 
 
 def read_all(bootstrap: str, topic: str) -> Counter[bytes]:
@@ -35,11 +35,12 @@ def read_all(bootstrap: str, topic: str) -> Counter[bytes]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Hold the receipts against the orders.")
-    parser.add_argument("receipts", help="topic of receipts")
-    parser.add_argument("-b", "--bootstrap", default="localhost:9092")
-    parser.add_argument("--orders", default="orders", help="topic of orders [orders]")
-    asked = parser.parse_args()
+    words = parser("Hold the receipts against the orders.")
+    words.add_argument("receipts", help="topic of receipts")
+    words.add_argument("--orders", default=ORDERS, help=f"topic of orders [{ORDERS}]")
+    asked = words.parse_args()
+    if absent := {asked.orders, asked.receipts} - topics_at(asked.bootstrap):
+        raise SystemExit(f"there is no topic {', '.join(sorted(absent))}")
     orders, receipts = read_all(asked.bootstrap, asked.orders), read_all(asked.bootstrap, asked.receipts)
     missing = sum((orders - receipts).values())
     doubled = sum((receipts - orders).values())

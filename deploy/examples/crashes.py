@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from secrets import token_hex
 
-from shop import AFTER_COMMIT, BEFORE_COMMIT
+from shop import AFTER_COMMIT, BEFORE_COMMIT, ORDERS, parser, topics_at
 
 PROGRAMS = ("at_most_once", "at_least_once", "exactly_once")
 MOMENTS = (BEFORE_COMMIT, AFTER_COMMIT)
@@ -49,13 +49,15 @@ def outcome(asked: argparse.Namespace, program: str, moment: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What a crash leaves behind, by delivery semantics.")
-    parser.add_argument("-b", "--bootstrap", default="localhost:9092")
-    parser.add_argument("--orders", default=f"orders-{token_hex(3)}", help="topic for the orders [a new one]")
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"{', '.join(PROGRAMS)} [all]")
-    asked = parser.parse_args()
+    words = parser("What a crash leaves behind, by delivery semantics.")
+    words.add_argument(
+        "--orders", default=f"{ORDERS}-{token_hex(3)}", help="topic for the orders [a new one]"
+    )
+    words.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"{', '.join(PROGRAMS)} [all]")
+    asked = words.parse_args()
     if unknown := set(asked.programs) - set(PROGRAMS):
-        parser.error(f"there is no {', '.join(sorted(unknown))}: choose from {', '.join(PROGRAMS)}")
+        words.error(f"there is no {', '.join(sorted(unknown))}: choose from {', '.join(PROGRAMS)}")
+    topics_at(asked.bootstrap)
     succeed("orders", "-b", asked.bootstrap, "--orders", asked.orders)
     cases = list(product(asked.programs or PROGRAMS, MOMENTS))
     with ThreadPoolExecutor(len(cases)) as pool:

@@ -1,28 +1,57 @@
-"""What the examples share: their options, a consumer of orders in batches, and a way to die at a given moment."""
+"""What the examples share: their options, a consumer of orders in batches, and a way to die at a given moment.
+
+All of them look for a cluster where -b says, or RAFTLOG_BOOTSTRAP, or at localhost:9092 as `raftlog dev` has it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
 
+ORDERS = "shop-orders"
+ANSWER_WITHIN_S = 5
+NO_CLUSTER = 6
+"""The exit code of raftlog's own commands, too, where nobody answers."""
 BATCH = 4
 CRASHES_IN_BATCH = 2
 BEFORE_COMMIT, AFTER_COMMIT = "before-commit", "after-commit"
 
 
+def parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser of the options that all of them have."""
+    found = argparse.ArgumentParser(description=description)
+    cluster = os.environ.get("RAFTLOG_BOOTSTRAP") or "localhost:9092"
+    found.add_argument("-b", "--bootstrap", default=cluster, help=f"the cluster [{cluster}]")
+    return found
+
+
+def topics_at(bootstrap: str) -> set[str]:
+    """Return the cluster's topics. Ends the program if nobody answers."""
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        return set(client.list_topics(timeout=ANSWER_WITHIN_S).topics)
+    except KafkaException:
+        print(f"no cluster at {bootstrap}: is `raftlog dev` running?", file=sys.stderr)
+        raise SystemExit(NO_CLUSTER) from None
+
+
 def options(semantics: str) -> argparse.Namespace:
     """Return the command line of a program that writes a receipt for each order."""
-    parser = argparse.ArgumentParser(description=f"Write a receipt for each order, {semantics}.")
-    parser.add_argument("-b", "--bootstrap", default="localhost:9092")
-    parser.add_argument("--orders", default="orders", help="topic to read [orders]")
-    parser.add_argument("--receipts", default=f"receipts-{semantics}", help="topic to write [receipts-...]")
-    parser.add_argument("--group", default=f"shop-{semantics}")
-    parser.add_argument("--crash", choices=[BEFORE_COMMIT, AFTER_COMMIT], help="die in the second batch")
-    return parser.parse_args()
+    words = parser(f"Write a receipt for each order, {semantics}.")
+    words.add_argument("--orders", default=ORDERS, help=f"topic to read [{ORDERS}]")
+    words.add_argument("--receipts", default=f"receipts-{semantics}", help="topic to write [receipts-...]")
+    words.add_argument("--group", default=f"shop-{semantics}")
+    words.add_argument("--crash", choices=[BEFORE_COMMIT, AFTER_COMMIT], help="die in the second batch")
+    asked = words.parse_args()
+    if asked.orders not in topics_at(asked.bootstrap):
+        raise SystemExit(f"there is no topic {asked.orders}: orders.py makes it")
+    return asked
 
 
 def consumer(asked: argparse.Namespace) -> Consumer:

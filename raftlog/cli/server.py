@@ -128,7 +128,10 @@ def read_config(path: Path | None, overrides: Sequence[str]) -> NodeConfig:
 
 
 def _read_file(path: Path | None) -> tuple[dict[str, str], list[str]]:
-    """Return (settings, faults); a file that cannot be parsed has no settings and one fault. Exits with 2 if it cannot be read."""
+    """Return (settings, faults); a file that cannot be parsed has no settings and one fault.
+
+    Exits with 2 if there is no such file.
+    """
     if path is None:
         return {}, []
     try:

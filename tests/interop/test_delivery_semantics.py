@@ -57,3 +57,22 @@ def test_each_example_runs_by_itself(cluster: Cluster, client: Confluent, topic:
     assert ended.returncode == 0, ended
     told = run("compare.py", f"{topic}-receipts", *where).stdout
     assert told.startswith("20 orders, 20 receipts: 0 missing, 0 doubled"), told
+
+
+@pytest.mark.parametrize("program", ["orders.py", "crashes.py", "compare.py", *OUTCOMES])
+def test_without_a_cluster_there_is_one_line_and_code_6(
+    monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """Most likely `raftlog dev` does not run, or elsewhere: RAFTLOG_BOOTSTRAP counts as it does for raftlog."""
+    monkeypatch.setenv("RAFTLOG_BOOTSTRAP", "127.0.0.1:1")
+    ended = run(program, *(["receipts"] if program == "compare.py" else []))
+    assert (ended.returncode, ended.stdout) == (6, "")
+    assert ended.stderr == "no cluster at 127.0.0.1:1: is `raftlog dev` running?\n"
+
+
+def test_topics_that_are_not_there_are_an_error_and_not_made(cluster: Cluster, topic: str) -> None:
+    """Nothing compared with nothing lacks nothing."""
+    ended = run("compare.py", f"{topic}-r", "-b", cluster.bootstrap_servers, "--orders", f"{topic}-o")
+    assert (ended.returncode, ended.stderr) == (1, f"there is no topic {topic}-o, {topic}-r\n")
+    ended = run("at_least_once.py", "-b", cluster.bootstrap_servers, "--orders", f"{topic}-o")
+    assert (ended.returncode, ended.stderr) == (1, f"there is no topic {topic}-o: orders.py makes it\n")

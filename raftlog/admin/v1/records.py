@@ -59,7 +59,10 @@ class ReadRecord(msgspec.Struct):
 
 
 class Records(msgspec.Struct, kw_only=True):
-    """Records in order, also those of transactions that are open or were aborted. Go on with `offset=next_offset`; at `high_watermark` there is nothing more yet."""
+    """Records in order, also those of transactions that are open or were aborted.
+
+    Go on with `offset=next_offset`; at `high_watermark` there is nothing more yet.
+    """
 
     topic_name: str
     partition_id: int

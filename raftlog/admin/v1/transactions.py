@@ -97,11 +97,18 @@ async def list_transactions(call: Call) -> TransactionalIds:
     """Each coordinator is asked; if one does not answer, so does this."""
     listed = await _port(call).all()
     times = await _port(call).open(listed)
-    found = []
-    for each in listed:
-        start_ms, timeout_ms = times.get(each.transactional_id, (-1, -1))
-        found.append(TransactionalId(*each, start_ms=start_ms, timeout_ms=timeout_ms))
-    return TransactionalIds(found)
+    return TransactionalIds(
+        [
+            TransactionalId(
+                each.transactional_id,
+                each.coordinator,
+                each.producer_id,
+                each.state,
+                *times.get(each.transactional_id, (-1, -1)),
+            )
+            for each in listed
+        ]
+    )
 
 
 async def describe_transaction(call: Call) -> DescribedId:
