@@ -94,6 +94,13 @@ def test_lag_that_nobody_tells_is_counted_and_not_taken_for_none() -> None:
     assert (only.partition_id, only.lag, only.consumer_id) == (0, 6, "m")
 
 
+def test_partitions_that_nobody_committed_are_counted_beside_the_lag() -> None:
+    """Nobody has read them, or a member has and committed nothing: the sum says nothing of them."""
+    assert asyncio.run(get_lag_summary(call(Brokers([("t", 0)])))).uncommitted_partitions == 1
+    both = asyncio.run(get_lag_summary(call(Brokers([("t", 0), ("t", 1), ("gone", 0)]))))
+    assert both.uncommitted_partitions == 0
+
+
 @pytest.mark.parametrize(
     ("topic", "partition", "status"), [("t", 1, 503), ("gone", 0, 404), ("t", 7, 404), ("t", 0, None)]
 )

@@ -121,7 +121,8 @@ class LagList(msgspec.Struct, kw_only=True):
 class LagSummary(msgspec.Struct, kw_only=True):
     """The largest lag of a group and where it is, and the sum of all whose leaders answer.
 
-    `unknown_partitions`: those that the group has an offset of but whose leader does not.
+    `unknown_partitions`: those that the group has an offset of but whose leader does not. `uncommitted_partitions`: those
+    of the topics it reads that it has no offset of; no lag counts them.
     """
 
     kind: str = "KafkaConsumerGroupLagSummary"
@@ -136,6 +137,7 @@ class LagSummary(msgspec.Struct, kw_only=True):
     max_lag: int
     total_lag: int
     unknown_partitions: int
+    uncommitted_partitions: int
     max_lag_partition: Related | None
 
 
@@ -378,8 +380,16 @@ async def get_lag_summary(call: Call) -> LagSummary:
         max_lag=worst.lag,
         total_lag=sum(each.lag for each in lags),
         unknown_partitions=len(found.unknown),
+        uncommitted_partitions=len(_uncommitted(image, found)),
         max_lag_partition=Related(call.link(*where)),
     )
+
+
+def _uncommitted(image: MetadataImage, found: _Behind) -> set[Where]:
+    """Return the partitions without an offset of this group, of the topics that it has one of or that a member reads."""
+    topics = {topic for topic, _ in (*found.committed, *found.readers)} & image.topics.keys()
+    there = {(topic, index) for topic in topics for index in range(len(image.topics[topic].partitions))}
+    return there - found.committed.keys()
 
 
 class _Behind(NamedTuple):
