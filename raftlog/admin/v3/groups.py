@@ -121,8 +121,8 @@ class LagList(msgspec.Struct, kw_only=True):
 class LagSummary(msgspec.Struct, kw_only=True):
     """The largest lag of a group and where it is, and the sum of all whose leaders answer.
 
-    `unknown_partitions`: those that the group has an offset of but whose leader does not. `uncommitted_partitions`: those
-    of the topics it reads that it has no offset of; no lag counts them.
+    `unknown_partitions`: those that the group has an offset of but whose leader does not.
+    `uncommitted_partitions`: those of the topics it reads that it has no offset of; no lag counts them.
     """
 
     kind: str = "KafkaConsumerGroupLagSummary"
@@ -386,7 +386,7 @@ async def get_lag_summary(call: Call) -> LagSummary:
 
 
 def _uncommitted(image: MetadataImage, found: _Behind) -> set[Where]:
-    """Return the partitions without an offset of this group, of the topics that it has one of or that a member reads."""
+    """Return the partitions without an offset of this group, of the topics it has one of or reads."""
     topics = {topic for topic, _ in (*found.committed, *found.readers)} & image.topics.keys()
     there = {(topic, index) for topic in topics for index in range(len(image.topics[topic].partitions))}
     return there - found.committed.keys()
