@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
+from operator import methodcaller
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +18,7 @@ from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.partition import offsets_at, read_place
 from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_object, print_rows
-from raftlog.cli.target import CODES, Admin, Target, kafka_error, kafka_place
+from raftlog.cli.target import AGAIN_AFTER_S, CODES, Admin, Target, kafka_error, kafka_place
 from raftlog.cli.verb import complete_topic, not_empty, noun, verb
 
 group = noun("List and describe groups; show, reset and delete their offsets.")
@@ -167,8 +169,7 @@ def reset(
 @verb(group, "delete")
 def delete(target: Target, names: Ids) -> int:
     """Delete groups that have no members, with their offsets."""
-    # librdkafka aborts the process where DeleteGroups is not served, as by older nodes
-    found = target.ask_kafka_python(lambda client: client.delete_groups(names))
+    found = _delete(target, names)
     busy = {name: _in_use(target, name) for name, error in found.items() if error == "NonEmptyGroupError"}
     told = {(name,): kafka_error(error) for name, error in found.items() if not busy.get(name)}
     code = _tell(told, "deleted")
@@ -176,6 +177,20 @@ def delete(target: Target, names: Ids) -> int:
         print(f"raftlog: {printable(why_not)}", file=sys.stderr)
         code = exits.FAILED
     return code
+
+
+def _delete(target: Target, names: list[str]) -> dict[str, str]:
+    """Return kafka-python's word for what became of each; one whose coordinator is just beginning is asked again."""
+    deadline = time.monotonic() + target.timeout_s
+    found: dict[str, str] = {}
+    left = names
+    while True:
+        # librdkafka aborts the process where DeleteGroups is not served, as by older nodes
+        found |= target.ask_kafka_python(methodcaller("delete_groups", left))
+        left = [name for name in left if kafka_error(found[name]).retriable]
+        if not left or time.monotonic() + AGAIN_AFTER_S > deadline:
+            return found
+        time.sleep(AGAIN_AFTER_S)
 
 
 def _in_use(target: Target, name: str) -> str:

@@ -77,6 +77,13 @@ def test_a_group_that_is_not_there_is_named_as_such(raftlog: CommandLine, argume
     assert ran.stderr == "raftlog: there is no group nobody\n"
 
 
+def test_what_was_never_there_is_not_deleted(raftlog: CommandLine) -> None:
+    """Also where its coordinator has only just begun, and says so at first."""
+    ran = raftlog("group", "delete", "nobody", "no-one")
+    assert (ran.returncode, ran.stdout) == (exits.NOT_FOUND, "")
+    assert ran.stderr.count("id does not exist") == ran.stderr.count("\n") == 2
+
+
 @pytest.mark.parametrize("verb", ["describe", "offsets", "delete", "delete-offsets", "reset"])
 def test_an_empty_name_is_wrong_usage(verb: str) -> None:
     """Before any cluster is asked."""
