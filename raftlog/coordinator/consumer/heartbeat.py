@@ -32,7 +32,7 @@ from raftlog.coordinator.consumer.state import (
     Subscriber,
 )
 
-LONGEST_NAME_BYTES: Final = 32_000
+LONGEST_NAME_BYTES: Final = 1_000
 """Of ids and names that come into records."""
 
 
