@@ -430,7 +430,7 @@ def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
                 "topics": [
                     {
                         "_": "OffsetCommitRequestTopic",
-                        "topic_id": TOPIC_ID,
+                        "topic_id": UUID(int=999),
                         "partitions": [
                             {"_": "OffsetCommitRequestPartition", "partition_index": number}
                             for number in range(MANY)

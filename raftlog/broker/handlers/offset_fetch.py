@@ -53,9 +53,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     rows = Rows(group, stable=getattr(message, "require_stable", False))
     topics = [
         make.OffsetFetchResponseTopic(
-            name=key, partitions=await rows.told(make.OffsetFetchResponsePartition, *where)
+            name=key, partitions=await rows.told(make.OffsetFetchResponsePartition, name, partitions)
         )
-        for key, *where in _asked(broker.image(), request, message.topics, group)
+        for key, name, partitions in _asked(broker.image(), request, message.topics, group)
     ]
     return make.OffsetFetchResponse(topics=tuple(topics))
 
@@ -90,9 +90,9 @@ async def _group(broker: BrokerContext, request: RequestContext, message: Any, a
         make.OffsetFetchResponseTopics(
             name=key,
             topic_id=key,
-            partitions=await rows.told(make.OffsetFetchResponsePartitions, *where),
+            partitions=await rows.told(make.OffsetFetchResponsePartitions, name, partitions),
         )
-        for key, *where in _asked(broker.image(), request, asked.topics, group)
+        for key, name, partitions in _asked(broker.image(), request, asked.topics, group)
     ]
     return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=tuple(topics))
 

@@ -3,7 +3,7 @@
 Looking at a hundred thousand names takes longer than the loop may be held up. So what is little is looked at where it
 is asked for, all that is asked for together within one budget; the rest waits in a queue, and is looked at slice by
 slice as `work` is called. Until that is done nobody is told anything about it. What was found for somebody who waits is
-kept until he asks again, so everybody who waits is served at some time, however many there are.
+kept until that is asked for, so everybody who waits is served at some time, however many there are.
 
 A slice is measured in names and characters, not in time, so that a simulation takes the same ones each time.
 """
