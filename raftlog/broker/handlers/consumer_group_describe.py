@@ -23,6 +23,9 @@ CONSUMER_MEMBER: Final = 1
 MOST_TOLD: Final = 20_000
 """Members and their topics in one answer, and those of the group that reaches it."""
 
+NAMES_PER_PART: Final = 10
+"""Names that members subscribed to are told as they are."""
+
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
@@ -72,7 +75,7 @@ def _parts(membership: ConsumerMembership, member_id: str) -> int:
     """Of a member's description: itself, and the topics that it names, has or shall have."""
     named = membership.members[member_id].topics
     has, shall_have = membership.current_of(member_id).assigned, membership.target_of(member_id)
-    return 1 + len(named) + len(has) + len(shall_have)
+    return 1 + len(named) // NAMES_PER_PART + len(has) + len(shall_have)
 
 
 def _member(make: Any, membership: ConsumerMembership, member_id: str, image: MetadataImage) -> Any:
