@@ -92,7 +92,7 @@ def test_only_new_names_are_looked_at():
 def test_more_expressions_than_are_remembered_all_come_to_an_end():
     """Who waits finds what was found for him, however many ask meanwhile: there is no order that starves anybody."""
     world = World(dict(list(MANY.items())[:4_100]))
-    waiting = [f"0000{number % 10}-.*|{number}" for number in range(3 * MOST_LOOKS)]
+    waiting = [f"0000{number % 10}-.*|{number}" for number in range(3 * MOST_LOOKS // 2)]
     rounds = 0
     while waiting:
         waiting = [each for each in waiting if world.matching(each) is None]
