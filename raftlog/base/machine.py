@@ -94,6 +94,11 @@ class Runner(Generic[State]):
         """How many decisions wait for commit."""
         return len(self._parked) if self._parked else 0
 
+    @property
+    def waits_for(self) -> int | None:
+        """The journal's offset that has to be committed for the first decision that waits; None: none does."""
+        return self._parked[0].end_offset if self._parked else None
+
     def handle(self, decide: Callable[[State], Decision], answer: Answer) -> None:
         """Decide on the tail and answer once that is committed; never raises KafkaError, answers it."""
         if self._stood_down is None and self.parked < MAX_PARKED:

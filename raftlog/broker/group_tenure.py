@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
 
@@ -32,6 +32,9 @@ from raftlog.replication.host import Marker
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
     from raftlog.storage.verification import Verification
+
+RECORDS_AT_ONCE: Final = 1_000
+"""Of a batch that is read back, between two turns of the loop: one commit may be of very many offsets."""
 
 
 class GroupTenure(Tenure[GroupCoordinator, Replay]):
@@ -97,6 +100,12 @@ class GroupTenure(Tenure[GroupCoordinator, Replay]):
 
     def _new_replay(self) -> Replay:
         return Replay()
+
+    async def _feed(self, replay: Replay, records: bytes) -> int:
+        for number, _ in enumerate(replay.feeding(records), 1):
+            if number % RECORDS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return replay.next_offset
 
     async def _take_up(self, replay: Replay, end_offset: int) -> tuple[GroupCoordinator, int]:
         coordinator = self._new_coordinator(self._append, self)

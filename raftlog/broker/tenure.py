@@ -206,9 +206,13 @@ class Tenure(Generic[C, R]):
         while offset < end_offset:
             records = await self._read(partition, offset)
             async with self._env.slices:  # twenty partitions gained at once are not read in one turn
-                offset = replay.feed(records)
+                offset = await self._feed(replay, records)
                 await asyncio.sleep(0)
         return replay
+
+    async def _feed(self, replay: R, records: bytes) -> int:
+        """Let the reading take whole batches; returns the offset to read on from."""
+        return replay.feed(records)
 
     async def _read(self, partition: Partition, offset: int) -> bytes:
         read = partition.read(offset, READ_BYTES, min_one=True)

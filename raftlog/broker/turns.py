@@ -47,6 +47,23 @@ class Queue:
             asyncio.get_running_loop().call_soon(self._run)
 
 
+class Pace:
+    """Says when the loop should have its turn, where the parts of a request have parts themselves."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    def is_due(self, parts: int = 1) -> bool:
+        """So many parts were done: whether they make PARTS_AT_ONCE with those since this was so last."""
+        self._done += parts
+        if self._done < PARTS_AT_ONCE:
+            return False
+        self._done = 0
+        return True
+
+
 async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
     """Yield all parts, and give the loop its turn after every PARTS_AT_ONCE."""
     for number, part in enumerate(parts, 1):

@@ -7,6 +7,7 @@ time passes the upkeep's; both call `settle` after it, which answers what is com
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from raftlog.base.config import NodeConfig
@@ -48,6 +49,8 @@ class Groups:
         self._journal = journal
         self._groups: dict[str, AnyGroup] = {}
         self._waiting: dict[str, AnyGroup] = {}
+        self._due: list[tuple[int, str]] = []
+        """A heap of those that wait: the journal's offset that the first of their decisions waits for."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -131,7 +134,10 @@ class Groups:
             # it has ended, though not for readers before that is committed
             group = self._classic(group.runner)
         group.runner.committed(self.committed_offset)
-        if group.runner.parked:
+        waits_for = group.runner.waits_for
+        if waits_for is not None:
+            if group.group_id not in self._waiting:
+                heappush(self._due, (waits_for, group.group_id))
             self._waiting[group.group_id] = group
         if group.is_idle:
             self._groups.pop(group.group_id, None)
@@ -141,10 +147,14 @@ class Groups:
     def committed(self, end_offset: int) -> None:
         """The partition's high watermark is at `end_offset`: answer what rests on it."""
         self.committed_offset = end_offset
-        for group_id, group in tuple(self._waiting.items()):
-            group.runner.committed(end_offset)
-            if not group.runner.parked:
-                self._waiting.pop(group_id, None)
+        while self._due and self._due[0][0] <= end_offset:
+            _, group_id = heappop(self._due)
+            runner = self._waiting[group_id].runner
+            runner.committed(end_offset)
+            if runner.waits_for is not None:
+                heappush(self._due, (runner.waits_for, group_id))
+            else:
+                group = self._waiting.pop(group_id)
                 self.settle(self._groups.get(group_id, group))
 
     def stand_down(self, error: KafkaError) -> None:

@@ -31,15 +31,20 @@ class Replay:
 
     def feed(self, batches: Buffer) -> int:
         """Take whole batches as a log returns them; returns the offset to read on from."""
+        for _ in self.feeding(batches):
+            pass
+        return self.next_offset
+
+    def feeding(self, batches: Buffer) -> Iterator[None]:
+        """The same record by record; `next_offset` is where to read on from after the last."""
         view = memoryview(batches)
         for position, header in iter_headers(view):
             batch = view[position : position + header.length]
             if header.is_control:
                 self._feed_marker(header, batch)
             else:
-                self._feed_batch(header, batch)
+                yield from self._feed_batch(header, batch)
             self.next_offset = header.end_offset
-        return self.next_offset
 
     def _feed_marker(self, header: BatchHeader, batch: memoryview) -> None:
         marker = read_end_marker(batch)
@@ -47,12 +52,13 @@ class Replay:
             for group_id in self._open.pop(header.producer_id, ()):
                 self._offsets[group_id].end(header.producer_id, commit=marker.commit)
 
-    def _feed_batch(self, header: BatchHeader, batch: memoryview) -> None:
+    def _feed_batch(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:
         for record in iter_records(batch):
             try:
                 self._note(header, record.key, record.value)
             except CorruptMessage:
                 self.skipped += 1
+            yield
 
     def _note(self, header: BatchHeader, key: bytes | None, value: bytes | None) -> None:
         record = decode(key, value)

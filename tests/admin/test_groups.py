@@ -14,6 +14,7 @@ from raftlog.admin.errors import ApiError
 from raftlog.admin.limits import Limits
 from raftlog.admin.route import Call
 from raftlog.admin.v3.groups import (
+    all_of,
     get_group,
     get_lag,
     get_lag_summary,
@@ -162,3 +163,24 @@ def test_consumer_groups_are_told_as_classic_ones_are() -> None:
     assert (assigned.topic_name, assigned.partition_id) == ("t", 0)
     (lag,) = asyncio.run(list_lags(call(brokers))).data
     assert (lag.consumer_id, lag.instance_id, lag.lag) == ("m", "one", 6)
+
+
+def test_groups_that_an_answer_had_no_room_for_are_asked_for_again() -> None:
+    """As long as each answer tells of some: a coordinator that is loading is not asked for ever."""
+    asked: list[tuple[str, ...]] = []
+
+    def told(group_id: str, code: int) -> Answer:
+        return Answer(group_id=group_id, error_code=code)
+
+    async def ask(ids: tuple[str, ...]) -> tuple[Any, ...]:
+        asked.append(ids)
+        return (told(ids[0], 14 if ids[0] == "c" else 0), *(told(each, 14) for each in ids[1:]))
+
+    answers = asyncio.run(all_of(("a", "b", "c", "d"), ask))
+    assert asked == [("a", "b", "c", "d"), ("b", "c", "d"), ("c", "d")]
+    assert [(each.group_id, each.error_code) for each in answers] == [
+        ("a", 0),
+        ("b", 0),
+        ("c", 14),
+        ("d", 14),
+    ]

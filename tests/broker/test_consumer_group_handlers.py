@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import CoordinatorLoadInProgress
+from raftlog.broker import turns
 from raftlog.broker.handlers import (
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -109,6 +110,45 @@ def test_describe(version: int) -> None:
             assert tuple(topic.partitions) == (0, 1, 2)
         if version >= 1:
             assert member.member_type == 1
+
+    play(story)
+
+
+def test_a_group_is_described_once_and_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is named; its members are what turns are counted in."""
+    monkeypatch.setattr(turns, "PARTS_AT_ONCE", 2)
+
+    async def story(world: World) -> None:
+        for number in range(6):
+            await beat(world, 0, group_id="h", member_id=f"m{number}")
+        began = 0
+
+        async def count() -> None:
+            nonlocal began
+            while True:
+                began += 1
+                await asyncio.sleep(0)
+
+        others = asyncio.ensure_future(count())
+        response = await world.call(consumer_group_describe, 1, group_ids=["h"] * 50)
+        others.cancel()
+        assert [len(each.members) for each in response.groups] == [6]
+        assert 3 <= began < 20
+
+    play(story)
+
+
+def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks again for these is told."""
+    monkeypatch.setattr(consumer_group_describe, "MOST_TOLD", 1)
+
+    async def story(world: World) -> None:
+        for each in "gh":
+            await beat(world, 0, group_id=each)
+        response = await world.call(consumer_group_describe, 1, group_ids=["g", "h"])
+        assert [int(each.error_code) for each in response.groups] == [0, 14]
+        response = await world.call(consumer_group_describe, 1, group_ids=["h"])
+        assert [int(each.error_code) for each in response.groups] == [0]
 
     play(story)
 

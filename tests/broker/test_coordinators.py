@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 
 from raftlog.base.config import TopicConfig
@@ -20,6 +22,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import MAX_PARKED
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.broker import group_tenure
 from raftlog.broker.coordinators import TICK_S
 from raftlog.broker.group_tenure import GroupTenure
 from raftlog.broker.turns import PARTS_AT_ONCE
@@ -329,20 +332,49 @@ def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
             await world.groups.commit(commit_of(1, f"g{number}"))
         fed: list[int] = []
         turn = 0
-        feed = Replay.feed
+        feeding = Replay.feeding
 
-        def count(replay: Replay, batches: Buffer) -> int:
+        def count(replay: Replay, batches: Buffer) -> Iterator[None]:
             fed.append(turn)
-            return feed(replay, batches)
+            return feeding(replay, batches)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Replay, "feed", count)
+            patch.setattr(Replay, "feeding", count)
             world.publish(leader=2)
             world.publish(leader=1)
             while len(fed) < PARTITIONS:
                 turn += 1
                 await asyncio.sleep(0)
         assert len(set(fed)) == len(fed)
+
+    run(story)
+
+
+def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit of eighteen thousand took a seventh of a second of each later coordinator's loop."""
+    monkeypatch.setattr(group_tenure, "RECORDS_AT_ONCE", 5)
+    noted: Counter[int] = Counter()
+    turn, plain = 0, Replay._note
+
+    def note(replay: Replay, *record: Any) -> None:
+        noted[turn] += 1
+        plain(replay, *record)
+
+    monkeypatch.setattr(Replay, "_note", note)
+
+    async def story(world: World) -> None:
+        nonlocal turn
+        (one,) = commit_of(1).commits
+        many = tuple(msgspec.structs.replace(one, partition=number) for number in range(40))
+        await world.groups.commit(msgspec.structs.replace(commit_of(1), commits=many))
+        world.publish(leader=2)
+        world.publish(leader=1)
+        while noted.total() < len(many):
+            turn += 1
+            await asyncio.sleep(0)
+        assert max(noted.values()) <= 5
+        await asyncio.sleep(0.1)
+        assert len((await world.groups.read("g")).offsets) == len(many)
 
     run(story)
 

@@ -393,12 +393,51 @@ def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
     ("handler", "parts"),
     [
         (delete_groups, {"groups_names": [f"g{number}" for number in range(MANY)]}),
-        (describe_groups, {"groups": ["g"] * MANY}),
+        (describe_groups, {"groups": [f"g{number}" for number in range(MANY)]}),
         (find_coordinator, {"coordinator_keys": ["g"] * MANY}),
         (leave_group, {"group_id": "g", "members": [{"_": "MemberIdentity", "member_id": "x"}] * MANY}),
         (
             offset_fetch,
-            {"groups": [{"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None}] * MANY},
+            {
+                "groups": [
+                    {"_": "OffsetFetchRequestGroup", "group_id": f"g{number}", "topics": None}
+                    for number in range(MANY)
+                ]
+            },
+        ),
+        (
+            offset_fetch,
+            {
+                "groups": [
+                    {
+                        "_": "OffsetFetchRequestGroup",
+                        "group_id": "g",
+                        "topics": [
+                            {
+                                "_": "OffsetFetchRequestTopics",
+                                "topic_id": TOPIC_ID,
+                                "partition_indexes": list(range(MANY)),
+                            }
+                        ],
+                    }
+                ]
+            },
+        ),
+        (
+            offset_commit,
+            {
+                "group_id": "g",
+                "topics": [
+                    {
+                        "_": "OffsetCommitRequestTopic",
+                        "topic_id": UUID(int=999),
+                        "partitions": [
+                            {"_": "OffsetCommitRequestPartition", "partition_index": number}
+                            for number in range(MANY)
+                        ],
+                    }
+                ],
+            },
         ),
     ],
 )
@@ -418,6 +457,39 @@ def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: 
         await world.call(handler, APIS[handler.API_KEY].max_version, **parts)
         others.cancel()
         assert turns >= MANY // PARTS_AT_ONCE
+
+    play(story)
+
+
+def test_who_names_a_group_again_and_again_is_told_once() -> None:
+    """A few kilobytes of names made an answer of a hundred megabytes."""
+
+    async def story(world: World) -> None:
+        await stable(world)
+        described = await world.call(describe_groups, 5, groups=["g", "h", "g"])
+        assert [each.group_id for each in described.groups] == ["g", "h"]
+        asked = {"_": "OffsetFetchRequestGroup", "group_id": "g", "topics": None}
+        fetched = await world.call(offset_fetch, 8, groups=[asked, asked])
+        assert [each.group_id for each in fetched.groups] == ["g"]
+
+    play(story)
+
+
+def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks again for these is told; one group at least is told of in any case."""
+    monkeypatch.setattr(describe_groups, "MOST_TOLD", 1)
+    monkeypatch.setattr(offset_fetch, "MOST_TOLD", 1)
+
+    async def story(world: World) -> None:
+        await commit(world, 8, (0, 1, ""), group_id="h")
+        await stable(world)
+        described = await world.call(describe_groups, 5, groups=["g", "h", "i"])
+        assert [int(each.error_code) for each in described.groups] == [0, 14, 14]
+        again = await world.call(describe_groups, 5, groups=["h", "i"])
+        assert [int(each.error_code) for each in again.groups] == [0, 0]
+        groups = [{"_": "OffsetFetchRequestGroup", "group_id": each, "topics": None} for each in "hg"]
+        fetched = await world.call(offset_fetch, 8, groups=groups)
+        assert [int(each.error_code) for each in fetched.groups] == [0, 14]
 
     play(story)
 

@@ -21,7 +21,7 @@ def test_the_sum_is_that_of_all_members():
     a, b = Subscriber(topics=("t", "uu")), Subscriber(regex="x.*")
     c = Subscriber(classic=ClassicProtocols(1, (("range", b"12345"),)))
     for members in ({"a": a}, {"a": a, "b": b, "c": c}, {"a": b, "c": c}, {"c": c}, {}):
-        expected = sum(map(weigh, members.values()))
+        expected = sum(weigh(*each) for each in members.items())
         assert sums.after(members) == expected
         sums.follow(members)
         assert sums.total == sums.after(members) == expected
@@ -31,9 +31,9 @@ def test_only_who_has_changed_is_weighed(monkeypatch: pytest.MonkeyPatch):
     """A thousand members are not weighed for the join of one more."""
     weighed: list[Subscriber] = []
 
-    def noting(subscriber: Subscriber) -> int:
+    def noting(member_id: str, subscriber: Subscriber) -> int:
         weighed.append(subscriber)
-        return weigh(subscriber)
+        return weigh(member_id, subscriber)
 
     sums = Weights()
     members: dict[str, Any] = {str(number): Subscriber(topics=(str(number),)) for number in range(1_000)}
@@ -45,9 +45,17 @@ def test_only_who_has_changed_is_weighed(monkeypatch: pytest.MonkeyPatch):
     assert weighed == [more["new"]] * 2
 
 
+def test_all_that_a_member_says_of_itself_counts():
+    """Ids, rack and address are as long as a client likes."""
+    least = weigh("", Subscriber())
+    assert weigh("x" * 100, Subscriber()) == least + 100
+    for name in ("instance_id", "rack_id", "client_id", "client_host", "regex"):
+        assert weigh("", Subscriber(**{name: "x" * 100})) == least + 100, name
+
+
 def test_who_says_too_much_is_refused_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch):
     """Also after a failover: what was recorded is weighed again."""
-    monkeypatch.setattr(consumer_group, "MOST_BYTES", 500)
+    monkeypatch.setattr(consumer_group, "MOST_BYTES", 1_300)
     made = Bench()
     made.image = image_of({"t": 2})
     assert isinstance(made.beat("a", 0), Heard)

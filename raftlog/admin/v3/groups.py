@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,7 @@ from raftlog.admin.errors import ApiError, check, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, Related, image_of, item, page_of
 from raftlog.admin.wire import Where, coordinator_of, list_offsets, of_all_brokers
-from raftlog.base.errors import GroupIdNotFound, UnknownTopicOrPartition
+from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 
@@ -173,21 +174,43 @@ async def get_group(call: Call) -> Group:
 async def _describe(call: Call, broker_id: int, group_ids: list[str]) -> tuple[Any, ...]:
     """Return the groups as one of two APIs describes them: DescribeGroups knows classic ones only (KIP-848)."""
     make = shapes(ApiKey.DESCRIBE_GROUPS)
-    request = make.DescribeGroupsRequest(groups=tuple(group_ids), include_authorized_operations=False)
-    response = await call.asker.ask(ApiKey.DESCRIBE_GROUPS, request, broker_id=broker_id)
-    others = [each.group_id for each in response.groups if each.group_state == DEAD and not each.error_code]
+
+    async def ask(ids: tuple[str, ...]) -> tuple[Any, ...]:
+        request = make.DescribeGroupsRequest(groups=ids, include_authorized_operations=False)
+        response = await call.asker.ask(ApiKey.DESCRIBE_GROUPS, request, broker_id=broker_id)
+        return tuple(response.groups)
+
+    groups = await all_of(tuple(group_ids), ask)
+    others = [each.group_id for each in groups if each.group_state == DEAD and not each.error_code]
     found = await _describe_consumers(call, broker_id, others) if others else {}
-    return tuple(found.get(each.group_id, each) for each in response.groups)
+    return tuple(found.get(each.group_id, each) for each in groups)
+
+
+async def all_of(
+    group_ids: tuple[str, ...], ask: Callable[[tuple[str, ...]], Awaitable[tuple[Any, ...]]]
+) -> tuple[Any, ...]:
+    """Ask again for groups that an answer had no room for, as long as each answer tells of some."""
+    told: list[Any] = []
+    while True:
+        answers = await ask(group_ids)
+        left = tuple(each.group_id for each in answers if each.error_code == CoordinatorLoadInProgress.code)
+        if not left or len(left) == len(answers):
+            return (*told, *answers)
+        told += [each for each in answers if each.error_code != CoordinatorLoadInProgress.code]
+        group_ids = left
 
 
 async def _describe_consumers(call: Call, broker_id: int, group_ids: list[str]) -> dict[str, Any]:
     """Return those that are consumer groups, by their ids."""
     make = shapes(ApiKey.CONSUMER_GROUP_DESCRIBE)
-    request = make.ConsumerGroupDescribeRequest(
-        group_ids=tuple(group_ids), include_authorized_operations=False
-    )
-    response = await call.asker.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, request, broker_id=broker_id)
-    return {each.group_id: each for each in response.groups if each.error_code != GroupIdNotFound.code}
+
+    async def ask(ids: tuple[str, ...]) -> tuple[Any, ...]:
+        request = make.ConsumerGroupDescribeRequest(group_ids=ids, include_authorized_operations=False)
+        response = await call.asker.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, request, broker_id=broker_id)
+        return tuple(response.groups)
+
+    groups = await all_of(tuple(group_ids), ask)
+    return {each.group_id: each for each in groups if each.error_code != GroupIdNotFound.code}
 
 
 async def _described(call: Call) -> tuple[Any, int]:

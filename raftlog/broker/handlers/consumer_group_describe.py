@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
-from raftlog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError
+from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, InvalidGroupId, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.consumer.draft import preferred_assignor
 from raftlog.coordinator.consumer.state import ConsumerMembership, Partitions
 from raftlog.metadata.image import MetadataImage
@@ -19,51 +20,78 @@ CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
+MOST_TOLD: Final = 20_000
+"""Members and their topics in one answer, and those of the group that reaches it."""
+
+NAMES_PER_PART: Final = 10
+"""Names that members subscribed to are told as they are."""
+
+
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per group."""
+    """Answer per group; once there is enough to tell, the others are told to ask again."""
     make = response_shapes(API_KEY, request.api_version)
-    return make.ConsumerGroupDescribeResponse(
-        groups=tuple([await _describe(broker, make, each) async for each in in_turns(message.group_ids)])
-    )
+    groups, told, pace = [], 0, Pace()
+    async for group_id in in_turns(dict.fromkeys(message.group_ids)):
+        try:
+            if told >= MOST_TOLD:
+                raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
+            answer, size = await _describe(broker, make, group_id, pace)
+            told += size
+        except KafkaError as error:
+            answer = make.DescribedGroup(
+                group_id=group_id, error_code=error.code, error_message=error.message, members=()
+            )
+        groups.append(answer)
+    return make.ConsumerGroupDescribeResponse(groups=tuple(groups))
 
 
-async def _describe(broker: BrokerContext, make: Any, group_id: str) -> Any:
-    try:
-        if not group_id:
-            raise InvalidGroupId("a group id must not be empty")
-        group = await broker.groups.read(group_id)
-        if group.consumer is None:
-            raise GroupIdNotFound(f"group {group_id} is not a consumer group")
-    except KafkaError as error:
-        return make.DescribedGroup(
-            group_id=group_id, error_code=error.code, error_message=error.message, members=()
-        )
-    return make.DescribedGroup(
+async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: Pace) -> tuple[Any, int]:
+    """Return a group, and of how many parts it is. Raises KafkaError."""
+    if not group_id:
+        raise InvalidGroupId("a group id must not be empty")
+    group = await broker.groups.read(group_id)
+    membership = group.consumer
+    if membership is None:
+        raise GroupIdNotFound(f"group {group_id} is not a consumer group")
+    image, members, size = broker.image(), [], 0
+    for member_id in membership.members:
+        parts = _parts(membership, member_id)
+        members.append(_member(make, membership, member_id, image))
+        size += parts
+        if pace.is_due(parts):
+            await asyncio.sleep(0)
+    described = make.DescribedGroup(
         group_id=group_id,
         group_state=group.state,
-        group_epoch=group.consumer.epoch,
-        assignment_epoch=group.consumer.target_epoch,
-        assignor_name=preferred_assignor(group.consumer, broker.config.group_consumer_assignors),
-        members=_members(make, group.consumer, broker.image()),
+        group_epoch=membership.epoch,
+        assignment_epoch=membership.target_epoch,
+        assignor_name=preferred_assignor(membership, broker.config.group_consumer_assignors),
+        members=tuple(members),
     )
+    return described, size
 
 
-def _members(make: Any, membership: ConsumerMembership, image: MetadataImage) -> tuple[Any, ...]:
-    return tuple(
-        make.Member(
-            member_id=member_id,
-            instance_id=it.instance_id,
-            rack_id=it.rack_id,
-            member_epoch=membership.current_of(member_id).epoch,
-            client_id=it.client_id,
-            client_host=it.client_host,
-            subscribed_topic_names=it.topics,
-            subscribed_topic_regex=it.regex,
-            assignment=_assignment(make, membership.current_of(member_id).assigned, image),
-            target_assignment=_assignment(make, membership.target_of(member_id), image),
-            member_type=CONSUMER_MEMBER if it.classic is None else CLASSIC_MEMBER,
-        )
-        for member_id, it in membership.members.items()
+def _parts(membership: ConsumerMembership, member_id: str) -> int:
+    """Of a member's description: itself, and the topics that it names, has or shall have."""
+    named = membership.members[member_id].topics
+    has, shall_have = membership.current_of(member_id).assigned, membership.target_of(member_id)
+    return 1 + len(named) // NAMES_PER_PART + len(has) + len(shall_have)
+
+
+def _member(make: Any, membership: ConsumerMembership, member_id: str, image: MetadataImage) -> Any:
+    it = membership.members[member_id]
+    return make.Member(
+        member_id=member_id,
+        instance_id=it.instance_id,
+        rack_id=it.rack_id,
+        member_epoch=membership.current_of(member_id).epoch,
+        client_id=it.client_id,
+        client_host=it.client_host,
+        subscribed_topic_names=it.topics,
+        subscribed_topic_regex=it.regex,
+        assignment=_assignment(make, membership.current_of(member_id).assigned, image),
+        target_assignment=_assignment(make, membership.target_of(member_id), image),
+        member_type=CONSUMER_MEMBER if it.classic is None else CLASSIC_MEMBER,
     )
 
 

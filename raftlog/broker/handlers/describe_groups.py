@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
-from raftlog.base.errors import GroupIdNotFound, KafkaError
+from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.group import DEAD, STABLE, Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -17,19 +18,28 @@ FIRST_NOT_FOUND_VERSION: Final = 6
 """Before it, a group that does not exist is described as Dead (KIP-1043)."""
 
 
+MOST_TOLD: Final = 20_000
+"""Members in one answer, and those of the group that reaches it."""
+
+
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per group."""
+    """Answer per group; once there is enough to tell, the others are told to ask again."""
     make = response_shapes(API_KEY, request.api_version)
-    return make.DescribeGroupsResponse(
-        groups=tuple(
-            [await _describe(broker, request, group_id) async for group_id in in_turns(message.groups)]
-        )
-    )
+    groups, told, pace = [], 0, Pace()
+    async for group_id in in_turns(dict.fromkeys(message.groups)):
+        answer = await _describe(broker, request, group_id, is_full=told >= MOST_TOLD)
+        groups.append(answer)
+        told += len(answer.members)
+        if pace.is_due(len(answer.members)):
+            await asyncio.sleep(0)
+    return make.DescribeGroupsResponse(groups=tuple(groups))
 
 
-async def _describe(broker: BrokerContext, request: RequestContext, group_id: str) -> Any:
+async def _describe(broker: BrokerContext, request: RequestContext, group_id: str, *, is_full: bool) -> Any:
     make = response_shapes(API_KEY, request.api_version)
     try:
+        if is_full:
+            raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
         group = await broker.groups.read(group_id)
         if group.consumer is not None:
             group = Group(group_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import Pace
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
 from raftlog.metadata.image import TopicState
@@ -33,7 +35,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """
     broker.groups.check(message.group_id)
     codes: dict[Place, int] = {}
-    commits = _commits(broker, request, message, codes)
+    commits = await _commits(broker, request, message, codes)
     if commits:
         try:
             answers = await broker.groups.commit(
@@ -48,7 +50,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         except KafkaError as error:
             answers = (error.code,) * len(commits)
         codes.update(zip(commits, answers, strict=True))
-    return _response(request, message, codes)
+    return await _response_in_turns(request, message, codes)
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
@@ -56,10 +58,14 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     return _response(request, message, defaultdict(lambda: error.code))
 
 
-def _commits(
+async def _commits(
     broker: BrokerContext, request: RequestContext, message: Any, codes: dict[Place, int]
 ) -> dict[Place, OffsetCommit]:
-    """Return what can be committed, by place; what cannot gets its code at once."""
+    """Return what can be committed, by place; what cannot gets its code at once.
+
+    Who commits again meanwhile comes after: a connection's requests are dealt with one by one.
+    """
+    pace = Pace()
     commits: dict[Place, OffsetCommit] = {}
     now_ms = broker.env.wall_clock_ms()
     keep_ms = getattr(message, "retention_time", NOT_SAID)
@@ -81,6 +87,8 @@ def _commits(
                     expires_ms,
                 )
                 commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
+            if pace.is_due():
+                await asyncio.sleep(0)
     return commits
 
 
@@ -97,17 +105,27 @@ def _topic(broker: BrokerContext, request: RequestContext, asked: Any) -> TopicS
 
 def _response(request: RequestContext, message: Any, codes: Mapping[Place, int]) -> Any:
     make = response_shapes(API_KEY, request.api_version)
-    topics = tuple(
-        make.OffsetCommitResponseTopic(
-            name=getattr(asked, "name", None),
-            topic_id=getattr(asked, "topic_id", None),
-            partitions=tuple(
-                make.OffsetCommitResponsePartition(
-                    partition_index=each.partition_index, error_code=codes[row, column]
-                )
-                for column, each in enumerate(asked.partitions)
-            ),
-        )
-        for row, asked in enumerate(message.topics)
-    )
+    topics = tuple(_topic_response(make, row, asked, codes) for row, asked in enumerate(message.topics))
     return make.OffsetCommitResponse(topics=topics)
+
+
+async def _response_in_turns(request: RequestContext, message: Any, codes: Mapping[Place, int]) -> Any:
+    make, pace, topics = response_shapes(API_KEY, request.api_version), Pace(), []
+    for row, asked in enumerate(message.topics):
+        topics.append(_topic_response(make, row, asked, codes))
+        if pace.is_due(1 + len(asked.partitions)):
+            await asyncio.sleep(0)
+    return make.OffsetCommitResponse(topics=tuple(topics))
+
+
+def _topic_response(make: Any, row: int, asked: Any, codes: Mapping[Place, int]) -> Any:
+    return make.OffsetCommitResponseTopic(
+        name=getattr(asked, "name", None),
+        topic_id=getattr(asked, "topic_id", None),
+        partitions=tuple(
+            make.OffsetCommitResponsePartition(
+                partition_index=each.partition_index, error_code=codes[row, column]
+            )
+            for column, each in enumerate(asked.partitions)
+        ),
+    )

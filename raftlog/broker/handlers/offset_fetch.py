@@ -5,12 +5,20 @@ Who requires stable offsets (KIP-447) is told to come again where an open transa
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
-from raftlog.base.errors import NONE, KafkaError, UnknownTopicId, UnstableOffsetCommit
+from raftlog.base.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    KafkaError,
+    UnknownTopicId,
+    UnstableOffsetCommit,
+)
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
 from raftlog.coordinator.offsets import check_consumer_fetch
 from raftlog.coordinator.pending import is_unstable
@@ -24,6 +32,9 @@ FIRST_TOP_LEVEL_ERROR_VERSION: Final = 2
 FIRST_BATCHED_VERSION: Final = 8
 FIRST_TOPIC_ID_VERSION: Final = 10
 
+MOST_TOLD: Final = 100_000
+"""Offsets in one answer, and those of the group that reaches it; who asks for more groups hears the rest later."""
+
 TopicKey = str | UUID | None
 Row = tuple[int, CommittedOffset, int]
 """(partition, what was committed, error code)."""
@@ -34,22 +45,34 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     version = request.api_version
     make = response_shapes(API_KEY, version)
     if version >= FIRST_BATCHED_VERSION:
-        return make.OffsetFetchResponse(
-            groups=tuple(
-                [await _group(broker, request, message, each) async for each in in_turns(message.groups)]
-            )
-        )
+        return make.OffsetFetchResponse(groups=await _groups(broker, request, message))
     try:
         group = await broker.groups.read(message.group_id)
     except KafkaError as error:
         return _failed(request, message, error)
-    topics = tuple(
+    rows = Rows(group, stable=getattr(message, "require_stable", False))
+    topics = [
         make.OffsetFetchResponseTopic(
-            name=key, partitions=_partitions(make.OffsetFetchResponsePartition, rows)
+            name=key, partitions=await rows.told(make.OffsetFetchResponsePartition, name, partitions)
         )
-        for key, rows in _found(broker.image(), request, message.topics, rows_of(message, group))
-    )
-    return make.OffsetFetchResponse(topics=topics)
+        for key, name, partitions in _asked(broker.image(), request, message.topics, group)
+    ]
+    return make.OffsetFetchResponse(topics=tuple(topics))
+
+
+async def _groups(broker: BrokerContext, request: RequestContext, message: Any) -> tuple[Any, ...]:
+    """Who asks for the same twice is told once."""
+    make = response_shapes(API_KEY, request.api_version)
+    groups, told = [], 0
+    async for asked in in_turns(dict.fromkeys(message.groups)):
+        if told < MOST_TOLD:
+            answer = await _group(broker, request, message, asked)
+        else:
+            code = CoordinatorLoadInProgress.code
+            answer = make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=code)
+        told += sum(len(each.partitions) for each in answer.topics)
+        groups.append(answer)
+    return tuple(groups)
 
 
 async def _group(broker: BrokerContext, request: RequestContext, message: Any, asked: Any) -> Any:
@@ -62,23 +85,25 @@ async def _group(broker: BrokerContext, request: RequestContext, message: Any, a
             )
     except KafkaError as error:
         return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=error.code)
-    topics = tuple(
+    rows = Rows(group, stable=getattr(message, "require_stable", False))
+    topics = [
         make.OffsetFetchResponseTopics(
             name=key,
             topic_id=key,
-            partitions=_partitions(make.OffsetFetchResponsePartitions, rows),
+            partitions=await rows.told(make.OffsetFetchResponsePartitions, name, partitions),
         )
-        for key, rows in _found(broker.image(), request, asked.topics, rows_of(message, group))
-    )
-    return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+        for key, name, partitions in _asked(broker.image(), request, asked.topics, group)
+    ]
+    return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=tuple(topics))
 
 
 class Rows:
-    """What is told of one group's offsets."""
+    """What is told of one group's offsets, as it is at one time, however many turns that takes."""
 
     def __init__(self, group: Group, *, stable: bool) -> None:
         self._group = group
         self._stable = stable and bool(group.pending)
+        self._pace = Pace()
 
     def of(self, topic: str | None, partition: int) -> Row:
         """One partition of a topic; None: there is no such topic."""
@@ -89,54 +114,48 @@ class Rows:
             return partition, NOTHING_COMMITTED, UnstableOffsetCommit.code
         return partition, self._group.offsets.get(place, NOTHING_COMMITTED), NONE
 
-    def all(self) -> dict[str, list[Row]]:
-        """Everything that is committed, by topic."""
-        rows: dict[str, list[Row]] = {}
-        for topic, partition in sorted(self._group.offsets):
-            rows.setdefault(topic, []).append(self.of(topic, partition))
-        return rows
+    async def told(self, make: Any, topic: str | None, partitions: Iterable[int]) -> tuple[Any, ...]:
+        """Return the partitions of one topic, `make` being what they are told in."""
+        told = []
+        for partition in partitions:
+            told.append(_row(make, self.of(topic, partition)))
+            if self._pace.is_due():
+                await asyncio.sleep(0)
+        if self._pace.is_due():  # a topic is something, too
+            await asyncio.sleep(0)
+        return tuple(told)
 
 
-def rows_of(message: Any, group: Group) -> Rows:
-    """Return what to tell, as stable as it is asked for."""
-    return Rows(group, stable=getattr(message, "require_stable", False))
+def _asked(
+    image: MetadataImage, request: RequestContext, asked: Any, group: Group
+) -> Iterator[tuple[TopicKey, str | None, Iterable[int]]]:
+    """Yield each topic that is asked for: what the version calls it, its name, and which partitions.
 
-
-def _found(
-    image: MetadataImage, request: RequestContext, asked: Any, rows: Rows
-) -> list[tuple[TopicKey, list[Row]]]:
-    """Return the rows per topic, by what the version calls a topic; all that is committed if nothing is named."""
+    All of which something is committed if nothing is named.
+    """
     by_id = request.api_version >= FIRST_TOPIC_ID_VERSION
     if asked is None:
-        return _everything(image, rows, by_id=by_id)
-    found: list[tuple[TopicKey, list[Row]]] = []
+        for name in sorted(group.offsets.topics()):
+            if not by_id or name in image.topics:
+                key = image.topics[name].topic_id if by_id else name
+                yield key, name, sorted(group.offsets.of_topic(name))
+        return
     for topic in asked:
         if not by_id:
-            name = topic.name
+            yield topic.name, topic.name, topic.partition_indexes
         else:
             state = None if topic.topic_id is None else image.topic_by_id(topic.topic_id)
-            name = None if state is None else state.name
-        each = [rows.of(name, partition) for partition in topic.partition_indexes]
-        found.append((topic.topic_id if by_id else name, each))
-    return found
+            yield topic.topic_id, None if state is None else state.name, topic.partition_indexes
 
 
-def _everything(image: MetadataImage, rows: Rows, *, by_id: bool) -> list[tuple[TopicKey, list[Row]]]:
-    if not by_id:
-        return list(rows.all().items())
-    return [(image.topics[name].topic_id, each) for name, each in rows.all().items() if name in image.topics]
-
-
-def _partitions(make_partition: Any, rows: list[Row]) -> tuple[Any, ...]:
-    return tuple(
-        make_partition(
-            partition_index=partition,
-            committed_offset=committed.offset,
-            committed_leader_epoch=committed.leader_epoch,
-            metadata=committed.metadata,
-            error_code=code,
-        )
-        for partition, committed, code in rows
+def _row(make: Any, row: Row) -> Any:
+    partition, committed, code = row
+    return make(
+        partition_index=partition,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=code,
     )
 
 
@@ -148,9 +167,9 @@ def _failed(request: RequestContext, message: Any, error: KafkaError) -> Any:
     topics = tuple(
         make.OffsetFetchResponseTopic(
             name=topic.name,
-            partitions=_partitions(
-                make.OffsetFetchResponsePartition,
-                [(partition, NOTHING_COMMITTED, error.code) for partition in topic.partition_indexes],
+            partitions=tuple(
+                _row(make.OffsetFetchResponsePartition, (partition, NOTHING_COMMITTED, error.code))
+                for partition in topic.partition_indexes
             ),
         )
         for topic in message.topics

@@ -84,14 +84,14 @@ def assign_range(members: Members, counts: Counts) -> Shares:
         members, key=lambda each: (members[each].instance_id is None, members[each].instance_id or each)
     )
     shares: dict[str, dict[UUID, frozenset[int]]] = {each: {} for each in members}
+    all_readers = _Readers(members, order)
     for topic_id in _read_topics(members, counts):
-        readers = [each for each in order if topic_id in members[each].topics]
+        readers = all_readers.of(topic_id)
         least, more = divmod(counts[topic_id], len(readers))
         begin = 0
-        for position, reader in enumerate(readers):
+        for position, reader in enumerate(readers if least else readers[:more]):
             end = begin + least + (position < more)
-            if end > begin:
-                shares[reader][topic_id] = frozenset(range(begin, end))
+            shares[reader][topic_id] = frozenset(range(begin, end))
             begin = end
     return dict(shares)
 
@@ -111,9 +111,12 @@ def _read_topics(members: Members, counts: Counts) -> list[UUID]:
 
 
 class _Readers:
-    """Who reads which topics. Topics of the same readers share one list of them, and so one heap."""
+    """Who reads which topics. Topics of the same readers share one list of them, and so one heap.
 
-    def __init__(self, members: Members) -> None:
+    With an `order` of the members, that is the order of each list.
+    """
+
+    def __init__(self, members: Members, order: Iterable[str] = ()) -> None:
         numbers = {topics: number for number, topics in enumerate(_distinct(members))}
         by_id = {id(each.topics): numbers[each.topics] for each in members.values()}
         names: list[list[str]] = [[] for _ in numbers]
@@ -127,9 +130,16 @@ class _Readers:
         self._names = {
             each: [name for number in each for name in names[number]] for each in set(self._kinds.values())
         }
+        ranks = {name: rank for rank, name in enumerate(order)}
+        for each in self._names.values() if ranks else ():
+            each.sort(key=ranks.__getitem__)
+
+    def of(self, topic_id: UUID) -> list[str]:
+        """Return who reads a topic."""
+        return self._names[self._kinds[topic_id]]
 
     def count(self, topic_id: UUID) -> int:
-        return len(self._names[self._kinds[topic_id]])
+        return len(self.of(topic_id))
 
     @property
     def work(self) -> int:

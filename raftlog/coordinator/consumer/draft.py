@@ -44,14 +44,22 @@ class Effort(IntEnum):
     ALL = 0
     STEPS_LATER = 1
     """Who is in takes its next step with its next heartbeat, if targets are computed with this one."""
-    KNOWN_TOPICS = 2
-    """Regular expressions match what they matched before; those that nobody had are looked at."""
-    NO_TARGETS = 3
-    """Members keep the targets they have, too, and expressions that were not looked at before match nothing."""
+    TARGETS_LATER = 2
+    """What expressions match now is noted; targets are computed for it with the next heartbeat."""
+    KNOWN_TOPICS = 3
+    """Regular expressions match what they matched before; of those that nobody had one is looked at."""
+    NO_TARGETS = 4
+    """Members keep the targets they have, too, and the next expression that nobody had is refused."""
 
+
+NO_NEW_TARGETS: Final = (Effort.TARGETS_LATER, Effort.NO_TARGETS)
 
 MOST_READ: Final = 10_000
 """Topics that the members of a group read together: what follows from a change takes some 10 µs for each."""
+
+
+MOST_EXPRESSIONS: Final = 50
+"""Different ones, of the members of a group together."""
 
 
 class TooMuchToRead(Exception):
@@ -69,6 +77,14 @@ class Surroundings(msgspec.Struct, frozen=True):
     topics_changed: bool = True
     """Whether the topics may be others than at the last decision."""
     effort: Effort = Effort.ALL
+    now: float = 0.0
+    """Loop seconds."""
+    settled: frozenset[str] = frozenset()
+    """Expressions of which is recorded what they match of these very topics."""
+    refused: frozenset[str] = frozenset()
+    """Those that were found to match more than there is room for; their members will hear of it."""
+    resolved_bytes: int = 2**31 - 1
+    """About so much is noted of what expressions match, in one decision; of one in any case."""
 
 
 class Draft:
@@ -81,8 +97,14 @@ class Draft:
         self._retargeted = False
         self.looked = False
         """Whether the topics were looked at."""
-        self.awaits_matches = False
-        """Whether it is not known yet what some expression matches: nothing changes for that until it is known."""
+        self.awaited: set[str] = set()
+        """Expressions whose turn has not come: nothing changes for them until then."""
+        self.settled: set[str] = set()
+        self.refused: set[str] = set()
+        self.has_resolved = False
+        """Whether some expression matches something else than before."""
+        self.before_targets = 0
+        """How many records there were before targets were computed."""
         self.state = NO_GROUP if state is None else state
         if state is None:
             self.put(EpochChanged(group_id, 0))
@@ -128,10 +150,19 @@ class Draft:
         )
 
     def describe(self, member_id: str, subscriber: Subscriber) -> bool:
-        """Note what a member says of itself; returns whether it reads something else than before."""
+        """Note what a member says of itself; returns whether it reads something else than before.
+
+        Raises GroupMaxSizeReached for one expression too many.
+        """
         before = self.state.members.get(member_id)
         if subscriber == before:
             return False
+        if subscriber.regex and (before is None or before.regex != subscriber.regex):
+            regexes = self._regexes()
+            if subscriber.regex not in regexes and len(regexes) >= MOST_EXPRESSIONS:
+                raise GroupMaxSizeReached(
+                    f"members of a group have {MOST_EXPRESSIONS} different expressions at most"
+                )
         self.put(MemberChanged(self.group_id, member_id, subscriber))
         return before is None or (before.topics, before.regex) != (subscriber.topics, subscriber.regex)
 
@@ -149,9 +180,10 @@ class Draft:
             if len(read) > MOST_READ:
                 raise TooMuchToRead
             metadata_hash = _hash(read, self.around.image)
-            if changed or metadata_hash != self.state.metadata_hash:
+            if changed or self.has_resolved or metadata_hash != self.state.metadata_hash:
                 self.put(EpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
-        if self.state.epoch > self.state.target_epoch and self.around.effort < Effort.NO_TARGETS:
+        self.before_targets = len(self.records)
+        if self.state.epoch > self.state.target_epoch and self.around.effort not in NO_NEW_TARGETS:
             self._retarget()
 
     def begin_epoch(self) -> None:
@@ -165,19 +197,48 @@ class Draft:
 
     def _resolve(self) -> None:
         """Look anew at the regular expressions, and forget those that nobody has any longer."""
-        for regex in self._regexes():
-            known = self.state.regexes.get(regex)
-            if known is not None and self.around.effort >= Effort.KNOWN_TOPICS:
-                continue
-            topics = self.around.topics.matching(regex)
-            if topics is None:
-                self.awaits_matches = True
-                continue
-            if self.around.effort is Effort.NO_TARGETS:
-                topics = ()
-            if known is None or known.topics != topics:
-                self.put(RegexResolved(self.group_id, regex, Resolved(topics, self.around.now_ms)))
+        left = self.around.resolved_bytes
+        for regex in sorted(self._regexes()):
+            if regex in self.around.refused:
+                self.refused.add(regex)
+            elif regex in self.around.settled and regex in self.state.regexes:
+                self.settled.add(regex)
+            else:
+                left -= self._resolve_one(regex, left)
         self._forget_regexes()
+
+    def _resolve_one(self, regex: str, left: int) -> int:
+        """Note what an expression matches, if it is its turn; returns about how many bytes that took."""
+        around, known = self.around, self.state.regexes.get(regex)
+        if known is not None and around.effort >= Effort.KNOWN_TOPICS:
+            return 0
+        topics = around.topics.matching(regex, around.now)
+        if topics is None:
+            self.awaited.add(regex)
+            return 0
+        if known is not None and known.topics == topics:
+            self.settled.add(regex)
+            return 0
+        if left <= 0:
+            self.awaited.add(regex)
+            return 0
+        size = sum(map(len, topics)) + len(regex)
+        if self.has_resolved and size > left:
+            self.awaited.add(regex)
+            return 0
+        if known is None and self._is_too_much(topics):
+            self.refused.add(regex)
+            return left if around.effort is Effort.NO_TARGETS else 0
+        self.has_resolved = True
+        self.settled.add(regex)
+        self.put(RegexResolved(self.group_id, regex, Resolved(topics, around.now_ms)))
+        return left if around.effort is Effort.KNOWN_TOPICS else size
+
+    def _is_too_much(self, topics: tuple[str, ...]) -> bool:
+        """Whether there is no room for what an expression matches that nobody had before."""
+        if self.around.effort is Effort.NO_TARGETS:
+            return True
+        return len(self.state.subscribed_topics().union(topics)) > MOST_READ
 
     def _regexes(self) -> set[str]:
         return {each.regex for each in self.state.members.values() if each.regex}

@@ -53,6 +53,14 @@ RETRY_S: Final = 1.0
 ENDS_SHARE: Final = 16
 """Ids of members that end together take so small a part of a batch: each is in three keys, with the group's own id."""
 
+RESOLVED_SHARE: Final = 2
+"""What expressions match takes so small a part of a batch: the rest is for targets."""
+
+TOO_MUCH: Final = (
+    f"a group reads {MOST_READ} topics at most, and what its members are assigned fits into a batch of the"
+    " group's journal"
+)
+
 log = get_logger(__name__)
 
 Write = Callable[[Draft], object]
@@ -79,8 +87,12 @@ class ConsumerGroup:
         self._former = former
         self._topics_seen: int | None = None
         """The topics as the last decision saw them: the image's `topics_offset`."""
-        self._awaits_matches = False
-        """Whether that decision did without what some expression matches, because that was not known yet."""
+        self._awaited: frozenset[str] = frozenset()
+        """Expressions that this decision did without, because it was not known yet what they match."""
+        self._settled: frozenset[str] = frozenset()
+        """Those that match what is recorded, of those topics."""
+        self._refused: frozenset[str] = frozenset()
+        """Those that match too much. Their members were let in before that was known, and never had anything of it."""
         self._draft: Draft | None = None
         """What was decided last; None if the request was refused, which is no sign of life."""
         self._too_large: tuple[int, int, Effort] | None = None
@@ -133,6 +145,9 @@ class ConsumerGroup:
                 raise GroupIdNotFound(f"group {self.group_id} is not a consumer group")
             if group.consumer is None and beat.epoch != JOINING:
                 raise UnknownMemberId(f"group {self.group_id} does not exist, its members may join again")
+            if self._is_refused(group, beat):
+                fence: Write = lambda draft: decide_fence(draft, (beat.member_id,))  # noqa: E731
+                return self._decision(group, fence, at)._replace(reply=GroupMaxSizeReached(TOO_MUCH))
             return self._decision(group, write, at)
 
         before = self.recorded
@@ -141,6 +156,13 @@ class ConsumerGroup:
             if before and self.recorded and self.recorded.revokes_other(before, beat.member_id):
                 self._sessions.end(self._clock(beat.member_id))  # it has its whole time for each step
             self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVES)
+
+    def _is_refused(self, group: Group, beat: Beat) -> bool:
+        """Whether a member goes on as before, with an expression that turned out to match too much."""
+        member = group.consumer.members.get(beat.member_id) if group.consumer else None
+        if member is None or member.regex not in self._refused or beat.epoch < JOINING:
+            return False
+        return beat.regex in (None, member.regex)
 
     # -- members of the classic protocol -------------------------------------------------------------------
 
@@ -252,7 +274,10 @@ class ConsumerGroup:
         topics, known, least = self._topics.image().topics_offset, self._too_large, Effort.ALL
         if known is not None and group.consumer and known[:2] == (group.consumer.epoch, topics):
             least = known[2]
+        targets_may_follow = False
         for effort in (*list(Effort)[least:], Effort.KNOWN_TOPICS):
+            if effort is Effort.TARGETS_LATER and not targets_may_follow:
+                continue
             try:
                 decision, draft = self._drafted(group, write, at, effort)
             except TooMuchToRead:
@@ -264,12 +289,16 @@ class ConsumerGroup:
                 self._draft = draft
                 if effort is not Effort.ALL and effort is not least:
                     log.warning("consumer_group_too_large", group=self.group_id, decided=effort.name)
-                self._too_large = (draft.state.epoch, topics, effort) if effort else None
+                goes_on = effort in (Effort.ALL, Effort.TARGETS_LATER) or draft.refused
+                self._too_large = None if goes_on else (draft.state.epoch, topics, effort)
                 return decision
-        raise GroupMaxSizeReached(
-            f"a group reads {MOST_READ} topics at most, and what its members are assigned fits into a batch of the"
-            " group's journal"
-        )
+            targets_may_follow = self._may_follow(draft)
+        raise GroupMaxSizeReached(TOO_MUCH)
+
+    def _may_follow(self, draft: Draft) -> bool:
+        """Whether targets that fit into no batch with what expressions match fit into one of their own."""
+        targets = draft.records[draft.before_targets :]
+        return draft.has_resolved and batch_bytes(tuple(targets)) <= self._config.message_max_bytes
 
     def _check_weight(self, draft: Draft) -> None:
         """Raises GroupMaxSizeReached for who would say more of itself than there is room for."""
@@ -325,14 +354,15 @@ class ConsumerGroup:
             self._config.group_consumer_max_size,
             image.topics_offset != self._topics_seen or self._matches_came(),
             effort,
+            at.now,
+            self._settled if image.topics_offset == self._topics_seen else frozenset(),
+            self._refused,
+            self._config.message_max_bytes // RESOLVED_SHARE,
         )
 
     def _matches_came(self) -> bool:
-        """Whether it is known by now what the expressions match that were not done with."""
-        if not self._awaits_matches or self.recorded is None:
-            return False
-        regexes = {it.regex for it in self.recorded.members.values() if it.regex}
-        return not any(map(self._topics.is_awaited, regexes))
+        """Whether it may be known by now what an expression matches that was done without."""
+        return not all(map(self._topics.is_awaited, self._awaited))
 
     def _run(self, decide: Callable[[Group], Decision], answer: Answer, at: Moment) -> None:
         """Decide, and set the clocks of who came and who went."""
@@ -341,7 +371,8 @@ class ConsumerGroup:
         after, draft = self.recorded, self._draft
         if draft is not None and draft.looked and (after is not before or not draft.records):
             self._topics_seen = draft.around.image.topics_offset
-            self._awaits_matches = draft.awaits_matches
+            self._awaited, self._settled = frozenset(draft.awaited), frozenset(draft.settled)
+            self._refused = frozenset(draft.refused)
         if after is before:
             return
         if after is not None:
@@ -350,6 +381,7 @@ class ConsumerGroup:
             )
         had, has = (state.members if state else {} for state in (before, after))
         self._weights.follow(has)
+        self._refused &= {it.regex for it in has.values() if it.regex} if self._refused else frozenset()
         for member_id in had.keys() - has.keys():
             self._sessions.end(self._clock(member_id))
             if after is not None:  # in a classic group sessions go on

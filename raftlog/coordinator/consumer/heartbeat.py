@@ -19,7 +19,7 @@ from raftlog.base.errors import (
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
-from raftlog.coordinator.consumer.draft import MOST_READ, Draft
+from raftlog.coordinator.consumer.draft import MOST_READ, Draft, TooMuchToRead
 from raftlog.coordinator.consumer.reconcile import is_part, rejoined
 from raftlog.coordinator.consumer.regex import check_regex
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, LEAVING, Beat, Heard
@@ -32,7 +32,7 @@ from raftlog.coordinator.consumer.state import (
     Subscriber,
 )
 
-LONGEST_NAME_BYTES: Final = 32_000
+LONGEST_NAME_BYTES: Final = 1_000
 """Of ids and names that come into records."""
 
 
@@ -69,12 +69,14 @@ def _check_joining(beat: Beat) -> None:
 
 def decide_beat(draft: Draft, beat: Beat) -> Heard:
     """Write a member's heartbeat into a draft; returns its answer. Raises UnknownMemberId, FencedMemberEpoch,
-    UnreleasedInstanceId, FencedInstanceId, GroupMaxSizeReached.
+    UnreleasedInstanceId, FencedInstanceId, GroupMaxSizeReached, TooMuchToRead.
     """
     draft.check_room(beat.member_id, beat.instance_id)
     had = _admit(draft, beat)
     changed = draft.describe(beat.member_id, _described(draft.state.members.get(beat.member_id), beat))
     draft.settle(changed=changed)
+    if changed and draft.state.members[beat.member_id].regex in draft.refused:
+        raise TooMuchToRead
     draft.reconcile(beat.member_id, beat.owned)
     current = draft.state.current_of(beat.member_id)
     is_news = beat.is_full or beat.epoch != had.epoch or current.assigned != had.assigned

@@ -1,18 +1,21 @@
 """The topics there are, for all groups of a broker: the image, and which topics regular expressions match.
 
 Looking at a hundred thousand names takes longer than the loop may be held up. So what is little is looked at where it
-is asked for, and the rest slice by slice, as `work` is called; until that is done nobody is told anything about it. A
-slice is measured in names and characters, not in time, so that a simulation takes the same ones each time.
+is asked for, all that is asked for together within one budget; the rest waits in a queue, and is looked at slice by
+slice as `work` is called. Until that is done nobody is told anything about it. What was found for somebody who waits is
+kept until that is asked for, so everybody who waits is served at some time, however many there are.
+
+A slice is measured in names and characters, not in time, so that a simulation takes the same ones each time.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.coordinator.consumer.regex import MOST_REMEMBERED, check_regex, compiled
+from raftlog.coordinator.consumer.regex import check_regex, compiled
 from raftlog.metadata.image import MetadataImage
 
 NAME_STEPS: Final = 600
@@ -24,44 +27,56 @@ SLICE_STEPS: Final = 2_400_000
 PAUSE_S: Final = 0.01
 """Between two slices others have the loop."""
 
+PAUSE_AT_ONCE_S: Final = 0.05
+"""So often the looks that are done where they are asked for may take a slice together."""
+
+MOST_LOOKS: Final = 100
+"""Expressions of which is remembered what they match: each may match all names."""
+
+MOST_QUEUED: Final = 1_000
+"""Expressions that wait for their look. Who comes with one more asks again later."""
+
+KEPT_S: Final = 30.0
+"""What nobody asks for any longer is kept for so long, some heartbeats."""
+
 
 class _Look:
     """At one expression: what matched so far, and what is yet to be looked at."""
 
-    __slots__ = ("_found", "_matches", "_size", "matched", "pending")
+    __slots__ = ("_found", "_matches", "_size", "is_wanted", "matched", "pending", "wanted_until")
 
     def __init__(self, expression: Any, names: Iterable[str]) -> None:
         self._matches = expression.fullmatch
         self._size: int = expression.programsize
         self.matched: set[str] = set()
         self.pending = list(names)
+        self.is_wanted = False
+        """Whether somebody waits for what was found."""
+        self.wanted_until = 0.0
+        """Loop seconds."""
         self._found: tuple[str, ...] | None = None
 
-    @property
-    def is_little(self) -> bool:
-        """Whether all that is left fits into one slice."""
-        most = SLICE_STEPS // NAME_STEPS
-        return len(self.pending) <= most and self._steps(self.pending) <= SLICE_STEPS
+    def steps(self, most: int) -> int:
+        """Return how many steps are left to take; if more than `most`, any such number."""
+        least = NAME_STEPS * len(self.pending)
+        return least if least > most else least + self._size * sum(map(len, self.pending))
 
-    def _steps(self, names: Iterable[str]) -> int:
-        return sum(NAME_STEPS + self._size * len(name) for name in names)
-
-    def follow(self, new: list[str], gone: frozenset[str]) -> None:
+    def follow(self, new: list[str], gone: frozenset[str], names: Collection[str]) -> None:
         """Topics have come and gone."""
         self.pending += new
-        if gone and self.pending:
-            self.pending = [name for name in self.pending if name not in gone]
+        if len(self.pending) > len(names):
+            self.pending = list(names)
         if not gone.isdisjoint(self.matched):
             self.matched -= gone
             self._found = None
 
-    def work(self) -> None:
-        """Look at one slice of the names."""
+    def work(self, names: Collection[str]) -> None:
+        """Look at one slice of what is pending; some of it may have gone from `names`."""
         left = SLICE_STEPS
         while self.pending and left > 0:
             name = self.pending.pop()
             left -= NAME_STEPS + self._size * len(name)
-            if name not in INTERNAL_TOPICS and self._matches(name):
+            if name in names and name not in INTERNAL_TOPICS and self._matches(name):
                 self.matched.add(name)
                 self._found = None
 
@@ -82,51 +97,84 @@ class Topics:
         self._offset = -1
         self._names: frozenset[str] = frozenset()
         self._looks: OrderedDict[str, _Look] = OrderedDict()
-        self._behind: deque[str] = deque()
+        """What was asked for last is last."""
+        self._queue: dict[str, None] = {}
+        """A look is begun when its turn has come: until then it takes no more than its expression."""
+        self._at_once_at = 0.0
+        self._at_once_steps = 0
 
     @property
     def is_behind(self) -> bool:
         """Whether there is work to do."""
-        return bool(self._behind)
+        return bool(self._queue)
 
-    def matching(self, regex: str) -> tuple[str, ...] | None:
-        """Return the names that match, sorted; None: that is being looked at. Raises InvalidRegularExpression."""
+    def matching(self, regex: str, now: float) -> tuple[str, ...] | None:
+        """Return the names that match, sorted; None: ask again, that has to wait. Raises InvalidRegularExpression.
+
+        May look at a slice of the names itself.
+        """
         check_regex(regex)
         self._follow()
-        look = self._look(regex)
-        if look is None or regex in self._behind:
+        if regex in self._queue:
             return None
-        if look.pending and not look.is_little:
-            self._behind.append(regex)
+        look = self._looks.get(regex)
+        if look is None and NAME_STEPS * len(self._names) <= SLICE_STEPS:
+            look = self._begin(regex, now)
+        if look is None or not self._may_look_at_once(look, now):
+            if len(self._queue) < MOST_QUEUED:
+                self._queue[regex] = None
             return None
-        look.work()
+        look.work(self._names)
+        look.is_wanted = False
+        self._looks.move_to_end(regex)
         return look.found()
 
     def is_awaited(self, regex: str) -> bool:
         """Whether it is of no use yet to ask what matches."""
-        return regex in self._behind
+        return regex in self._queue
 
     def work(self, now: float) -> None:
-        """Look at one more slice, unless the last one was just now."""
-        if not self._behind or now < self.due_at:
+        """Look at one more slice of what waits, unless the last one was just now."""
+        if not self._queue or now < self.due_at:
             return
         self.due_at = now + PAUSE_S
-        look = self._looks[self._behind[0]]
-        look.work()
+        self._follow()
+        regex = next(iter(self._queue))
+        if regex not in self._looks and self._begin(regex, now) is None:
+            waiting = next((each for each in self._queue if each in self._looks), None)
+            if waiting is None:
+                return
+            regex = waiting
+        look = self._looks[regex]
+        look.work(self._names)
         if not look.pending:
-            self._behind.popleft()
+            look.is_wanted, look.wanted_until = True, now + KEPT_S
+            del self._queue[regex]
 
-    def _look(self, regex: str) -> _Look | None:
-        """Return where an expression is, None if so many others are looked at that it has to wait."""
-        look = self._looks.get(regex)
-        if look is None:
-            if len(self._behind) >= MOST_REMEMBERED:
+    def _may_look_at_once(self, look: _Look, now: float) -> bool:
+        if not look.pending:
+            return True
+        if now >= self._at_once_at:
+            self._at_once_at, self._at_once_steps = now + PAUSE_AT_ONCE_S, SLICE_STEPS
+        steps = look.steps(self._at_once_steps)
+        if steps > self._at_once_steps:
+            return False
+        self._at_once_steps -= steps
+        return True
+
+    def _begin(self, regex: str, now: float) -> _Look | None:
+        """Return a new look; None while somebody waits for each of those that are remembered."""
+        if len(self._looks) >= MOST_LOOKS:
+            former = next((each for each in self._looks if self._may_forget(each, now)), None)
+            if former is None:
                 return None
-            if len(self._looks) >= MOST_REMEMBERED:
-                self._looks.pop(next(each for each in self._looks if each not in self._behind))
-            look = self._looks[regex] = _Look(compiled(regex), self.image().topics)
-        self._looks.move_to_end(regex)
+            del self._looks[former]
+        look = self._looks[regex] = _Look(compiled(regex), self.image().topics)
         return look
+
+    def _may_forget(self, regex: str, now: float) -> bool:
+        look = self._looks[regex]
+        return regex not in self._queue and not (look.is_wanted and now < look.wanted_until)
 
     def _follow(self) -> None:
         image = self.image()
@@ -138,4 +186,4 @@ class Topics:
         if new or gone:
             self._names = frozenset(image.topics)
             for look in self._looks.values():
-                look.follow(new, gone)
+                look.follow(new, gone, image.topics)

@@ -39,7 +39,7 @@ class Weights:
         for member_id, it in members.items():
             if it is not self._members.get(member_id):
                 self.total -= self._of.get(member_id, 0)
-                self._of[member_id] = weight = weigh(it)
+                self._of[member_id] = weight = weigh(member_id, it)
                 self.total += weight
         self._members = members
 
@@ -49,19 +49,27 @@ class Weights:
             return self.total
         gone = sum(self._of[each] for each in self._members.keys() - members.keys())
         grown = sum(
-            weigh(it) - self._of.get(member_id, 0)
+            weigh(member_id, it) - self._of.get(member_id, 0)
             for member_id, it in members.items()
             if it is not self._members.get(member_id)
         )
         return self.total - gone + grown
 
 
-def weigh(subscriber: Subscriber) -> int:
+def weigh(member_id: str, subscriber: Subscriber) -> int:
     """Return about how many bytes a member's description takes."""
     protocols = subscriber.classic.protocols if subscriber.classic else ()
+    names = (
+        member_id,
+        subscriber.instance_id or "",
+        subscriber.rack_id or "",
+        subscriber.client_id,
+        subscriber.client_host,
+        subscriber.regex or "",
+        *subscriber.topics,
+    )
     return (
-        NAME_BYTES * (len(subscriber.topics) + len(protocols) + 1)
-        + sum(map(len, subscriber.topics))
-        + len(subscriber.regex or "")
+        NAME_BYTES * (len(names) + len(protocols))
+        + sum(map(len, names))
         + sum(len(name) + len(subscription) for name, subscription in protocols)
     )
