@@ -42,9 +42,11 @@ class Ends:
 
     def arriving(self, source: int, target: int, count: int = 1) -> int:
         """Return how many of so many packets arrive, none of them later than a moment after the one before."""
+        self.sockets[source].settimeout(10)  # a busy machine's kernel is slow to take them
         for _ in range(count):
             self.sockets[source].sendto(b"?", self.addresses[target])
         arrived = 0
+        self.sockets[target].settimeout(MOMENT_S)
         with suppress(TimeoutError):
             while arrived < count:
                 self.sockets[target].recv(1)
