@@ -148,7 +148,9 @@ class TransactionSurvey:
     async def end_hanging(self, place: TopicPartition, start_offset: int) -> OpenTransaction:
         """Abort what is open there since an offset; returns what it was, once the marker is committed.
 
-        Raises TransactionalIdNotFound if nothing is open since then, InvalidTxnState if a coordinator knows of it.
+        Its producer may be alive: that it is still open, and not the next one, the leader sees as it writes the marker.
+        Raises TransactionalIdNotFound if nothing is open since then, InvalidTxnState if a coordinator knows of it, or
+        it ended meanwhile.
         """
         at_offset = [each for each in await self._open_in([place]) if each.start_offset == start_offset]
         if not at_offset:
@@ -212,12 +214,16 @@ class TransactionSurvey:
             topics=(topic,),
             coordinator_epoch=max(found.coordinator_epoch, 0),
         )
-        asked = make.WriteTxnMarkersRequest(markers=(marker,))
+        asked = make.WriteTxnMarkersRequest(markers=(marker,), open_since=found.start_offset)
         answer = await self._ask(self._leader(place), ApiKey.WRITE_TXN_MARKERS, asked)
         ((code,),) = (
             tuple(each.error_code for topic in result.topics for each in topic.partitions)
             for result in answer.markers
         )
+        if code == InvalidTxnState.code:
+            raise InvalidTxnState(
+                f"it has ended since: {place} has none open since offset {found.start_offset}"
+            )
         if code:
             raise from_code(code)
 

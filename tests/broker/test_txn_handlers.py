@@ -17,6 +17,7 @@ from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.coordinator.placement import partition_for
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.shapes import build, request_shapes, response_shapes
+from raftlog.replication.host import Marker
 from tests.broker.group_world import PARTITIONS, TOPIC, TOPIC_ID, World
 from tests.broker.test_group_handlers import play, versions
 from tests.storage.compaction import clean, settle
@@ -94,8 +95,9 @@ async def end(world: World, version: int, *, commit: bool = True, epoch: int = 0
         "topics": [topic],
         **changes,
     }
+    open_since = marker.pop("open_since", -1)
     world.asker = 2
-    answer = await world.call(write_txn_markers, version, markers=[marker])
+    answer = await world.call(write_txn_markers, version, markers=[marker], open_since=open_since)
     world.asker = None
     (result,) = answer.markers
     assert result.producer_id == PRODUCER
@@ -156,6 +158,23 @@ def test_write_txn_markers(version: int) -> None:
         assert world.replicas.partitions[INDEX].log_end_offset == 2
         assert await end(world, version, topic="nowhere") == 3
         assert await end(world, version, index=77) == 3
+
+    play(story)
+
+
+@versions(write_txn_markers)
+def test_a_marker_for_one_transaction_does_not_end_another(version: int) -> None:
+    """INVALID_TXN_STATE where none is open since the offset that is named; brokers say that in a field of their own."""
+
+    async def story(world: World) -> None:
+        transactional(world)
+        await pend(world, 3, 42)
+        for other in (1, 7):
+            assert await end(world, version, commit=False, open_since=other) == 48
+        assert await fetch(world, 7) == (-1, 88)
+        assert await end(world, version, commit=True, open_since=0) == 0
+        assert await end(world, version, commit=False, open_since=0) == 48
+        assert await fetch(world, 7) == (42, 0)
 
     play(story)
 
@@ -376,7 +395,7 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
     """It tells them again on another connection; one that is written after that could end the next transaction."""
     written: list[TopicPartition] = []
 
-    def write(broker: BrokerContext, asked: Any, place: TopicPartition) -> asyncio.Future[int]:
+    def write(broker: BrokerContext, marker: Marker, place: TopicPartition) -> asyncio.Future[int]:
         written.append(place)
         future = asyncio.get_running_loop().create_future()
         future.set_result(0)

@@ -44,7 +44,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         ):  # what is asked again is done by now, and the next transaction may have begun
             raise RequestTimedOut("the coordinator gave this up")
         try:
-            waiting[_write(broker, asked, place)] = (number, place)
+            waiting[_write(broker, _marker(message, asked), place)] = (number, place)
         except KafkaError as error:
             codes[number, place] = error.code
     if waiting:
@@ -69,15 +69,19 @@ def _places(message: Any) -> list[tuple[int, Any, TopicPartition]]:
     ]
 
 
-def _write(broker: BrokerContext, asked: Any, place: TopicPartition) -> asyncio.Future[int]:
-    """Append one marker; the future gives the error code at commit."""
-    marker = Marker(
+def _marker(message: Any, asked: Any) -> Marker:
+    return Marker(
         asked.producer_id,
         asked.producer_epoch,
         asked.transaction_result,
         asked.coordinator_epoch,
         getattr(asked, "transaction_version", 0),
+        message.open_since,
     )
+
+
+def _write(broker: BrokerContext, marker: Marker, place: TopicPartition) -> asyncio.Future[int]:
+    """Append one marker; the future gives the error code at commit."""
     waiter = Waiter()
     partition = locate(broker, *place)
     if place.topic == CONSUMER_OFFSETS_TOPIC:
