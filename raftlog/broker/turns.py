@@ -47,6 +47,22 @@ class Queue:
             asyncio.get_running_loop().call_soon(self._run)
 
 
+class Turns:
+    """Counts the parts of parts: a hundred transactions of a hundred partitions each are ten thousand parts."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts = 0
+
+    async def count(self, parts: int) -> None:
+        """Note so many parts, and give the loop its turn after every PARTS_AT_ONCE."""
+        self._parts += parts
+        if self._parts >= PARTS_AT_ONCE:
+            self._parts = 0
+            await asyncio.sleep(0)
+
+
 async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
     """Yield all parts, and give the loop its turn after every PARTS_AT_ONCE."""
     for number, part in enumerate(parts, 1):

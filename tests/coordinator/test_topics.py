@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from raftlog.base.errors import InvalidRegularExpression
-from raftlog.coordinator.consumer.regex import MOST_REMEMBERED
 from raftlog.coordinator.consumer.requests import Heard
 from raftlog.coordinator.consumer.topics import SLICE_STEPS, Topics
+from raftlog.coordinator.regex import MOST_REMEMBERED
 from tests.coordinator.journals import Bench, image_of, topic_id
 
 MANY = {f"{number:05}-log": 1 for number in range(20_000)}
