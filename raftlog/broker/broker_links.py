@@ -1,8 +1,9 @@
 """How a broker asks others: one Kafka request, one answer, on connections that proved the cluster secret.
 
 Nobody is followed on these connections, so they neither end a follower's connection nor are heard as one. Each API
-has its own connection to each broker: an answer that waits for a commit holds up only its own kind. A new connection
-ends the one before, so that nothing that was asked on it is heard later.
+has its own connection to each broker, and a second one for what is slow: an answer that waits for a commit holds up
+what is asked behind it, and no other kind. A new connection ends the one before of its kind, so that nothing that was
+asked on it is heard later.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final, Protocol
 from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import find_handler
-from raftlog.broker.peer_auth import FIRST_ASKING_HELLO
+from raftlog.broker.peer_auth import FIRST_ASKING_HELLO, FIRST_SLOW_HELLO
 from raftlog.broker.peer_channel import PeerChannel
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 
@@ -42,25 +43,35 @@ class BrokerLinks:
     def __init__(self, broker: BrokerContext, connect: Connect) -> None:
         self._broker = broker
         self._connect = connect
-        self._links: dict[tuple[int, int], _Link] = {}
+        self._links: dict[tuple[int, int, bool], _Link] = {}
 
     async def ask(
-        self, broker_id: int, api_key: int, version: int, message: Any, *, timeout_s: float = ANSWER_S
+        self,
+        broker_id: int,
+        api_key: int,
+        version: int,
+        message: Any,
+        *,
+        timeout_s: float = ANSWER_S,
+        is_slow: bool = False,
     ) -> Any:
         """Return the decoded response. Raises BrokerNotAvailable, RequestTimedOut: it may have been carried out.
 
-        This broker itself is asked without a connection; it may raise what its handler raises.
+        This broker itself is asked without a connection; it may raise what its handler raises. What was asked on the
+        connection for what `is_slow` and is not answered may be heard until something else is asked on that one.
         """
+        lane = broker_id, api_key, is_slow
         try:
             async with asyncio.timeout(timeout_s):
                 if broker_id == self._broker.config.node_id:
                     return await self._ask_ourselves(api_key, version, message)
-                link = self._links.get((broker_id, api_key))
+                link = self._links.get(lane)
                 if link is None:
-                    link = self._links[broker_id, api_key] = _Link(broker_id, api_key, self._connect)
+                    hello = (FIRST_SLOW_HELLO if is_slow else FIRST_ASKING_HELLO) + api_key
+                    link = self._links[lane] = _Link(broker_id, hello, self._connect)
                 return await link.ask(api_key, version, message)
         except TimeoutError:
-            link = self._links.get((broker_id, api_key))
+            link = self._links.get(lane)
             if link is not None:
                 link.hang_up()
             raise RequestTimedOut(f"broker {broker_id} did not answer within {timeout_s:g} s") from None
@@ -87,11 +98,11 @@ class BrokerLinks:
 
 
 class _Link:
-    """One connection to one broker for one API, as long as it holds."""
+    """One connection to one broker for one kind of asking, as long as it holds."""
 
-    def __init__(self, broker_id: int, api_key: int, connect: Connect) -> None:
+    def __init__(self, broker_id: int, hello: int, connect: Connect) -> None:
         self._broker_id = broker_id
-        self._hello = FIRST_ASKING_HELLO + api_key
+        self._hello = hello
         self._connect = connect
         self._channel: PeerChannel | None = None
         self._connecting: asyncio.Task[None] | None = None

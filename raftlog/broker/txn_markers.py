@@ -43,20 +43,24 @@ log = get_logger(__name__)
 class Outcome:
     """One transaction that was decided, and the partitions that have not heard of it."""
 
-    __slots__ = ("began_at", "markers", "tenure", "untold")
+    __slots__ = ("began_at", "markers", "tenure", "unanswered", "untold")
 
     def __init__(self, tenure: TransactionTenure, markers: SendMarkers, began_at: float) -> None:
         self.tenure = tenure
         self.markers = markers
         self.began_at = began_at
         self.untold = set(markers.partitions)
+        self.unanswered: dict[TopicPartition, bool] = {}
+        """Asked in the slow lane, or the other, without an answer. It may be heard yet, until the lane is used again:
+        so they stay in it, lest it is heard when the next transaction has begun."""
 
 
 Told = tuple[Outcome, list[TopicPartition]]
 
 
 class Lane(NamedTuple):
-    """Where what is to be told waits. Partitions that could not commit in time hold up only each other."""
+    """Where what is to be told waits, with a connection of its own to a leader: partitions that could not commit in
+    time hold up only each other."""
 
     leader: int
     is_slow: bool = False
@@ -134,7 +138,8 @@ class MarkerSender:
             elif state is None or state.leader == NO_BROKER:
                 leaderless.append(each)
             else:
-                self._queue(Lane(state.leader, each in self._slow), outcome).append(each)
+                is_slow = outcome.unanswered.get(each, each in self._slow)
+                self._queue(Lane(state.leader, is_slow), outcome).append(each)
         if leaderless:
             self._wait_for_metadata(outcome, leaderless)
         self._slow.difference_update(gone)
@@ -167,9 +172,16 @@ class MarkerSender:
     async def _tell(self, lane: Lane, batch: list[Told]) -> None:
         try:
             response = await self._broker.links.ask(
-                lane.leader, API_KEY, VERSION, _request(batch), timeout_s=MARKERS_ANSWERED_S
+                lane.leader,
+                API_KEY,
+                VERSION,
+                _request(batch),
+                timeout_s=MARKERS_ANSWERED_S,
+                is_slow=lane.is_slow,
             )
         except KafkaError as error:
+            for outcome, partitions in batch:
+                outcome.unanswered.update(dict.fromkeys(partitions, lane.is_slow))
             log.info("markers_not_sent", leader=lane.leader, transactions=len(batch), reason=str(error))
             self._try_later(lane, batch)
             return
@@ -192,6 +204,7 @@ class MarkerSender:
         again: list[TopicPartition] = []
         done: list[TopicPartition] = []
         for each in partitions:
+            outcome.unanswered.pop(each, None)
             code = codes.get(each)
             if code == InvalidProducerEpoch.code:
                 # The log is beyond this transaction: `ProducerState.check_marker` says so only where none is open.

@@ -100,6 +100,26 @@ def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -
     play(story)
 
 
+def test_a_marker_that_was_not_answered_is_sent_again_on_the_same_connection() -> None:
+    """It may be on its way yet: what comes on that connection next ends it, before the next transaction has begun."""
+
+    async def story(world: TransactionWorld) -> None:
+        producers = {name: await begin(world, T0, name=name) for name in "xy"}
+        world.leaders.answers = [RequestTimedOut(), RequestTimedOut.code, RequestTimedOut()]
+        for name, producer in producers.items():
+            await end(world, producer, name=name)
+            await world.pass_time(0.001)
+        assert len(world.leaders.asked) == 2
+        await world.pass_time(1)
+        lanes: dict[int, list[bool]] = {each.producer_id: [] for each in producers.values()}
+        for (_, message), is_slow in zip(world.leaders.asked, world.leaders.lanes, strict=True):
+            lanes[message.markers[0].producer_id].append(is_slow)
+        assert list(lanes.values()) == [[False] * 3, [False, True]]
+        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+
+    play(story)
+
+
 def test_a_partition_that_is_beyond_the_transaction_has_heard() -> None:
     """INVALID_PRODUCER_EPOCH: a newer epoch is in its log, so no marker can be missing."""
 

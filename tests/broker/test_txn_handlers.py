@@ -36,7 +36,7 @@ class Coordinator:
     def coordinator_of(self, transactional_id: str) -> int:
         return 1
 
-    async def ask(self, broker_id: int, api_key: int, version: int, message: Any, *, timeout_s: float) -> Any:
+    async def ask(self, broker_id: int, api_key: int, version: int, message: Any, **_: Any) -> Any:
         (transaction,) = message.transactions
         self.asked.append(transaction)
         make = response_shapes(api_key, version)

@@ -24,7 +24,7 @@ from raftlog.replication.host import Marker
 from raftlog.replication.partition import Partition
 
 PLACE = TopicPartition("t", 0)
-SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "3"}
+SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "6"}
 LOST = Producer(987_654, 3)
 
 
@@ -54,6 +54,10 @@ class World:
     async def on(self, node_id: int, work: Coroutine[Any, Any, Any]) -> Any:
         """Do something in a node's process."""
         return await self.cluster.nodes[node_id].host.start(work)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Virtual ones."""
+        await asyncio.sleep(seconds)
 
     async def ask(self, work: Callable[[TransactionSurvey], Coroutine[Any, Any, Any]]) -> Any:
         """Ask a node that does not lead the partition."""
