@@ -28,6 +28,9 @@ VERSION: Final = 2
 MOST_MARKERS: Final = 500
 """Transactions in one request."""
 
+MOST_PARTITIONS: Final = 2_000
+"""Markers in one request, of all its transactions: each end takes some milliseconds to build or read it."""
+
 DELETED_AFTER_S: Final = 2.0
 """A partition that the metadata lacks may be one that it does not have yet; after so long it was deleted."""
 
@@ -156,8 +159,7 @@ class MarkerSender:
         queue = self._queues[lane]
         try:
             while queue:
-                batch = [(each, queue.pop(each)) for each in list(queue)[:MOST_MARKERS]]
-                batch = [told for told in batch if not self._is_void(told[0])]
+                batch = [told for told in _take(queue) if not self._is_void(told[0])]
                 if batch:
                     await self._tell(lane, batch)
         finally:
@@ -257,6 +259,21 @@ def _facts(outcome: Outcome) -> dict[str, object]:
         "producer_id": markers.producer.producer_id,
         "producer_epoch": markers.producer.epoch,
     }
+
+
+def _take(queue: dict[Outcome, list[TopicPartition]]) -> list[Told]:
+    """Take what one request may hold; the rest of a transaction stays first in the queue."""
+    batch: list[Told] = []
+    left = MOST_PARTITIONS
+    while queue and left and len(batch) < MOST_MARKERS:
+        outcome, partitions = next(iter(queue.items()))
+        batch.append((outcome, partitions[:left]))
+        if len(partitions) > left:
+            queue[outcome] = partitions[left:]
+        else:
+            del queue[outcome]
+        left -= len(batch[-1][1])
+    return batch
 
 
 def _request(batch: list[Told]) -> Any:

@@ -24,6 +24,7 @@ from raftlog.coordinator.regex import LONGEST, STEPS_AT_ONCE, steps
 from raftlog.coordinator.transactions.transaction import Producer, State, Transaction
 from tests.broker.test_group_handlers import versions
 from tests.broker.transaction_world import FIRST_ID, TransactionWorld, play
+from tests.broker.turn_count import turns_beside
 
 FENCED, INVALID_EPOCH = 90, 47
 
@@ -338,23 +339,6 @@ def test_requests_of_very_many_partitions_are_answered_in_turns(api: str, spread
 
     play(story)
     assert turns >= (1 if api == "describe" else 3) * count // 200
-
-
-async def turns_beside(work: Awaitable[Any]) -> tuple[Any, int]:
-    """What the work brings, and how many turns the loop had meanwhile."""
-    turns = 0
-
-    async def watch() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    watching = asyncio.ensure_future(watch())
-    try:
-        return await work, turns
-    finally:
-        watching.cancel()
 
 
 class Known:

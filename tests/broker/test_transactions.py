@@ -22,6 +22,7 @@ from raftlog.base.errors import (
     TransactionCoordinatorFenced,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
+from raftlog.broker.txn_markers import MOST_PARTITIONS
 from raftlog.coordinator.transactions.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.transactions.requests import (
     AddPartitions,
@@ -96,6 +97,30 @@ def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -
         await world.pass_time(1)
         assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
         assert len(world.leaders.asked) == 4
+
+    play(story)
+
+
+def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
+    """One request holds so many, whether they are of one transaction or of several."""
+    count = 2 * MOST_PARTITIONS + 100
+    wide = TopicState("t", TOPIC_ID, (PartitionState((1,), (1,), 1),) * count)
+
+    async def story(world: TransactionWorld) -> None:
+        world.publish(topics={**TOPICS, "t": wide})
+        places = [TopicPartition("t", index) for index in range(count)]
+        producers = {name: await begin(world, *places, name=name) for name in "xy"}
+        for name, producer in producers.items():
+            await end(world, producer, name=name)
+        await world.pass_time(1)
+        sizes = [
+            sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics)
+            for _, message in world.leaders.asked
+        ]
+        assert max(sizes) == MOST_PARTITIONS and sum(sizes) == 2 * count
+        assert len(set(world.leaders.told())) == count
+        for name in producers:
+            assert (await world.transactions.read(name)).state is State.COMPLETE_COMMIT
 
     play(story)
 

@@ -20,6 +20,7 @@ from raftlog.protocol.shapes import build, request_shapes, response_shapes
 from raftlog.replication.host import Marker
 from tests.broker.group_world import PARTITIONS, TOPIC, TOPIC_ID, World
 from tests.broker.test_group_handlers import play, versions
+from tests.broker.turn_count import turns_beside
 from tests.storage.compaction import clean, settle
 
 PRODUCER = 7
@@ -410,10 +411,27 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
             producer_id=7, producer_epoch=0, transaction_result=True, topics=(topic,), coordinator_epoch=0
         )
         request = RequestContext(27, 1, 1, "b", "PLAINTEXT", "h", 2, Leaving(2))
-        with pytest.raises(RequestTimedOut):
-            await write_txn_markers.handle(
-                world.broker, request, make.WriteTxnMarkersRequest(markers=(marker,))
-            )
+        answer = await write_txn_markers.handle(
+            world.broker, request, make.WriteTxnMarkersRequest(markers=(marker,))
+        )
+        codes = [each.error_code for each in answer.markers[0].topics[0].partitions]
+        assert codes == [RequestTimedOut.code] * len(topic.partition_indexes)
         assert PARTS_AT_ONCE <= len(written) <= 3 * PARTS_AT_ONCE
+
+    play(story)
+
+
+@pytest.mark.parametrize("asker", [2, None])
+def test_very_many_markers_are_written_and_answered_in_turns(asker: int | None) -> None:
+    """Also the refusal of a client that sends so many: 40 transactions of 150 partitions are 6,000 parts."""
+
+    async def story(world: World) -> None:
+        topic = {"_": "WritableTxnMarkerTopic", "name": "nowhere", "partition_indexes": tuple(range(150))}
+        marker = {"_": "WritableTxnMarker", "producer_id": 1, "topics": [topic], "transaction_result": True}
+        world.asker = asker
+        answer, turns = await turns_beside(world.call(write_txn_markers, 2, markers=[marker] * 40))
+        codes = [each.error_code for result in answer.markers for each in result.topics[0].partitions]
+        assert codes == [3 if asker else 31] * 6000
+        assert turns >= (2 if asker else 1) * 6000 // (150 + PARTS_AT_ONCE)
 
     play(story)
