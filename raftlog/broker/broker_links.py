@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
+from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import find_handler
@@ -25,6 +27,9 @@ ANSWER_S: Final = 10.0
 
 PAUSE_S: Final = 0.1
 """After a failure to connect, asks fail at once for so long."""
+
+LARGE_BYTES: Final = 64 * 1024
+"""An answer as large is decoded away from the loop: all transactional ids of a broker take a third of a second."""
 
 CLIENT_ID: Final = "raftlog"
 
@@ -68,7 +73,7 @@ class BrokerLinks:
                 link = self._links.get(lane)
                 if link is None:
                     hello = (FIRST_SLOW_HELLO if is_slow else FIRST_ASKING_HELLO) + api_key
-                    link = self._links[lane] = _Link(broker_id, hello, self._connect)
+                    link = self._links[lane] = _Link(broker_id, hello, self._connect, self._broker.env)
                 return await link.ask(api_key, version, message)
         except TimeoutError:
             link = self._links.get(lane)
@@ -100,26 +105,30 @@ class BrokerLinks:
 class _Link:
     """One connection to one broker for one kind of asking, as long as it holds."""
 
-    def __init__(self, broker_id: int, hello: int, connect: Connect) -> None:
+    def __init__(self, broker_id: int, hello: int, connect: Connect, env: Env) -> None:
         self._broker_id = broker_id
+        self._env = env
         self._hello = hello
         self._connect = connect
         self._channel: PeerChannel | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._paused_until = 0.0
         self._last_number = 0
-        self._waiting: dict[int, tuple[asyncio.Future[Any], int, int]] = {}
+        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
 
     async def ask(self, api_key: int, version: int, message: Any) -> Any:
         channel = await self._connected()
         self._last_number = number = (self._last_number + 1) & 0x7FFF_FFFF
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer, api_key, version
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         channel.send(encode_request(RequestHeader(api_key, version, number, CLIENT_ID), message))
         try:
-            return await answer
+            frame = await answer
         finally:
             self._waiting.pop(number, None)
+        if len(frame) > LARGE_BYTES:
+            return (await self._env.offload(partial(decode_response, api_key, version, frame)))[1]
+        return decode_response(api_key, version, frame)[1]
 
     def hang_up(self) -> None:
         """Begin again on a new connection: this one may be silent for ever."""
@@ -150,14 +159,13 @@ class _Link:
 
     def _answered(self, frame: memoryview) -> None:
         number = int.from_bytes(frame[:4], "big")
-        waiting = self._waiting.get(number)
-        if waiting is not None and not waiting[0].done():
-            answer, api_key, version = waiting
-            answer.set_result(decode_response(api_key, version, memoryview(bytes(frame)))[1])
+        answer = self._waiting.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(memoryview(bytes(frame)))
 
     def _lost(self, error: Exception | None) -> None:
         self._channel = None
-        for answer, _, _ in tuple(self._waiting.values()):
+        for answer in tuple(self._waiting.values()):
             if not answer.done():
                 answer.set_exception(
                     BrokerNotAvailable(f"the connection to broker {self._broker_id} was lost")

@@ -22,6 +22,7 @@ from raftlog.base.errors import (
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import PREPARING, State
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import Shapes, request_shapes
@@ -90,7 +91,7 @@ class TransactionSurvey:
                 raise from_code(answer.error_code)
             found += [
                 ListedTransaction(each.transactional_id, broker_id, each.producer_id, each.transaction_state)
-                for each in answer.transaction_states
+                async for each in in_turns(answer.transaction_states)
             ]
         if self._coordinators() != before:
             raise CoordinatorNotAvailable("transactional ids have moved meanwhile")
