@@ -1,8 +1,9 @@
 """How a broker asks others: one Kafka request, one answer, on connections that proved the cluster secret.
 
 Nobody is followed on these connections, so they neither end a follower's connection nor are heard as one. Each API
-has its own connection to each broker: an answer that waits for a commit holds up only its own kind. A new connection
-ends the one before, so that nothing that was asked on it is heard later.
+has its own connection to each broker, and a second one for what is slow: an answer that waits for a commit holds up
+what is asked behind it, and no other kind. A new connection ends the one before of its kind, so that nothing that was
+asked on it is heard later.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
+from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import find_handler
-from raftlog.broker.peer_auth import FIRST_ASKING_HELLO
+from raftlog.broker.peer_auth import FIRST_ASKING_HELLO, FIRST_SLOW_HELLO
 from raftlog.broker.peer_channel import PeerChannel
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 
@@ -24,6 +27,9 @@ ANSWER_S: Final = 10.0
 
 PAUSE_S: Final = 0.1
 """After a failure to connect, asks fail at once for so long."""
+
+LARGE_BYTES: Final = 64 * 1024
+"""An answer as large is decoded away from the loop: all transactional ids of a broker take a third of a second."""
 
 CLIENT_ID: Final = "raftlog"
 
@@ -42,25 +48,35 @@ class BrokerLinks:
     def __init__(self, broker: BrokerContext, connect: Connect) -> None:
         self._broker = broker
         self._connect = connect
-        self._links: dict[tuple[int, int], _Link] = {}
+        self._links: dict[tuple[int, int, bool], _Link] = {}
 
     async def ask(
-        self, broker_id: int, api_key: int, version: int, message: Any, *, timeout_s: float = ANSWER_S
+        self,
+        broker_id: int,
+        api_key: int,
+        version: int,
+        message: Any,
+        *,
+        timeout_s: float = ANSWER_S,
+        is_slow: bool = False,
     ) -> Any:
         """Return the decoded response. Raises BrokerNotAvailable, RequestTimedOut: it may have been carried out.
 
-        This broker itself is asked without a connection; it may raise what its handler raises.
+        This broker itself is asked without a connection; it may raise what its handler raises. What was asked on the
+        connection for what `is_slow` and is not answered may be heard until something else is asked on that one.
         """
+        lane = broker_id, api_key, is_slow
         try:
             async with asyncio.timeout(timeout_s):
                 if broker_id == self._broker.config.node_id:
                     return await self._ask_ourselves(api_key, version, message)
-                link = self._links.get((broker_id, api_key))
+                link = self._links.get(lane)
                 if link is None:
-                    link = self._links[broker_id, api_key] = _Link(broker_id, api_key, self._connect)
+                    hello = (FIRST_SLOW_HELLO if is_slow else FIRST_ASKING_HELLO) + api_key
+                    link = self._links[lane] = _Link(broker_id, hello, self._connect, self._broker.env)
                 return await link.ask(api_key, version, message)
         except TimeoutError:
-            link = self._links.get((broker_id, api_key))
+            link = self._links.get(lane)
             if link is not None:
                 link.hang_up()
             raise RequestTimedOut(f"broker {broker_id} did not answer within {timeout_s:g} s") from None
@@ -87,28 +103,32 @@ class BrokerLinks:
 
 
 class _Link:
-    """One connection to one broker for one API, as long as it holds."""
+    """One connection to one broker for one kind of asking, as long as it holds."""
 
-    def __init__(self, broker_id: int, api_key: int, connect: Connect) -> None:
+    def __init__(self, broker_id: int, hello: int, connect: Connect, env: Env) -> None:
         self._broker_id = broker_id
-        self._hello = FIRST_ASKING_HELLO + api_key
+        self._env = env
+        self._hello = hello
         self._connect = connect
         self._channel: PeerChannel | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._paused_until = 0.0
         self._last_number = 0
-        self._waiting: dict[int, tuple[asyncio.Future[Any], int, int]] = {}
+        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
 
     async def ask(self, api_key: int, version: int, message: Any) -> Any:
         channel = await self._connected()
         self._last_number = number = (self._last_number + 1) & 0x7FFF_FFFF
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer, api_key, version
+        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
         channel.send(encode_request(RequestHeader(api_key, version, number, CLIENT_ID), message))
         try:
-            return await answer
+            frame = await answer
         finally:
             self._waiting.pop(number, None)
+        if len(frame) > LARGE_BYTES:
+            return (await self._env.offload(partial(decode_response, api_key, version, frame)))[1]
+        return decode_response(api_key, version, frame)[1]
 
     def hang_up(self) -> None:
         """Begin again on a new connection: this one may be silent for ever."""
@@ -139,14 +159,13 @@ class _Link:
 
     def _answered(self, frame: memoryview) -> None:
         number = int.from_bytes(frame[:4], "big")
-        waiting = self._waiting.get(number)
-        if waiting is not None and not waiting[0].done():
-            answer, api_key, version = waiting
-            answer.set_result(decode_response(api_key, version, memoryview(bytes(frame)))[1])
+        answer = self._waiting.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(memoryview(bytes(frame)))
 
     def _lost(self, error: Exception | None) -> None:
         self._channel = None
-        for answer, _, _ in tuple(self._waiting.values()):
+        for answer in tuple(self._waiting.values()):
             if not answer.done():
                 answer.set_exception(
                     BrokerNotAvailable(f"the connection to broker {self._broker_id} was lost")

@@ -33,6 +33,8 @@ HELLO: Final = 1
 PROOF: Final = 2
 FIRST_ASKING_HELLO: Final = 16
 """Of a broker that asks by one API: this plus the API's key. On that connection it is not heard as a follower."""
+FIRST_SLOW_HELLO: Final = 128
+"""Likewise, for what is expected to be answered late: it must not hold up the rest."""
 LAST_HELLO: Final = 255
 
 _HEADER = Struct(">hhih")

@@ -23,6 +23,7 @@ from raftlog.base.errors import (
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import PREPARING, State
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import Shapes, request_shapes
@@ -91,7 +92,7 @@ class TransactionSurvey:
                 raise from_code(answer.error_code)
             found += [
                 ListedTransaction(each.transactional_id, broker_id, each.producer_id, each.transaction_state)
-                for each in answer.transaction_states
+                async for each in in_turns(answer.transaction_states)
             ]
         if self._coordinators() != before:
             raise CoordinatorNotAvailable("transactional ids have moved meanwhile")
@@ -165,7 +166,9 @@ class TransactionSurvey:
     async def end_hanging(self, place: TopicPartition, start_offset: int) -> OpenTransaction:
         """Abort what is open there since an offset; returns what it was, once the marker is committed.
 
-        Raises TransactionalIdNotFound if nothing is open since then, InvalidTxnState if a coordinator knows of it.
+        Its producer may be alive: that it is still open, and not the next one, the leader sees as it writes the marker.
+        Raises TransactionalIdNotFound if nothing is open since then, InvalidTxnState if a coordinator knows of it, or
+        it ended meanwhile.
         """
         at_offset = [each for each in await self._open_in([place]) if each.start_offset == start_offset]
         if not at_offset:
@@ -237,12 +240,16 @@ class TransactionSurvey:
             topics=(topic,),
             coordinator_epoch=max(found.coordinator_epoch, 0),
         )
-        asked = make.WriteTxnMarkersRequest(markers=(marker,))
+        asked = make.WriteTxnMarkersRequest(markers=(marker,), open_since=found.start_offset)
         answer = await self._ask(self._leader(place), ApiKey.WRITE_TXN_MARKERS, asked)
         ((code,),) = (
             tuple(each.error_code for topic in result.topics for each in topic.partitions)
             for result in answer.markers
         )
+        if code == InvalidTxnState.code:
+            raise InvalidTxnState(
+                f"it has ended since: {place} has none open since offset {found.start_offset}"
+            )
         if code:
             raise from_code(code)
 

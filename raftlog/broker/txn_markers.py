@@ -28,6 +28,9 @@ VERSION: Final = 2
 MOST_MARKERS: Final = 500
 """Transactions in one request."""
 
+MOST_PARTITIONS: Final = 2_000
+"""Markers in one request, of all its transactions: each end takes some milliseconds to build or read it."""
+
 DELETED_AFTER_S: Final = 2.0
 """A partition that the metadata lacks may be one that it does not have yet; after so long it was deleted."""
 
@@ -43,20 +46,24 @@ log = get_logger(__name__)
 class Outcome:
     """One transaction that was decided, and the partitions that have not heard of it."""
 
-    __slots__ = ("began_at", "markers", "tenure", "untold")
+    __slots__ = ("began_at", "markers", "tenure", "unanswered", "untold")
 
     def __init__(self, tenure: TransactionTenure, markers: SendMarkers, began_at: float) -> None:
         self.tenure = tenure
         self.markers = markers
         self.began_at = began_at
         self.untold = set(markers.partitions)
+        self.unanswered: dict[TopicPartition, bool] = {}
+        """Asked in the slow lane, or the other, without an answer. It may be heard yet, until the lane is used again:
+        so they stay in it, lest it is heard when the next transaction has begun."""
 
 
 Told = tuple[Outcome, list[TopicPartition]]
 
 
 class Lane(NamedTuple):
-    """Where what is to be told waits. Partitions that could not commit in time hold up only each other."""
+    """Where what is to be told waits, with a connection of its own to a leader: partitions that could not commit in
+    time hold up only each other."""
 
     leader: int
     is_slow: bool = False
@@ -134,7 +141,8 @@ class MarkerSender:
             elif state is None or state.leader == NO_BROKER:
                 leaderless.append(each)
             else:
-                self._queue(Lane(state.leader, each in self._slow), outcome).append(each)
+                is_slow = outcome.unanswered.get(each, each in self._slow)
+                self._queue(Lane(state.leader, is_slow), outcome).append(each)
         if leaderless:
             self._wait_for_metadata(outcome, leaderless)
         self._slow.difference_update(gone)
@@ -151,8 +159,7 @@ class MarkerSender:
         queue = self._queues[lane]
         try:
             while queue:
-                batch = [(each, queue.pop(each)) for each in list(queue)[:MOST_MARKERS]]
-                batch = [told for told in batch if not self._is_void(told[0])]
+                batch = [told for told in _take(queue) if not self._is_void(told[0])]
                 if batch:
                     await self._tell(lane, batch)
         finally:
@@ -167,9 +174,16 @@ class MarkerSender:
     async def _tell(self, lane: Lane, batch: list[Told]) -> None:
         try:
             response = await self._broker.links.ask(
-                lane.leader, API_KEY, VERSION, _request(batch), timeout_s=MARKERS_ANSWERED_S
+                lane.leader,
+                API_KEY,
+                VERSION,
+                _request(batch),
+                timeout_s=MARKERS_ANSWERED_S,
+                is_slow=lane.is_slow,
             )
         except KafkaError as error:
+            for outcome, partitions in batch:
+                outcome.unanswered.update(dict.fromkeys(partitions, lane.is_slow))
             log.info("markers_not_sent", leader=lane.leader, transactions=len(batch), reason=str(error))
             self._try_later(lane, batch)
             return
@@ -192,6 +206,7 @@ class MarkerSender:
         again: list[TopicPartition] = []
         done: list[TopicPartition] = []
         for each in partitions:
+            outcome.unanswered.pop(each, None)
             code = codes.get(each)
             if code == InvalidProducerEpoch.code:
                 # The log is beyond this transaction: `ProducerState.check_marker` says so only where none is open.
@@ -244,6 +259,21 @@ def _facts(outcome: Outcome) -> dict[str, object]:
         "producer_id": markers.producer.producer_id,
         "producer_epoch": markers.producer.epoch,
     }
+
+
+def _take(queue: dict[Outcome, list[TopicPartition]]) -> list[Told]:
+    """Take what one request may hold; the rest of a transaction stays first in the queue."""
+    batch: list[Told] = []
+    left = MOST_PARTITIONS
+    while queue and left and len(batch) < MOST_MARKERS:
+        outcome, partitions = next(iter(queue.items()))
+        batch.append((outcome, partitions[:left]))
+        if len(partitions) > left:
+            queue[outcome] = partitions[left:]
+        else:
+            del queue[outcome]
+        left -= len(batch[-1][1])
+    return batch
 
 
 def _request(batch: list[Told]) -> Any:

@@ -32,11 +32,12 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
     from_code,
 )
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.locate import TopicKey, locate
 from raftlog.broker.peer_times import VERIFIED_S
 from raftlog.broker.turns import in_turns
+from raftlog.coordinator.placement import partition_for
 from raftlog.protocol.shapes import request_shapes
 from raftlog.records.header import read_header
 
@@ -55,6 +56,9 @@ RETRY_FOR_S: Final = 0.1
 
 MOST_AT_ONCE: Final = 500
 """Transactions in one request."""
+
+NO_PARTITION: Final = -1
+"""Of `__transaction_state`, as long as that is not there."""
 
 Codes = dict[TopicPartition, int]
 
@@ -111,13 +115,26 @@ class Asked(NamedTuple):
     answer: asyncio.Future[Codes]
 
 
+class Lane(NamedTuple):
+    """Where what is to be asked waits, with a connection of its own to a coordinator."""
+
+    coordinator: int
+    is_slow: bool
+
+
 class Confirmations:
-    """One request at a time to each coordinator, with all that is to be asked by then: each waits for its commit."""
+    """One request at a time on each lane, with all that is to be asked by then: each waits for its commit.
+
+    What a coordinator could not have committed in time is asked again and again by its producers, so ids whose
+    partition was late the last time go by the slow lane.
+    """
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._queues: dict[int, list[Asked]] = {}
+        self._queues: dict[Lane, list[Asked]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._slow: set[int] = set()
+        """Partitions of the transactional ids."""
 
     async def ask(self, writer: Writer, places: list[TopicPartition], *, verify_only: bool) -> Codes:
         """Return the coordinator's codes. KafkaError if it could not be asked."""
@@ -126,10 +143,11 @@ class Confirmations:
         coordinator = self._broker.transactions.coordinator_of(writer.transactional_id)
         loop = asyncio.get_running_loop()
         asked = Asked(writer, places, verify_only, loop.create_future())
-        queue = self._queues.get(coordinator)
+        lane = Lane(coordinator, self._partition(writer) in self._slow)
+        queue = self._queues.get(lane)
         if queue is None:
-            self._queues[coordinator] = [asked]
-            task = loop.create_task(self._work_off(coordinator))
+            self._queues[lane] = [asked]
+            task = loop.create_task(self._work_off(lane))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             task.add_done_callback(raise_failure)
@@ -137,18 +155,22 @@ class Confirmations:
             queue.append(asked)
         return await asked.answer
 
-    async def _work_off(self, coordinator: int) -> None:
+    def _partition(self, writer: Writer) -> int:
+        topic = self._broker.image().topics.get(TRANSACTION_STATE_TOPIC)
+        return partition_for(writer.transactional_id, len(topic.partitions)) if topic else NO_PARTITION
+
+    async def _work_off(self, lane: Lane) -> None:
         batch: list[Asked] = []
         try:
-            while batch := self._queues[coordinator][:MOST_AT_ONCE]:
-                del self._queues[coordinator][: len(batch)]
-                await self._send(coordinator, batch)
+            while batch := self._queues[lane][:MOST_AT_ONCE]:
+                del self._queues[lane][: len(batch)]
+                await self._send(lane, batch)
         finally:
-            for each in (*batch, *self._queues.pop(coordinator)):
+            for each in (*batch, *self._queues.pop(lane)):
                 if not each.answer.done():
                     each.answer.set_exception(BrokerNotAvailable("the coordinator was not asked"))
 
-    async def _send(self, coordinator: int, batch: list[Asked]) -> None:
+    async def _send(self, lane: Lane, batch: list[Asked]) -> None:
         make = request_shapes(ADD_PARTITIONS_TO_TXN, VERSION)
         transactions = []
         async for each in in_turns(batch):
@@ -164,7 +186,12 @@ class Confirmations:
         message = make.AddPartitionsToTxnRequest(transactions=tuple(transactions))
         try:
             answer = await self._broker.links.ask(
-                coordinator, ADD_PARTITIONS_TO_TXN, VERSION, message, timeout_s=VERIFIED_S
+                lane.coordinator,
+                ADD_PARTITIONS_TO_TXN,
+                VERSION,
+                message,
+                timeout_s=VERIFIED_S,
+                is_slow=lane.is_slow,
             )
         except KafkaError as error:
             _refuse(batch, error)
@@ -173,8 +200,16 @@ class Confirmations:
             _refuse(batch, from_code(answer.error_code))
             return
         async for each, result in in_turns(zip(batch, answer.results_by_transaction, strict=True)):
+            codes = _codes(result, each.places)
+            self._note(each.writer, is_slow=CoordinatorNotAvailable.code in codes.values())
             if not each.answer.done():
-                each.answer.set_result(_codes(result, each.places))
+                each.answer.set_result(codes)
+
+    def _note(self, writer: Writer, *, is_slow: bool) -> None:
+        if is_slow:
+            self._slow.add(self._partition(writer))
+        else:
+            self._slow.discard(self._partition(writer))
 
 
 def _refuse(batch: list[Asked], error: KafkaError) -> None:

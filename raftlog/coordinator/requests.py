@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from raftlog.base.types import NO_OFFSET
 from raftlog.coordinator.group import CommittedOffset, Member
 
 
@@ -98,13 +99,17 @@ class CommitInTransaction(msgspec.Struct, frozen=True):
 
 
 class TransactionEnd(msgspec.Struct, frozen=True):
-    """How a transaction ends, as its coordinator has it written; answered with None at commit."""
+    """How a transaction ends, as its coordinator has it written; answered with None at commit.
+
+    `open_since`: where it must begin in the partition, or InvalidTxnState; -1: wherever it does.
+    """
 
     producer_id: int
     producer_epoch: int
     commit: bool
     coordinator_epoch: int
     transaction_version: int = 0
+    open_since: int = NO_OFFSET
 
 
 class DeleteOffsets(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from raftlog.protocol.apis import APIS
+from raftlog.protocol.own_fields import with_own_fields
 from raftlog.protocol.schema import Direction, message_type, module_of, schema_of
 
 
@@ -55,6 +56,7 @@ def _builder(api_key: int, version: int, direction: Direction, entity_name: str)
     if entity is None:
         _refuse_misspelt(api_key, direction, entity_name, frozenset())
         return lambda **_fields: None
+    entity = with_own_fields(entity)
     schema = schema_of(entity)
     defaults = {each.name: each.default for each in schema.fields + schema.tagged}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError
-from raftlog.base.types import EpochEnd
+from raftlog.base.types import NO_OFFSET, EpochEnd
 from raftlog.metadata.image import BrokerState
 
 if TYPE_CHECKING:
@@ -92,13 +92,17 @@ class ReplicaId(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """How a transaction ends, as its coordinator has it written. `epoch`: the producer's (see `check_marker`)."""
+    """How a transaction ends, as its coordinator has it written. `epoch`: the producer's (see `check_marker`).
+
+    `open_since`: where the transaction must begin that it ends, as an operator saw it; -1: wherever it does.
+    """
 
     producer_id: int
     epoch: int
     commit: bool
     coordinator_epoch: int
     transaction_version: int = 0
+    open_since: int = NO_OFFSET
 
 
 class PartitionRead(NamedTuple):

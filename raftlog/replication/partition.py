@@ -286,7 +286,8 @@ class Partition:
     def append_marker(self, marker: Marker, *, now_ms: int) -> int:
         """End a producer's transaction here; returns the offset to wait for (nothing is written a second time).
 
-        NotLeaderOrFollower, NotEnoughReplicas, TransactionCoordinatorFenced, InvalidProducerEpoch (a newer one wrote).
+        NotLeaderOrFollower, NotEnoughReplicas, TransactionCoordinatorFenced, InvalidProducerEpoch (a newer one wrote),
+        InvalidTxnState (another transaction is open).
         """
         try:
             return self.role.append_marker(marker, now_ms=now_ms)

@@ -212,6 +212,12 @@ class ProducerState:
             raise InvalidProducerEpoch(f"a marker of epoch {epoch}, the producer has {producer.epoch}")
         return is_open or epoch > producer.epoch or coordinator_epoch > producer.coordinator_epoch
 
+    def check_open_since(self, producer_id: int, offset: int) -> None:
+        """Raise InvalidTxnState unless a producer's transaction is open since that very offset."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.open_since != offset:
+            raise InvalidTxnState(f"no transaction of producer {producer_id} is open since offset {offset}")
+
     def forget_confirmed(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
         """A marker came, whether or not it has to be written: what was confirmed of what it ends is over."""
         next_epoch = epoch if transaction_version >= BUMPING_VERSION else epoch + 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from raftlog.base.errors import BrokerNotAvailable, RequestTimedOut
+from raftlog.broker import broker_links
 from raftlog.broker.broker_links import PAUSE_S, BrokerLinks
 from raftlog.protocol.shapes import request_shapes
 from tests.broker.test_replicas import play
@@ -73,6 +76,30 @@ def test_a_silent_broker_fails_the_ask_in_time_and_its_connection_is_given_up() 
         world.loop.heal()
         await world.pass_time(PAUSE_S)
         assert int((await ask(world, links, 2)).error_code) == 0
+
+    play(story)
+
+
+def test_a_large_answer_is_decoded_away_from_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All transactional ids of a broker are megabytes; what is small is decoded at once."""
+
+    async def story(world: World) -> None:
+        links = links_of(world, 1)
+        env = links._broker.env
+        calls = 0
+        offload = env.offload
+
+        def count(call: Callable[[], Any]) -> asyncio.Future[Any]:
+            nonlocal calls
+            calls += 1
+            return offload(call)
+
+        monkeypatch.setattr(env, "offload", count)
+        assert int((await ask(world, links, 2)).error_code) == 0
+        assert calls == 0
+        monkeypatch.setattr(broker_links, "LARGE_BYTES", 0)
+        assert int((await ask(world, links, 2)).error_code) == 0
+        assert calls == 1
 
     play(story)
 

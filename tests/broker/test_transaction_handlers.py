@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 import pytest
 
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -19,8 +20,11 @@ from raftlog.broker.handlers import (
     list_transactions,
 )
 from raftlog.coordinator.placement import partition_for
+from raftlog.coordinator.regex import LONGEST, STEPS_AT_ONCE, steps
+from raftlog.coordinator.transactions.transaction import Producer, State, Transaction
 from tests.broker.test_group_handlers import versions
 from tests.broker.transaction_world import FIRST_ID, TransactionWorld, play
+from tests.broker.turn_count import turns_beside
 
 FENCED, INVALID_EPOCH = 90, 47
 
@@ -335,3 +339,68 @@ def test_requests_of_very_many_partitions_are_answered_in_turns(api: str, spread
 
     play(story)
     assert turns >= (1 if api == "describe" else 3) * count // 200
+
+
+class Known:
+    """A coordinator of so many ids, each with an open transaction."""
+
+    def __init__(self, names: Iterable[str], partitions: int = 1) -> None:
+        places = frozenset(TopicPartition("t", index) for index in range(partitions))
+        self.found = {
+            each: Transaction(each, Producer(7, 0), State.ONGOING, partitions=places) for each in names
+        }
+
+    async def read(self, transactional_id: str) -> Transaction:
+        return self.found[transactional_id]
+
+    async def read_all(self) -> list[Transaction]:
+        return list(self.found.values())
+
+
+def listed(world: TransactionWorld, pattern: str) -> Awaitable[Any]:
+    fields = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": pattern}
+    return world.call(list_transactions, 2, **fields)
+
+
+def test_what_a_pattern_costs_is_spread_over_turns() -> None:
+    """In what the ids' characters may take, some ten milliseconds to a turn, not in ids."""
+    regex, names = "((a|b|c.?){20}){7}|abc", [f"{number:03}" + 237 * "a" for number in range(100)]
+    most = sum(steps(regex, each) for each in names)
+    assert most > 10 * STEPS_AT_ONCE
+
+    async def story(world: TransactionWorld) -> None:
+        world.broker.transactions = Known([*names, "abc"])
+        answer, turns = await turns_beside(listed(world, regex))
+        assert [each.transactional_id for each in answer.transaction_states] == ["abc"]
+        assert turns > most // STEPS_AT_ONCE
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("regex", "characters"),
+    [("(((x|a|o|r)*.?){30}){30}q.*", 1), ("x" * (LONGEST + 1), 1), ("((a|b|c.?){20}){7}", 3_000)],
+)
+def test_a_pattern_that_is_too_much_is_refused(regex: str, characters: int) -> None:
+    """INVALID_REGULAR_EXPRESSION: it is too large, too long, or for one of the ids."""
+
+    async def story(world: TransactionWorld) -> None:
+        world.broker.transactions = Known(["a" * characters])
+        assert int((await listed(world, regex)).error_code) == 128
+
+    play(story)
+
+
+def test_an_id_that_is_named_again_and_again_is_described_once() -> None:
+    """And turns are counted in partitions: each id has 150, fewer than may be described between two turns."""
+    names = [f"x{number}" for number in range(100)]
+
+    async def story(world: TransactionWorld) -> None:
+        world.broker.transactions = Known(names, partitions=150)
+        asked = world.call(describe_transactions, 0, transactional_ids=names * 20)
+        answer, turns = await turns_beside(asked)
+        assert [each.transactional_id for each in answer.transaction_states] == names
+        assert {len(topic.partitions) for each in answer.transaction_states for topic in each.topics} == {150}
+        assert turns >= 50
+
+    play(story)

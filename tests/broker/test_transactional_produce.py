@@ -46,7 +46,7 @@ class Coordinator:
         assert transactional_id == "tx"
         return 2
 
-    async def ask(self, broker_id: int, api_key: int, version: int, message: Any, *, timeout_s: float) -> Any:
+    async def ask(self, broker_id: int, api_key: int, version: int, message: Any, **_: Any) -> Any:
         assert (broker_id, api_key, version) == (2, ADD_PARTITIONS_TO_TXN, VERSION)
         frame = encode_request(RequestHeader(api_key, version, 1, "b"), message)[4:]
         decoded = decode_request(api_key, version, memoryview(frame), decode_header(memoryview(frame))[1])

@@ -22,6 +22,7 @@ from raftlog.base.errors import (
     TransactionCoordinatorFenced,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
+from raftlog.broker.txn_markers import MOST_PARTITIONS
 from raftlog.coordinator.transactions.coordinator import SWEPT_AT_ONCE
 from raftlog.coordinator.transactions.requests import (
     AddPartitions,
@@ -96,6 +97,50 @@ def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -
         await world.pass_time(1)
         assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
         assert len(world.leaders.asked) == 4
+
+    play(story)
+
+
+def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
+    """One request holds so many, whether they are of one transaction or of several."""
+    count = 2 * MOST_PARTITIONS + 100
+    wide = TopicState("t", TOPIC_ID, (PartitionState((1,), (1,), 1),) * count)
+
+    async def story(world: TransactionWorld) -> None:
+        world.publish(topics={**TOPICS, "t": wide})
+        places = [TopicPartition("t", index) for index in range(count)]
+        producers = {name: await begin(world, *places, name=name) for name in "xy"}
+        for name, producer in producers.items():
+            await end(world, producer, name=name)
+        await world.pass_time(1)
+        sizes = [
+            sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics)
+            for _, message in world.leaders.asked
+        ]
+        assert max(sizes) == MOST_PARTITIONS and sum(sizes) == 2 * count
+        assert len(set(world.leaders.told())) == count
+        for name in producers:
+            assert (await world.transactions.read(name)).state is State.COMPLETE_COMMIT
+
+    play(story)
+
+
+def test_a_marker_that_was_not_answered_is_sent_again_on_the_same_connection() -> None:
+    """It may be on its way yet: what comes on that connection next ends it, before the next transaction has begun."""
+
+    async def story(world: TransactionWorld) -> None:
+        producers = {name: await begin(world, T0, name=name) for name in "xy"}
+        world.leaders.answers = [RequestTimedOut(), RequestTimedOut.code, RequestTimedOut()]
+        for name, producer in producers.items():
+            await end(world, producer, name=name)
+            await world.pass_time(0.001)
+        assert len(world.leaders.asked) == 2
+        await world.pass_time(1)
+        lanes: dict[int, list[bool]] = {each.producer_id: [] for each in producers.values()}
+        for (_, message), is_slow in zip(world.leaders.asked, world.leaders.lanes, strict=True):
+            lanes[message.markers[0].producer_id].append(is_slow)
+        assert list(lanes.values()) == [[False] * 3, [False, True]]
+        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
 
     play(story)
 

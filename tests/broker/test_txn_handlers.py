@@ -17,8 +17,10 @@ from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.coordinator.placement import partition_for
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.shapes import build, request_shapes, response_shapes
+from raftlog.replication.host import Marker
 from tests.broker.group_world import PARTITIONS, TOPIC, TOPIC_ID, World
 from tests.broker.test_group_handlers import play, versions
+from tests.broker.turn_count import turns_beside
 from tests.storage.compaction import clean, settle
 
 PRODUCER = 7
@@ -35,7 +37,7 @@ class Coordinator:
     def coordinator_of(self, transactional_id: str) -> int:
         return 1
 
-    async def ask(self, broker_id: int, api_key: int, version: int, message: Any, *, timeout_s: float) -> Any:
+    async def ask(self, broker_id: int, api_key: int, version: int, message: Any, **_: Any) -> Any:
         (transaction,) = message.transactions
         self.asked.append(transaction)
         make = response_shapes(api_key, version)
@@ -94,8 +96,9 @@ async def end(world: World, version: int, *, commit: bool = True, epoch: int = 0
         "topics": [topic],
         **changes,
     }
+    open_since = marker.pop("open_since", -1)
     world.asker = 2
-    answer = await world.call(write_txn_markers, version, markers=[marker])
+    answer = await world.call(write_txn_markers, version, markers=[marker], open_since=open_since)
     world.asker = None
     (result,) = answer.markers
     assert result.producer_id == PRODUCER
@@ -156,6 +159,23 @@ def test_write_txn_markers(version: int) -> None:
         assert world.replicas.partitions[INDEX].log_end_offset == 2
         assert await end(world, version, topic="nowhere") == 3
         assert await end(world, version, index=77) == 3
+
+    play(story)
+
+
+@versions(write_txn_markers)
+def test_a_marker_for_one_transaction_does_not_end_another(version: int) -> None:
+    """INVALID_TXN_STATE where none is open since the offset that is named; brokers say that in a field of their own."""
+
+    async def story(world: World) -> None:
+        transactional(world)
+        await pend(world, 3, 42)
+        for other in (1, 7):
+            assert await end(world, version, commit=False, open_since=other) == 48
+        assert await fetch(world, 7) == (-1, 88)
+        assert await end(world, version, commit=True, open_since=0) == 0
+        assert await end(world, version, commit=False, open_since=0) == 48
+        assert await fetch(world, 7) == (42, 0)
 
     play(story)
 
@@ -376,7 +396,7 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
     """It tells them again on another connection; one that is written after that could end the next transaction."""
     written: list[TopicPartition] = []
 
-    def write(broker: BrokerContext, asked: Any, place: TopicPartition) -> asyncio.Future[int]:
+    def write(broker: BrokerContext, marker: Marker, place: TopicPartition) -> asyncio.Future[int]:
         written.append(place)
         future = asyncio.get_running_loop().create_future()
         future.set_result(0)
@@ -391,10 +411,27 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
             producer_id=7, producer_epoch=0, transaction_result=True, topics=(topic,), coordinator_epoch=0
         )
         request = RequestContext(27, 1, 1, "b", "PLAINTEXT", "h", 2, Leaving(2))
-        with pytest.raises(RequestTimedOut):
-            await write_txn_markers.handle(
-                world.broker, request, make.WriteTxnMarkersRequest(markers=(marker,))
-            )
+        answer = await write_txn_markers.handle(
+            world.broker, request, make.WriteTxnMarkersRequest(markers=(marker,))
+        )
+        codes = [each.error_code for each in answer.markers[0].topics[0].partitions]
+        assert codes == [RequestTimedOut.code] * len(topic.partition_indexes)
         assert PARTS_AT_ONCE <= len(written) <= 3 * PARTS_AT_ONCE
+
+    play(story)
+
+
+@pytest.mark.parametrize("asker", [2, None])
+def test_very_many_markers_are_written_and_answered_in_turns(asker: int | None) -> None:
+    """Also the refusal of a client that sends so many: 40 transactions of 150 partitions are 6,000 parts."""
+
+    async def story(world: World) -> None:
+        topic = {"_": "WritableTxnMarkerTopic", "name": "nowhere", "partition_indexes": tuple(range(150))}
+        marker = {"_": "WritableTxnMarker", "producer_id": 1, "topics": [topic], "transaction_result": True}
+        world.asker = asker
+        answer, turns = await turns_beside(world.call(write_txn_markers, 2, markers=[marker] * 40))
+        codes = [each.error_code for result in answer.markers for each in result.topics[0].partitions]
+        assert codes == [3 if asker else 31] * 6000
+        assert turns >= (2 if asker else 1) * 6000 // (150 + PARTS_AT_ONCE)
 
     play(story)

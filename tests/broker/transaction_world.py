@@ -28,11 +28,23 @@ class Leaders:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, Any]] = []
+        self.lanes: list[bool] = []
+        """Of each of them, whether it came on the slow connection."""
         self.answers: list[int | KafkaError] = []
         self.down: set[int] = set()
 
-    async def ask(self, broker_id: int, api_key: int, version: int, message: Any, *, timeout_s: float) -> Any:
+    async def ask(
+        self,
+        broker_id: int,
+        api_key: int,
+        version: int,
+        message: Any,
+        *,
+        timeout_s: float,
+        is_slow: bool = False,
+    ) -> Any:
         self.asked.append((broker_id, message))
+        self.lanes.append(is_slow)
         answer = self.answers.pop(0) if self.answers else 0
         if broker_id in self.down:
             raise BrokerNotAvailable

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import pytest
 
 from raftlog.base.errors import InvalidTxnState, KafkaError, TransactionalIdNotFound
 from raftlog.base.types import TopicPartition
-from raftlog.broker.txn_hanging import TransactionSurvey
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.txn_hanging import ListedTransaction, TransactionSurvey
 from raftlog.coordinator.transactions.requests import AddPartitions, InitProducer
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
 from raftlog.metadata.requests import CreateTopics, NewTopic
@@ -19,10 +20,11 @@ from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.records.batch import ProducerStamp, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT, read_header
+from raftlog.replication.host import Marker
 from raftlog.replication.partition import Partition
 
 PLACE = TopicPartition("t", 0)
-SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "3"}
+SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "6"}
 LOST = Producer(987_654, 3)
 
 
@@ -53,6 +55,10 @@ class World:
         """Do something in a node's process."""
         return await self.cluster.nodes[node_id].host.start(work)
 
+    async def pass_time(self, seconds: float) -> None:
+        """Virtual ones."""
+        await asyncio.sleep(seconds)
+
     async def ask(self, work: Callable[[TransactionSurvey], Coroutine[Any, Any, Any]]) -> Any:
         """Ask a node that does not lead the partition."""
         other = next(each for each in (1, 2, 3) if each != self.leader())
@@ -63,12 +69,12 @@ class World:
         assert found is not None
         return found
 
-    async def write(self, producer: Producer) -> int:
+    async def write(self, producer: Producer, *, sequence: int = 0) -> int:
         """Put a transactional batch straight into the partition, which no client can; returns its offset."""
         broker, replica = self.broker(self.leader()), self.replica()
         now_ms, epoch = broker.context.env.wall_clock_ms(), replica.leader_epoch
         record = new_record(None, b"x", timestamp=now_ms)
-        stamp = ProducerStamp(producer.producer_id, producer.epoch, 0)
+        stamp = ProducerStamp(producer.producer_id, producer.epoch, sequence)
         batch = build_batch([record], producer=stamp, attributes=TRANSACTIONAL_BIT)
 
         async def append() -> int:
@@ -151,6 +157,50 @@ def test_a_transaction_that_somebody_coordinates_does_not_hang() -> None:
         assert (listed.transactional_id, listed.state) == ("x", "Ongoing")
         described = await world.ask(lambda survey: survey.one("x"))
         assert (described.partitions, described.producer_id) == (frozenset({PLACE}), producer.producer_id)
+
+    play(story)
+
+
+class SlowSurvey(TransactionSurvey):
+    """Asks the coordinators only when something else has happened."""
+
+    def __init__(self, broker: BrokerContext, meanwhile: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        super().__init__(broker)
+        self._meanwhile = meanwhile
+
+    async def all(self, *, producer_ids: Collection[int] = ()) -> list[ListedTransaction]:
+        await self._meanwhile()
+        return await super().all(producer_ids=producer_ids)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_the_next_transaction_of_a_producer_that_lives_is_not_ended(goes_on: bool) -> None:
+    """Its coordinator ended the one that an operator saw before it was asked, and classic clients keep their epoch."""
+
+    async def story(world: World) -> None:
+        seen = await world.write(LOST)
+
+        async def meanwhile() -> None:
+            replica = world.replica()
+            marker = Marker(LOST.producer_id, LOST.epoch, True, 0)
+
+            async def commit() -> None:
+                replica.append_marker(marker, now_ms=world.broker(1).context.env.wall_clock_ms())
+
+            await world.on(world.leader(), commit())
+            if goes_on:
+                await world.write(LOST, sequence=1)
+
+        async def end(survey: TransactionSurvey) -> None:
+            await SlowSurvey(survey._broker, meanwhile).end_hanging(PLACE, seen)
+
+        with pytest.raises(InvalidTxnState, match="ended since"):
+            await world.ask(end)
+        replica = world.replica()
+        await world.cluster.until(lambda: replica.high_watermark == replica.log_end_offset, 10, "committed")
+        assert not replica.log.aborted_before(replica.log_end_offset)
+        assert replica.log_end_offset == seen + 2 + goes_on
+        assert replica.last_stable_offset == seen + 2
 
     play(story)
 

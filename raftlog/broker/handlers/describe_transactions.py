@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError, TransactionalIdNotFound
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -18,11 +18,14 @@ API_KEY: Final = ApiKey.DESCRIBE_TRANSACTIONS
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per transactional id; only its coordinator can."""
     make = response_shapes(API_KEY, request.api_version)
-    return make.DescribeTransactionsResponse(
-        transaction_states=tuple(
-            [await _describe(broker, make, each) async for each in in_turns(message.transactional_ids)]
-        )
-    )
+    described: list[Any] = []
+    pace = Pace()
+    for each in dict.fromkeys(message.transactional_ids):  # once, however often it is named
+        found = await _describe(broker, make, each)
+        described.append(found)
+        if pace.is_due(1 + sum(len(topic.partitions) for topic in found.topics)):
+            await asyncio.sleep(0)
+    return make.DescribeTransactionsResponse(transaction_states=tuple(described))
 
 
 async def _describe(broker: BrokerContext, make: Any, transactional_id: str) -> Any:
@@ -37,7 +40,9 @@ async def _describe(broker: BrokerContext, make: Any, transactional_id: str) -> 
             transaction_state="",
             topics=(),
         )
-    topics = groupby(sorted(found.partitions), key=lambda each: each.topic)
+    topics: dict[str, list[int]] = {}
+    async for topic, index in in_turns(found.partitions):
+        topics.setdefault(topic, []).append(index)
     return make.TransactionState(
         transactional_id=transactional_id,
         transaction_state=found.state.value,
@@ -46,7 +51,9 @@ async def _describe(broker: BrokerContext, make: Any, transactional_id: str) -> 
         producer_id=found.producer.producer_id,
         producer_epoch=found.producer.epoch,
         topics=tuple(
-            make.TopicData(topic=name, partitions=tuple(each.partition for each in places))
-            for name, places in topics
+            [
+                make.TopicData(topic=name, partitions=tuple(sorted(topics[name])))
+                async for name in in_turns(sorted(topics))
+            ]
         ),
     )

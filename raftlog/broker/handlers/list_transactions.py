@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from raftlog.base.errors import InvalidRegularExpression
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
-from raftlog.coordinator.transactions.pattern import matcher
+from raftlog.coordinator.regex import STEPS_AT_ONCE, check_regex, compiled, steps
 from raftlog.coordinator.transactions.transaction import IDLE, State, Transaction
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -23,8 +25,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer with those that pass all filters; states that nobody knows are named."""
     make = response_shapes(API_KEY, request.api_version)
     states = frozenset(message.state_filters)
+    pattern = getattr(message, "transactional_id_pattern", None) or ""
+    check_regex(pattern)
     passes = _filter(message, states, now_ms=broker.env.wall_clock_ms())
-    found = await broker.transactions.read_all()
+    found = [each async for each in in_turns(await broker.transactions.read_all()) if passes(each)]
+    if pattern:
+        found = await _matching(pattern, found)
     return make.ListTransactionsResponse(
         unknown_state_filters=tuple(sorted(states - _STATES)),
         transaction_states=tuple(
@@ -35,24 +41,41 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
                     transaction_state=each.state.value,
                 )
                 async for each in in_turns(found)
-                if passes(each)
             ]
         ),
     )
 
 
 def _filter(message: Any, states: frozenset[str], *, now_ms: int) -> Callable[[Transaction], bool]:
-    """Return what every listed id must pass. Raises InvalidRegularExpression."""
+    """Return what every listed id must pass, beside the pattern."""
     producer_ids = frozenset(message.producer_id_filters)
     longer_than_ms = getattr(message, "duration_filter", ANY_DURATION)
-    matches = matcher(getattr(message, "transactional_id_pattern", None))
 
     def passes(each: Transaction) -> bool:
         return (
             (not states or each.state.value in states)
             and (not producer_ids or each.producer.producer_id in producer_ids)
             and (longer_than_ms < 0 or (each.state not in IDLE and now_ms - each.start_ms > longer_than_ms))
-            and matches(each.transactional_id)
         )
 
     return passes
+
+
+async def _matching(pattern: str, found: list[Transaction]) -> list[Transaction]:
+    """Return those whose whole id matches. Raises InvalidRegularExpression where one id alone would take too long."""
+    matches = compiled(pattern).fullmatch
+    matching: list[Transaction] = []
+    left = STEPS_AT_ONCE
+    for each in found:
+        taken = steps(pattern, each.transactional_id)
+        if taken > STEPS_AT_ONCE:
+            raise InvalidRegularExpression(
+                f"it takes too long on an id of {len(each.transactional_id)} characters"
+            )
+        if taken > left:
+            await asyncio.sleep(0)
+            left = STEPS_AT_ONCE
+        left -= taken
+        if matches(each.transactional_id):
+            matching.append(each)
+    return matching

@@ -7,6 +7,7 @@ written again. In `__consumer_offsets` the group coordinator writes it, and its 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any, Final
 
 from raftlog.base.errors import (
@@ -19,7 +20,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.locate import locate
 from raftlog.broker.peer_times import MARKERS_COMMITTED_S
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.requests import TransactionEnd
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -35,49 +36,44 @@ Codes = dict[tuple[int, TopicPartition], int]
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Write all markers, then answer when all are committed or the time is up."""
     if request.peer_broker_id is None:
-        raise ClusterAuthorizationFailed("only brokers of this cluster write markers")
+        return await _response(request, message, {}, otherwise=ClusterAuthorizationFailed)
     codes: Codes = {}
     waiting: dict[asyncio.Future[int], tuple[int, TopicPartition]] = {}
     async for number, asked, place in in_turns(_places(message)):
-        if (
-            not request.is_awaited
-        ):  # what is asked again is done by now, and the next transaction may have begun
-            raise RequestTimedOut("the coordinator gave this up")
+        if not request.is_awaited:
+            # It is asked again elsewhere, is done by now, and the next transaction may have begun.
+            return await _response(request, message, codes, otherwise=RequestTimedOut)
         try:
-            waiting[_write(broker, asked, place)] = (number, place)
+            waiting[_write(broker, _marker(message, asked), place)] = (number, place)
         except KafkaError as error:
             codes[number, place] = error.code
     if waiting:
         await asyncio.wait(waiting, timeout=MARKERS_COMMITTED_S)
     for future, key in waiting.items():
         codes[key] = future.result() if future.done() else RequestTimedOut.code
-    return _response(request, message, codes)
+    return await _response(request, message, codes, otherwise=RequestTimedOut)
 
 
-def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Answer each partition with the same failure."""
-    codes = {(number, place): error.code for number, _, place in _places(message)}
-    return _response(request, message, codes)
+def _places(message: Any) -> Iterator[tuple[int, Any, TopicPartition]]:
+    for number, marker in enumerate(message.markers):
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                yield number, marker, TopicPartition(topic.name, index)
 
 
-def _places(message: Any) -> list[tuple[int, Any, TopicPartition]]:
-    return [
-        (number, marker, TopicPartition(topic.name, index))
-        for number, marker in enumerate(message.markers)
-        for topic in marker.topics
-        for index in topic.partition_indexes
-    ]
-
-
-def _write(broker: BrokerContext, asked: Any, place: TopicPartition) -> asyncio.Future[int]:
-    """Append one marker; the future gives the error code at commit."""
-    marker = Marker(
+def _marker(message: Any, asked: Any) -> Marker:
+    return Marker(
         asked.producer_id,
         asked.producer_epoch,
         asked.transaction_result,
         asked.coordinator_epoch,
         getattr(asked, "transaction_version", 0),
+        message.open_since,
     )
+
+
+def _write(broker: BrokerContext, marker: Marker, place: TopicPartition) -> asyncio.Future[int]:
+    """Append one marker; the future gives the error code at commit."""
     waiter = Waiter()
     partition = locate(broker, *place)
     if place.topic == CONSUMER_OFFSETS_TOPIC:
@@ -115,26 +111,30 @@ class Waiter:
             self.code.set_result(code)
 
 
-def _response(request: RequestContext, message: Any, codes: Codes) -> Any:
+async def _response(
+    request: RequestContext, message: Any, codes: Codes, *, otherwise: type[KafkaError]
+) -> Any:
+    """Answer each partition with its code, those without one with the same failure."""
     make = response_shapes(API_KEY, request.api_version)
-
-    def topics(number: int, marker: Any) -> tuple[Any, ...]:
-        return tuple(
-            make.WritableTxnMarkerTopicResult(
-                name=topic.name,
-                partitions=tuple(
-                    make.WritableTxnMarkerPartitionResult(
-                        partition_index=index, error_code=codes[number, TopicPartition(topic.name, index)]
-                    )
-                    for index in topic.partition_indexes
-                ),
+    topics: list[list[Any]] = [[] for _ in message.markers]
+    pace = Pace()
+    for number, marker in enumerate(message.markers):
+        for topic in marker.topics:
+            partitions = [
+                make.WritableTxnMarkerPartitionResult(
+                    partition_index=index,
+                    error_code=codes.get((number, TopicPartition(topic.name, index)), otherwise.code),
+                )
+                async for index in in_turns(topic.partition_indexes)
+            ]
+            topics[number].append(
+                make.WritableTxnMarkerTopicResult(name=topic.name, partitions=tuple(partitions))
             )
-            for topic in marker.topics
-        )
-
+            if pace.is_due(1 + len(partitions)):
+                await asyncio.sleep(0)
     return make.WriteTxnMarkersResponse(
         markers=tuple(
-            make.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics(number, marker))
-            for number, marker in enumerate(message.markers)
+            make.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=tuple(found))
+            for marker, found in zip(message.markers, topics, strict=True)
         )
     )

@@ -21,7 +21,6 @@ from raftlog.base.errors import (
 )
 from raftlog.coordinator.consumer.draft import MOST_READ, Draft, TooMuchToRead
 from raftlog.coordinator.consumer.reconcile import is_part, rejoined
-from raftlog.coordinator.consumer.regex import check_regex
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, LEAVING, Beat, Heard
 from raftlog.coordinator.consumer.state import (
     LEFT_FOR_A_WHILE,
@@ -31,6 +30,7 @@ from raftlog.coordinator.consumer.state import (
     MemberState,
     Subscriber,
 )
+from raftlog.coordinator.regex import check_regex
 
 LONGEST_NAME_BYTES: Final = 1_000
 """Of ids and names that come into records."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.coordinator.consumer.regex import check_regex, compiled
+from raftlog.coordinator.regex import check_regex, compiled
 from raftlog.metadata.image import MetadataImage
 
 NAME_STEPS: Final = 600

@@ -1,6 +1,8 @@
-"""Subscriptions by regular expression, in RE2's syntax and time: linear in the text, whatever the expression.
+"""Regular expressions of clients, over topics or transactional ids: in RE2's syntax, and linear in the text.
 
-A name matches as a whole. Internal topics never match: who says `.*` does not mean the journals of groups.
+Linear is not little: an expression may take thousands of steps for each character, and there may be a hundred thousand
+names. So `check_regex` bounds the one, and whoever looks at many names counts `steps` and takes turns. A name matches
+as a whole.
 """
 
 from __future__ import annotations
@@ -20,6 +22,12 @@ MEMORY_BYTES: Final = 1 << 20
 
 MOST_INSTRUCTIONS: Final = 2_000
 """Of an expression when compiled: what looking at one character of a name may cost, many thousand times a heartbeat."""
+
+TEXT_STEPS: Final = 600
+"""Looking at a text takes as long as this many steps, beside one for each character and instruction at most."""
+
+STEPS_AT_ONCE: Final = 2_400_000
+"""Between two turns of the loop, some ten milliseconds."""
 
 MOST_REMEMBERED: Final = 100
 """Expressions."""
@@ -48,6 +56,11 @@ def compiled(regex: str) -> Any:
     options.log_errors = False
     options.max_mem = MEMORY_BYTES
     return re2.compile(regex, options)
+
+
+def steps(regex: str, text: str) -> int:
+    """Return what matching a text takes at most."""
+    return TEXT_STEPS + int(compiled(regex).programsize) * len(text)
 
 
 def _text(error: Exception) -> str:

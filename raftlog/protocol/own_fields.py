@@ -1,0 +1,35 @@
+"""Tagged fields that raftlog's brokers add to Kafka's messages, for each other only.
+
+Who does not know a tag skips it (KIP-482), so clients and their tools are not concerned. A field goes to a whole
+message: entities within one keep the classes of their schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+from typing import Any, Final
+
+from kio.static.primitive import i64
+
+from raftlog.base.types import NO_OFFSET
+
+FIRST_TAG: Final = 0x7261
+"""Far from Kafka's own."""
+
+_OPEN_SINCE: Final = dataclasses.field(
+    default=i64(NO_OFFSET), metadata={"kafka_type": "int64", "tag": FIRST_TAG}
+)
+_OWN: Final = {"WriteTxnMarkersRequest": (("open_since", i64, _OPEN_SINCE),)}
+"""By the message's name. `open_since`: where the transactions to be ended must begin; -1: wherever they do."""
+
+
+@cache
+def with_own_fields(entity: Any) -> Any:
+    """Return a message's class with the fields that are raftlog's own, or the class itself if there are none."""
+    own = _OWN.get(entity.__name__)
+    if own is None or not entity.__flexible__:
+        return entity
+    return dataclasses.make_dataclass(
+        entity.__name__, own, bases=(entity,), frozen=True, slots=True, kw_only=True
+    )

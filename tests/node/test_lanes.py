@@ -1,0 +1,173 @@
+"""Between brokers, over their connections: what one partition that cannot commit holds up, and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import KafkaError
+from raftlog.base.types import TopicPartition
+from raftlog.broker.transaction_tenure import TransactionTenure
+from raftlog.broker.txn_verification import Dialect, Writer, confirm
+from raftlog.coordinator.placement import partition_for
+from raftlog.coordinator.transactions.requests import AddPartitions, EndTransaction, InitProducer
+from raftlog.coordinator.transactions.transaction import ClientVersion, Producer, State
+from raftlog.metadata.requests import CreateTopics, NewTopic
+from raftlog.node import Broker
+from raftlog.replication.partition import Partition
+from tests.node.test_hanging import PLACE, SETTINGS, World, play
+
+STUCK_FOR_S = 3.0
+SHARED_S = 0.1
+"""Less than any wait for the stuck one, whose partition is given a second to commit."""
+
+Id = tuple[str, Producer]
+
+
+async def init(world: World, name: str) -> tuple[int, Producer]:
+    """Who coordinates an id, and its producer."""
+
+    async def ask(broker: Broker) -> Producer:
+        await broker.transactions.find(name)
+        return await broker.transactions.init_producer(InitProducer(name, 60_000))
+
+    for _ in range(100):
+        for node_id in (1, 2, 3):
+            try:
+                return node_id, await world.on(node_id, ask(world.broker(node_id)))
+            except KafkaError:
+                pass
+        await world.pass_time(0.05)
+    raise AssertionError("nobody coordinates it")
+
+
+async def two_ids(world: World, may: Callable[[int], bool]) -> tuple[int, Id, Id]:
+    """A coordinator, and two ids of two of its partitions."""
+    found: dict[int, dict[int, Id]] = {}
+    partitions = int(SETTINGS["transaction.state.log.num.partitions"])
+    for number in range(50):
+        name = f"id{number}"
+        node_id, producer = await init(world, name)
+        ids = found.setdefault(node_id, {})
+        ids.setdefault(partition_for(name, partitions), (name, producer))
+        if may(node_id) and len(ids) > 1:
+            first, second = list(ids.values())[:2]
+            return node_id, first, second
+    raise AssertionError("no broker coordinates two partitions")
+
+
+async def beside_the_other(world: World) -> TopicPartition:
+    """A partition of another topic on the same leader."""
+    for number in range(8):
+        topic = CreateTopics((NewTopic(f"u{number}", 1, 3),))
+        node = world.cluster.nodes[1].node
+        assert node is not None
+        await world.on(1, node.control.submit(topic, timeout=5))
+
+    def found() -> TopicPartition | None:
+        places = [TopicPartition(f"u{number}", 0) for number in range(8)]
+        states = [(place, world.cluster.state(*place)) for place in places]
+        leader = world.leader()
+        return next((p for p, s in states if s and s.leader == leader and len(s.isr) == 3), None)
+
+    await world.cluster.until(lambda: found() is not None, 10, "a partition on the same leader")
+    place = found()
+    assert place is not None
+    return place
+
+
+async def transact(broker: Broker, whose: Id, place: TopicPartition) -> float:
+    """Seconds from the end of a transaction that wrote to a partition to its completion."""
+    name, producer = whose
+    coordinated = broker.transactions
+    await coordinated.add_partitions(AddPartitions(name, producer, frozenset({place}), ClientVersion.CLASSIC))
+    await coordinated.end(EndTransaction(name, producer, True))
+    clock = asyncio.get_running_loop().time
+    began_at = clock()
+    while (await coordinated.read(name)).state is not State.COMPLETE_COMMIT:
+        await asyncio.sleep(0.005)
+        assert clock() < began_at + 10
+    return clock() - began_at
+
+
+def writer(whose: Id) -> Writer:
+    return Writer(whose[0], whose[1].producer_id, whose[1].epoch)
+
+
+def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its leader keeps it for a second, on a connection on which the other partitions' markers do not come."""
+
+    async def story(world: World) -> None:
+        stuck = await beside_the_other(world)
+        node_id, slow, healthy = await two_ids(world, lambda node_id: node_id != world.leader())
+        await_commit = Partition.await_commit
+
+        def await_nothing(partition: Partition, end_offset: int, waiter: Any) -> None:
+            if partition.name != stuck:
+                await_commit(partition, end_offset, waiter)
+
+        monkeypatch.setattr(Partition, "await_commit", await_nothing)
+        broker = world.broker(node_id)
+        host = world.cluster.nodes[node_id].host
+        waiting = host.start(transact(broker, slow, stuck))
+        await world.pass_time(STUCK_FOR_S)
+        for _ in range(8):
+            assert await world.on(node_id, transact(broker, healthy, PLACE)) < SHARED_S
+            await world.pass_time(0.1)
+        monkeypatch.undo()
+        assert await waiting > STUCK_FOR_S
+
+    play(story)
+
+
+def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its producer asks again and again, and another one's first batch is confirmed meanwhile as if it did not."""
+
+    async def story(world: World) -> None:
+        node_id, slow, healthy = await two_ids(world, lambda _: True)
+        partitions = int(SETTINGS["transaction.state.log.num.partitions"])
+        stuck = partition_for(slow[0], partitions)
+        wake = TransactionTenure.wake
+
+        def wake_others(tenure: TransactionTenure, partition: Partition) -> None:
+            if tenure.index != stuck:
+                wake(tenure, partition)
+
+        monkeypatch.setattr(TransactionTenure, "wake", wake_others)
+        asker = next(each for each in (1, 2, 3) if each != node_id)
+        broker = world.broker(asker).context
+
+        async def verify(whose: Writer) -> float:
+            clock = asyncio.get_running_loop().time
+            began_at = clock()
+            refused = (await confirm(broker, whose, [PLACE], dialect=Dialect.ADDS))[PLACE]
+            assert (refused is None) == (whose.transactional_id == healthy[0])
+            return clock() - began_at
+
+        await world.on(asker, beside(world, verify, writer(slow), writer(healthy)))
+
+    play(story)
+
+
+async def beside(
+    world: World, verify: Callable[[Writer], Coroutine[Any, Any, float]], slow: Writer, healthy: Writer
+) -> None:
+    async def insist() -> None:
+        while True:
+            assert await verify(slow) > SHARED_S
+            await world.pass_time(0.1)
+
+    insisting = asyncio.ensure_future(insist())
+    await world.pass_time(STUCK_FOR_S)
+    for _ in range(8):
+        assert await verify(healthy) < SHARED_S
+        await world.pass_time(0.37)
+    assert not insisting.done()
+    insisting.cancel()
