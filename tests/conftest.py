@@ -1,8 +1,13 @@
-"""What holds for all tests: signals mean to the processes that they start what they mean on a terminal."""
+"""What holds for all tests: a busy machine fails none, and signals mean to processes that they start what they mean on a terminal."""
 
 from __future__ import annotations
 
 import signal
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("raftlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("raftlog")
 
 
 def pytest_configure() -> None:
