@@ -1,4 +1,4 @@
-"""What holds for all tests: a busy machine fails none, and signals mean to processes that they start what they mean on a terminal."""
+"""What holds for all tests: no clock fails generated ones, and signals mean to processes what they mean on a terminal."""
 
 from __future__ import annotations
 
