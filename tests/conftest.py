@@ -1,4 +1,4 @@
-"""What holds for all tests: no clock fails generated ones, and signals mean to processes what terminals mean by them."""
+"""What holds for all tests: no clock fails generated ones, and signals mean what they mean on a terminal."""
 
 from __future__ import annotations
 
