@@ -218,40 +218,38 @@ class GroupCoordinator:
 
     def commit_offsets(self, request: CommitOffsets, answer: Answer, *, now: float) -> None:
         """Answered with one error code per commit, or a KafkaError for all."""
-        limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
-
-        def ask(group: AnyGroup) -> None:
-            self._upkeep.catch_up(group)
-            shown = group.shown(group.runner.tail)
-
-            def decide(tail: Group) -> Decision:
-                self._groups.check_room(request.group_id)
-                decision = decide_commit(tail, request, shown=shown, metadata_max_bytes=limit)
-                group.seen(request.member, now)
-                return decision
-
-            group.runner.handle(decide, answer)
-
-        self._ask(request.group_id, ask, answer)
+        self._ask(
+            request.group_id, lambda group: self._commit(group, request, decide_commit, answer, now), answer
+        )
 
     def commit_in_transaction(self, request: CommitInTransaction, answer: Answer, *, now: float) -> None:
         """Answered with one error code per commit, or a KafkaError for all; they count when the transaction commits."""
-        limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
 
         def ask(group: AnyGroup) -> None:
-            self._upkeep.catch_up(group)
-            shown = group.shown(group.runner.tail)
-
-            def decide(tail: Group) -> Decision:
-                self._groups.check_room(request.group_id)
-                decision = decide_commit_in_transaction(tail, request, shown=shown, metadata_max_bytes=limit)
-                group.seen(request.member, now)
-                return decision
-
-            group.runner.handle(decide, answer)
+            self._commit(group, request, decide_commit_in_transaction, answer, now)
             self._note_open(group.runner.tail)
 
         self._ask(request.group_id, ask, answer)
+
+    def _commit(
+        self,
+        group: AnyGroup,
+        request: CommitOffsets | CommitInTransaction,
+        decide: Callable[..., Decision],
+        answer: Answer,
+        now: float,
+    ) -> None:
+        limit = min(self._config.offset_metadata_max_bytes, LONGEST_STRING_BYTES)
+        self._upkeep.catch_up(group)
+        shown = group.shown(group.runner.tail)
+
+        def decide_now(tail: Group) -> Decision:
+            self._groups.check_room(request.group_id)
+            decision = decide(tail, request, shown=shown, metadata_max_bytes=limit)
+            group.seen(request.member, now)
+            return decision
+
+        group.runner.handle(decide_now, answer)
 
     def end_transaction(self, end: TransactionEnd, answer: Answer) -> None:
         """Have a transaction's offsets count, or never; answered with None once its marker is committed."""
