@@ -43,4 +43,5 @@ REGRESSIONS: Final = (
     Regression(
         "endurance", 6.0, 112, "a disk failed while its node was being stopped and followed nobody any more"
     ),
+    Regression("refused-holes", 6.0, 1, "rot cut a committed marker off, and what it had aborted was shown"),
 )

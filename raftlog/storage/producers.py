@@ -108,7 +108,7 @@ class ActiveProducer(NamedTuple):
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_ended", "_open", "_producers", "_refused", "verifications")
+    __slots__ = ("_ended", "_open", "_producers", "_refused", "markers_known_from", "verifications")
 
     def __init__(self) -> None:
         self._refused: dict[int, tuple[int, int]] = {}
@@ -119,6 +119,8 @@ class ProducerState:
         self._open: dict[int, int] = {}
         """First offsets of open transactions, the oldest first."""
         self._ended: list[tuple[int, int]] = []
+        self.markers_known_from = 0
+        """Offset of the snapshot that this was read from: it says of no producer where its last marker lies."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -341,7 +343,11 @@ class ProducerState:
         what a producer was before all the batches that are remembered of it, or a transaction.
         """
         cut = []
+        if end_offset < self.markers_known_from:
+            return False
         for producer in self._producers.values():
+            if producer.marker_offset >= end_offset:
+                return False  # its transaction is open again, also where the marker was committed: rot cuts those
             batches = producer.batches
             if batches and batches[-1].last_offset < end_offset:
                 continue

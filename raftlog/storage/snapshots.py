@@ -29,6 +29,7 @@ def load(
             state = ProducerState.decode(disk.read_file(snapshot_path(directory, offset)))
         except ValueError:
             continue
+        state.markers_known_from = offset
         _recall_batches(state, segments, offset)
         _replay(state, segments, offset, aborted)
         return state, offset

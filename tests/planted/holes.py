@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.base.disk import Disk
+from raftlog.base.types import NO_OFFSET
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.transactions.replay import TransactionReplay
 from raftlog.proof.stories.offsets_cleaned import offsets_cleaned
@@ -14,6 +15,7 @@ from raftlog.records.batch import Buffer, iter_headers
 from raftlog.storage import holes, recovery, replicated
 from raftlog.storage.log import Log
 from raftlog.storage.outcomes import Outcomes
+from raftlog.storage.producers import ProducerState
 from raftlog.storage.segment import Segment
 from tests.planted.plant import Plant
 
@@ -75,7 +77,20 @@ def show_every_hole(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(holes, "look", lambda segment, offset, *, cached: True)
 
 
+def end_for_ever_what_a_cut_marker_ended(patch: pytest.MonkeyPatch) -> None:
+    """A marker that was committed is never thought to be cut, though rot may cut it: what it aborted is shown then."""
+    roll_back = ProducerState.roll_back
+
+    def roll_back_batches(state: ProducerState, end_offset: int) -> bool:
+        for producer in state._producers.values():
+            producer.marker_offset = NO_OFFSET
+        return roll_back(state, end_offset)
+
+    patch.setattr(ProducerState, "roll_back", roll_back_batches)
+
+
 PLANTS = [
+    Plant("cut-markers-count", "H19 rot, aborted", refused_holes, end_for_ever_what_a_cut_marker_ended, 6.0),
     Plant("holes-believed", "H19 rot outside the CRC", refused_holes, believe_every_hole, 3.0),
     Plant("holes-not-looked-at", "H19 rot outside the CRC", refused_holes, show_every_hole, 3.0),
     Plant("holes-not-noted", "compaction: restart", offsets_cleaned, keep_holes_to_oneself, 4.0),

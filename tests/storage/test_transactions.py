@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from raftlog.base.errors import CorruptMessage
 from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import EndMarker, ProducerStamp, build_batch, build_end_marker, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT, end_offset_of, read_header, validate_produced
 from raftlog.storage.log import Log
 from raftlog.storage.producers import AbortedTransaction
 from raftlog.storage.transactions import AbortedTransactions
-from tests.storage.batches import NOW_MS, append
+from tests.storage.batches import NOW_MS, append, read_all
 from tests.storage.test_recovery import FOLDER, sim_log
 
 PRODUCER = 9
@@ -60,6 +63,31 @@ def test_the_index_forgets_an_abort_whose_marker_was_truncated() -> None:
     log.flush()
     disk.release()
     assert aborted(sim_log(disk)) == []
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["as it grew", "read from a snapshot"])
+def test_a_committed_marker_that_rot_cuts_off_leaves_its_transaction_open(restarted: bool) -> None:
+    """The leader sends it again: then what was aborted is listed again, rather than shown to all readers."""
+    disk = SimDisk(1)
+    log = sim_log(disk, segment_bytes=1 << 20)
+    append(log, b"sound")
+    write(log, 0)
+    size = log.size_bytes
+    end(log, commit=False)
+    content = read_all(log)
+    log.forget_replicated(log.log_end_offset)
+    log.flush()
+    point = log.checkpoint()
+    if restarted:
+        log.close(clean=True)
+        log = sim_log(disk, recovery_point=point, clean=True, segment_bytes=1 << 20)
+    disk.flip_bit(f"{FOLDER}/{0:020d}.log", size + 60)
+    with pytest.raises(CorruptMessage):
+        log.read(2, 1 << 20, end_offset=3, checked=True)
+    log.cut_damage()
+    assert (log.log_end_offset, log.first_unstable_offset, aborted(log)) == (2, 1, [])
+    log.append_as_follower(content[size:])
+    assert (log.log_end_offset, aborted(log)) == (3, [(PRODUCER, 1)])
 
 
 def test_the_index_forgets_an_abort_whose_marker_was_lost_with_a_torn_tail() -> None:
