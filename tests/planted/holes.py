@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from raftlog.base.disk import Disk
@@ -32,15 +34,14 @@ def keep_holes_to_oneself(patch: pytest.MonkeyPatch) -> None:
 
 def count_records_for_offsets(patch: pytest.MonkeyPatch) -> None:
     """A coordinator reads on after as many offsets as a batch has records."""
-    feed = Replay.feed
+    feeding = Replay.feeding
 
-    def feed_by_count(replay: Replay, batches: Buffer) -> int:
-        feed(replay, batches)
+    def feeding_by_count(replay: Replay, batches: Buffer) -> Iterator[None]:
+        yield from feeding(replay, batches)
         for _, header in iter_headers(memoryview(batches)):
             replay.next_offset = header.base_offset + header.record_count
-        return replay.next_offset
 
-    patch.setattr(Replay, "feed", feed_by_count)
+    patch.setattr(Replay, "feeding", feeding_by_count)
 
 
 def leave_out_outcomes(patch: pytest.MonkeyPatch) -> None:
