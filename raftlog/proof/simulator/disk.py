@@ -1,8 +1,6 @@
 """A disk in memory that forgets: what was not synced may be gone, torn or reordered after a crash, by seed.
 
-Contents survive a crash as of the last `File.sync`, plus a seeded part of the later writes: a torn prefix or any
-subset of their sectors. Names survive as of the last `sync_dir` of their folder, plus a prefix of the later
-changes. It can also fill up, fail, lie about syncs, and rot.
+What a crash leaves of files and names is in `medium`. A disk can also fill up, fail, lie about syncs, and rot.
 """
 
 from __future__ import annotations
@@ -17,137 +15,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from raftlog.base.disk import Buffer
-
-SECTOR_BYTES = 512
-"""A sector is written whole or not at all."""
-
-_Change = tuple[int, bytes | None]
-"""(position, data written there), or (size, None) for a truncation."""
-
-
-def _apply(content: bytearray, change: _Change) -> None:
-    position, written = change
-    if written is None:
-        if position < len(content):
-            del content[position:]
-        else:
-            content.extend(bytes(position - len(content)))
-        return
-    if position > len(content):
-        content.extend(bytes(position - len(content)))
-    content[position : position + len(written)] = written
-
-
-class _Inode:
-    """A file's contents: as programs see them, and as the platter has them."""
-
-    __slots__ = ("content", "durable", "flipped", "rotten", "unsynced")
-
-    def __init__(self) -> None:
-        self.content = bytearray()
-        self.durable = bytearray()
-        self.unsynced: list[_Change] = []
-        self.rotten: dict[int, int] = {}
-        """Bits by position that rotted on the platter, where the page cache still has the truth."""
-        self.flipped: set[int] = set()  # where a bit rotted, seen or not, and nobody wrote since
-
-    def change(self, change: _Change) -> None:
-        _apply(self.content, change)
-        self.unsynced.append(change)
-        if self.flipped:
-            position, written = change
-            end = float("inf") if written is None else position + len(written)
-            self.rotten = {at: bits for at, bits in self.rotten.items() if not position <= at < end}
-            self.flipped = {at for at in self.flipped if not position <= at < end}
-
-    def rot(self, position: int, bit: int) -> None:
-        self.durable[position] ^= 1 << bit
-        self.rotten[position] = self.rotten.get(position, 0) ^ 1 << bit
-        self.flipped.add(position)
-
-    def evict(self) -> None:
-        """The page cache drops what it has: from now on programs see what is on the platter."""
-        for position, bits in self.rotten.items():
-            self.content[position] ^= bits
-        self.rotten.clear()
-
-    def sync(self) -> None:
-        for change in self.unsynced:
-            _apply(self.durable, change)
-        self.unsynced.clear()
-
-    def drop_unsynced(self) -> None:
-        """A failed fsync marks the pages clean: programs still read them, the platter never gets them."""
-        self.unsynced.clear()
-
-    def crash(self, chance: random.Random) -> None:
-        for change in (
-            _torn_prefix(self.unsynced, chance)
-            if chance.random() < 0.5
-            else _scrambled(self.unsynced, chance)
-        ):
-            _apply(self.durable, change)
-        self.unsynced.clear()
-        self.rotten.clear()
-        self.content = bytearray(self.durable)
-
-
-def _torn_prefix(changes: list[_Change], chance: random.Random) -> Iterator[_Change]:
-    kept = chance.randint(0, len(changes))
-    yield from changes[:kept]
-    if kept < len(changes):
-        position, written = changes[kept]
-        if written:
-            yield position, written[: chance.randrange(len(written))]
-
-
-def _scrambled(changes: list[_Change], chance: random.Random) -> Iterator[_Change]:
-    for position, written in changes:
-        if written is None:
-            if chance.random() < 0.5:
-                yield position, None
-            continue
-        start = 0
-        while start < len(written):
-            end = start + SECTOR_BYTES - (position + start) % SECTOR_BYTES
-            if chance.random() < 0.5:
-                yield position + start, written[start:end]
-            start = end
-
-
-class _Folder:
-    """Names: as programs see them, as the platter has them, and the changes between, each applied whole."""
-
-    __slots__ = ("durable", "names", "unsynced")
-
-    def __init__(self) -> None:
-        self.names: dict[str, _Inode | _Folder] = {}
-        self.durable: dict[str, _Inode | _Folder] = {}
-        self.unsynced: list[dict[str, _Inode | _Folder | None]] = []
-
-    def change(self, change: dict[str, _Inode | _Folder | None]) -> None:
-        _rename(self.names, change)
-        self.unsynced.append(change)
-
-    def sync(self) -> None:
-        self.durable = dict(self.names)
-        self.unsynced.clear()
-
-    def crash(self, chance: random.Random) -> None:
-        for change in self.unsynced[: chance.randint(0, len(self.unsynced))]:
-            _rename(self.durable, change)
-        self.unsynced.clear()
-        self.names = dict(self.durable)
-        for name in sorted(self.names):
-            self.names[name].crash(chance)
-
-
-def _rename(names: dict[str, _Inode | _Folder], change: dict[str, _Inode | _Folder | None]) -> None:
-    for name, node in change.items():
-        if node is None:
-            names.pop(name, None)
-        else:
-            names[name] = node
+from raftlog.proof.simulator.medium import Folder, Inode, used_bytes
 
 
 class Extent(NamedTuple):
@@ -198,7 +66,7 @@ class SimFile:
 
     __slots__ = ("_disk", "_generation", "_inode", "path")
 
-    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+    def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
         self.path = path
         self._disk = disk
         self._inode = inode
@@ -287,7 +155,7 @@ class SimDisk:
         capacity_bytes: int = ROOMY_BYTES,
     ) -> None:
         self._chance = random.Random(chance) if isinstance(chance, int) else chance
-        self._root = _Folder()
+        self._root = Folder()
         self._failures: list[_Failure] = []
         self.capacity_bytes = capacity_bytes
         self.cold_read_rate = 0.0
@@ -312,11 +180,11 @@ class SimDisk:
         folder, name = self._parent(path)
         node = folder.names.get(name)
         if node is None and create:
-            node = _Inode()
+            node = Inode()
             folder.change({name: node})
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if isinstance(node, _Folder):
+        if isinstance(node, Folder):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return SimFile(self, path, node)
 
@@ -324,7 +192,7 @@ class SimDisk:
         return self._find(path) is not None
 
     def is_folder(self, path: str) -> bool:
-        return isinstance(self._find(path), _Folder)
+        return isinstance(self._find(path), Folder)
 
     def listdir(self, path: str) -> list[str]:
         self.check("open", path)
@@ -336,9 +204,9 @@ class SimDisk:
         for name in _parts(path):
             node = folder.names.get(name)
             if node is None:
-                node = _Folder()
+                node = Folder()
                 folder.change({name: node})
-            if isinstance(node, _Inode):
+            if isinstance(node, Inode):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
             folder = node
 
@@ -353,7 +221,7 @@ class SimDisk:
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
         there = folder.names.get(new)
-        if isinstance(there, _Folder) and there.names:
+        if isinstance(there, Folder) and there.names:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
         if old != new:
             folder.change({old: None, new: node})
@@ -364,7 +232,7 @@ class SimDisk:
         node = folder.names.get(name)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if isinstance(node, _Folder):
+        if isinstance(node, Folder):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         folder.change({name: None})
 
@@ -462,7 +330,7 @@ class SimDisk:
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
         """Rot: one bit of a file changes, in memory and on the platter."""
         node = self._find(path)
-        assert isinstance(node, _Inode), path
+        assert isinstance(node, Inode), path
         node.content[position] ^= 1 << bit
         node.flipped.add(position)
         if position < len(node.durable):
@@ -471,7 +339,7 @@ class SimDisk:
     def rot(self, path: str, position: int, bit: int = 0) -> bool:
         """One bit changes on the platter; whoever reads the page cache sees that later. False: it is not there yet."""
         node = self._find(path)
-        assert isinstance(node, _Inode), path
+        assert isinstance(node, Inode), path
         if position >= len(node.durable):
             return False
         node.rot(position, bit)
@@ -513,12 +381,12 @@ class SimDisk:
     def peek(self, path: str) -> bytearray | None:
         """What programs would read of a file, past faults, chance and time: for who watches from outside."""
         node = self._find(path)
-        return node.content if isinstance(node, _Inode) else None
+        return node.content if isinstance(node, Inode) else None
 
     def has_rotted(self, path: str, where: range) -> bool:
         """Whether a bit of a file flipped there, and nobody wrote over it since."""
         node = self._find(path)
-        return isinstance(node, _Inode) and any(at in where for at in node.flipped)
+        return isinstance(node, Inode) and any(at in where for at in node.flipped)
 
     def lies_about(self, path: str) -> bool:
         """Whether a sync of a path reports success and does nothing."""
@@ -541,7 +409,7 @@ class SimDisk:
 
     def fill(self) -> None:
         """Leave no room for more than is there."""
-        self.capacity_bytes = _used_bytes(self._root)
+        self.capacity_bytes = used_bytes(self._root)
 
     def make_room(self) -> None:
         self.capacity_bytes = ROOMY_BYTES
@@ -549,42 +417,42 @@ class SimDisk:
     def room_bytes(self) -> int:
         if self.capacity_bytes >= ROOMY_BYTES:
             return self.capacity_bytes
-        return max(0, self.capacity_bytes - _used_bytes(self._root))
+        return max(0, self.capacity_bytes - used_bytes(self._root))
 
     # -- names --------------------------------------------------------------------------------------
 
-    def _find(self, path: str) -> _Inode | _Folder | None:
-        node: _Inode | _Folder | None = self._root
+    def _find(self, path: str) -> Inode | Folder | None:
+        node: Inode | Folder | None = self._root
         for name in _parts(path):
-            if not isinstance(node, _Folder):
+            if not isinstance(node, Folder):
                 return None
             node = node.names.get(name)
         return node
 
-    def _folder(self, path: str) -> _Folder:
+    def _folder(self, path: str) -> Folder:
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if isinstance(node, _Inode):
+        if isinstance(node, Inode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Folder, str]:
+    def _parent(self, path: str) -> tuple[Folder, str]:
         parent, name = posixpath.split(path.rstrip("/"))
         assert name, f"{path!r} names no file"
         return self._folder(parent), name
 
-    def _empty(self, folder: _Folder) -> None:
+    def _empty(self, folder: Folder) -> None:
         for name in sorted(folder.names):
             node = folder.names[name]
-            if isinstance(node, _Folder):
+            if isinstance(node, Folder):
                 self._empty(node)
             folder.change({name: None})
 
-    def _sync_all(self, folder: _Folder) -> None:
+    def _sync_all(self, folder: Folder) -> None:
         folder.sync()
         for node in folder.names.values():
-            if isinstance(node, _Folder):
+            if isinstance(node, Folder):
                 self._sync_all(node)
             else:
                 node.sync()
@@ -593,8 +461,3 @@ class SimDisk:
 def _parts(path: str) -> list[str]:
     assert path.startswith("/"), f"{path!r} is not absolute"
     return [part for part in posixpath.normpath(path).split("/") if part]
-
-
-def _used_bytes(folder: _Folder) -> int:
-    nodes = folder.names.values()
-    return sum(_used_bytes(node) if isinstance(node, _Folder) else len(node.content) for node in nodes)

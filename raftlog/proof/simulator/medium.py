@@ -1,0 +1,147 @@
+"""What a simulated disk is made of: files and folders, as programs see them and as the platter has them.
+
+Contents survive a crash as of their last sync, plus a seeded part of the later writes: a torn prefix or any subset
+of their sectors. Names survive as of the last sync of their folder, plus a prefix of the later changes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+SECTOR_BYTES = 512
+"""A sector is written whole or not at all."""
+
+_Change = tuple[int, bytes | None]
+"""(position, data written there), or (size, None) for a truncation."""
+
+
+def _apply(content: bytearray, change: _Change) -> None:
+    position, written = change
+    if written is None:
+        if position < len(content):
+            del content[position:]
+        else:
+            content.extend(bytes(position - len(content)))
+        return
+    if position > len(content):
+        content.extend(bytes(position - len(content)))
+    content[position : position + len(written)] = written
+
+
+class Inode:
+    """A file's contents: as programs see them, and as the platter has them."""
+
+    __slots__ = ("content", "durable", "flipped", "rotten", "unsynced")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = bytearray()
+        self.unsynced: list[_Change] = []
+        self.rotten: dict[int, int] = {}
+        """Bits by position that rotted on the platter, where the page cache still has the truth."""
+        self.flipped: set[int] = set()  # where a bit rotted, seen or not, and nobody wrote since
+
+    def change(self, change: _Change) -> None:
+        _apply(self.content, change)
+        self.unsynced.append(change)
+        if self.flipped:
+            position, written = change
+            end = float("inf") if written is None else position + len(written)
+            self.rotten = {at: bits for at, bits in self.rotten.items() if not position <= at < end}
+            self.flipped = {at for at in self.flipped if not position <= at < end}
+
+    def rot(self, position: int, bit: int) -> None:
+        self.durable[position] ^= 1 << bit
+        self.rotten[position] = self.rotten.get(position, 0) ^ 1 << bit
+        self.flipped.add(position)
+
+    def evict(self) -> None:
+        """The page cache drops what it has: from now on programs see what is on the platter."""
+        for position, bits in self.rotten.items():
+            self.content[position] ^= bits
+        self.rotten.clear()
+
+    def sync(self) -> None:
+        for change in self.unsynced:
+            _apply(self.durable, change)
+        self.unsynced.clear()
+
+    def drop_unsynced(self) -> None:
+        """A failed fsync marks the pages clean: programs still read them, the platter never gets them."""
+        self.unsynced.clear()
+
+    def crash(self, chance: random.Random) -> None:
+        for change in (
+            _torn_prefix(self.unsynced, chance)
+            if chance.random() < 0.5
+            else _scrambled(self.unsynced, chance)
+        ):
+            _apply(self.durable, change)
+        self.unsynced.clear()
+        self.rotten.clear()
+        self.content = bytearray(self.durable)
+
+
+def _torn_prefix(changes: list[_Change], chance: random.Random) -> Iterator[_Change]:
+    kept = chance.randint(0, len(changes))
+    yield from changes[:kept]
+    if kept < len(changes):
+        position, written = changes[kept]
+        if written:
+            yield position, written[: chance.randrange(len(written))]
+
+
+def _scrambled(changes: list[_Change], chance: random.Random) -> Iterator[_Change]:
+    for position, written in changes:
+        if written is None:
+            if chance.random() < 0.5:
+                yield position, None
+            continue
+        start = 0
+        while start < len(written):
+            end = start + SECTOR_BYTES - (position + start) % SECTOR_BYTES
+            if chance.random() < 0.5:
+                yield position + start, written[start:end]
+            start = end
+
+
+class Folder:
+    """Names: as programs see them, as the platter has them, and the changes between, each applied whole."""
+
+    __slots__ = ("durable", "names", "unsynced")
+
+    def __init__(self) -> None:
+        self.names: dict[str, Inode | Folder] = {}
+        self.durable: dict[str, Inode | Folder] = {}
+        self.unsynced: list[dict[str, Inode | Folder | None]] = []
+
+    def change(self, change: dict[str, Inode | Folder | None]) -> None:
+        _rename(self.names, change)
+        self.unsynced.append(change)
+
+    def sync(self) -> None:
+        self.durable = dict(self.names)
+        self.unsynced.clear()
+
+    def crash(self, chance: random.Random) -> None:
+        for change in self.unsynced[: chance.randint(0, len(self.unsynced))]:
+            _rename(self.durable, change)
+        self.unsynced.clear()
+        self.names = dict(self.durable)
+        for name in sorted(self.names):
+            self.names[name].crash(chance)
+
+
+def _rename(names: dict[str, Inode | Folder], change: dict[str, Inode | Folder | None]) -> None:
+    for name, node in change.items():
+        if node is None:
+            names.pop(name, None)
+        else:
+            names[name] = node
+
+
+def used_bytes(folder: Folder) -> int:
+    """Return how many bytes of content lie in a folder and below, as programs see them."""
+    nodes = folder.names.values()
+    return sum(used_bytes(node) if isinstance(node, Folder) else len(node.content) for node in nodes)
