@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
@@ -10,7 +9,7 @@ import typer
 
 from raftlog.cli.http_api import LOCAL, HttpApi
 from raftlog.cli.target import TIMEOUT_S
-from raftlog.cli.verb import OUTPUT, declare, form_of
+from raftlog.cli.verb import add_command
 
 _SHARED: Final[dict[str, tuple[Any, Any]]] = {
     "url": (
@@ -37,20 +36,11 @@ def http_verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Call
     """Make a command of `body(api, …)`; with `prints_rows`, of `body(api, …, form=…)`, as `verb` does of a target."""
 
     def decorate(body: Callable[..., None]) -> Callable[..., None]:
-        def run(**given: Any) -> None:
-            api = HttpApi(given.pop("url"), given.pop("token"), given.pop("timeout"))
-            if prints_rows:
-                given["form"] = form_of(given)
-            body(api, **given)
-
-        parameters = [
-            each
-            for each in list(inspect.signature(body, eval_str=True).parameters.values())[1:]
-            if each.name != "form"
-        ]
-        run.__doc__ = body.__doc__
-        declare(run, parameters, {**_SHARED, **(OUTPUT if prints_rows else {})})
-        app.command(name)(run)
+        add_command(app, name, body, reach=_api, shared=_SHARED, prints_rows=prints_rows)
         return body
 
     return decorate
+
+
+def _api(given: dict[str, Any]) -> HttpApi:
+    return HttpApi(given.pop("url"), given.pop("token"), given.pop("timeout"))

@@ -72,37 +72,51 @@ def verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Callable[
     (None is 0) or raises Failure; the rest of its parameters are options, annotated for typer."""
 
     def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
-        def run(**given: Any) -> None:
-            target = Target(
-                given.pop("bootstrap"),
-                tuple(given.pop("setting") or ()),
-                given.pop("file"),
-                given.pop("timeout"),
-            )
-            if prints_rows:
-                given["form"] = form_of(given)
-            raise typer.Exit(body(target, **given) or 0)
-
-        parameters = [
-            each
-            for each in list(inspect.signature(body, eval_str=True).parameters.values())[1:]
-            if each.name != "form"
-        ]
-        run.__doc__ = body.__doc__
-        declare(run, parameters, {**_SHARED, **(OUTPUT if prints_rows else {})})
-        app.command(name)(run)
+        add_command(app, name, body, reach=_target, shared=_SHARED, prints_rows=prints_rows)
         return body
 
     return decorate
 
 
-def form_of(given: dict[str, Any]) -> Form:
+def _target(given: dict[str, Any]) -> Target:
+    settings = tuple(given.pop("setting") or ())
+    return Target(given.pop("bootstrap"), settings, given.pop("file"), given.pop("timeout"))
+
+
+def add_command(
+    app: typer.Typer,
+    name: str,
+    body: Callable[..., int | None],
+    *,
+    reach: Callable[[dict[str, Any]], Any],
+    shared: Mapping[str, tuple[Any, Any]],
+    prints_rows: bool,
+) -> None:
+    """Make a command of `body(reached, …)`: `reach` takes the `shared` options from what was given on the line."""
+
+    def run(**given: Any) -> None:
+        reached = reach(given)
+        if prints_rows:
+            given["form"] = _form_of(given)
+        raise typer.Exit(body(reached, **given) or 0)
+
+    own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]
+    run.__doc__ = body.__doc__
+    _declare(
+        run,
+        [each for each in own if each.name != "form"],
+        {**shared, **(OUTPUT if prints_rows else {})},
+    )
+    app.command(name)(run)
+
+
+def _form_of(given: dict[str, Any]) -> Form:
     """Take from what was given on the line how rows are to be printed."""
     form: Form = given.pop("output")
     return Form.JSON if given.pop("json") else form
 
 
-def declare(run: Any, parameters: list[inspect.Parameter], shared: Mapping[str, tuple[Any, Any]]) -> None:
+def _declare(run: Any, parameters: list[inspect.Parameter], shared: Mapping[str, tuple[Any, Any]]) -> None:
     """Give a function the signature that typer is to read."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     every = [each.replace(kind=keyword) for each in parameters]
