@@ -1,4 +1,4 @@
-"""The config of a node and of topics: default < file < environment < flag; all faults at once, by name.
+"""The config of a node, of topics and of groups: default < file < environment < flag; all faults at once, by name.
 
 Opens no file, resolves no host name: texts, host name and working folder are handed in.
 """
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from raftlog.base import config_kafka, config_resolve
 from raftlog.base.config_broker import ConfigWarning, NodeConfig
 from raftlog.base.config_files import environment_name, parse_environment, parse_file, parse_override
+from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_network import Listener
 from raftlog.base.config_setting import Setting, settings_of
 from raftlog.base.config_topic import TopicConfig
@@ -22,11 +23,13 @@ __all__ = [
     "ConfigFaults",
     "ConfigWarning",
     "Fault",
+    "GroupConfig",
     "Listener",
     "NodeConfig",
     "Setting",
     "TopicConfig",
     "environment_name",
+    "group_config",
     "load_config",
     "parse_file",
     "parse_override",
@@ -34,11 +37,14 @@ __all__ = [
     "settings_of",
     "topic_config",
     "validate_broker_configs",
+    "validate_group_configs",
     "validate_topic_configs",
 ]
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Kafka's older names; the newer one wins where both are set."""
+
+GROUP_SESSION, GROUP_HEARTBEAT = settings_of(GroupConfig)
 
 ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG", "RAFTLOG_BOOTSTRAP"})
 
@@ -231,6 +237,69 @@ def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str
 def validate_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> None:
     """Raise InvalidConfig that names every faulty config and its rule, if there is one."""
     parse_topic_configs(configs, topic=topic)
+
+
+# --- groups
+
+
+def group_config(node: NodeConfig, overrides: Mapping[str, str]) -> GroupConfig:
+    """Return what holds for one group: its own configs, else the node's. Cached.
+
+    A value beyond the node's bounds was set while those were wider: the bound holds. Where that leaves no session
+    that is longer than a heartbeat interval, nothing of the group's own does (as in Kafka 4.3).
+    """
+    return _group_config(node, frozenset(overrides.items()))
+
+
+@lru_cache(maxsize=1024)
+def _group_config(node: NodeConfig, overrides: frozenset[tuple[str, str]]) -> GroupConfig:
+    values = _of_brokers(node)
+    for name, text in overrides:
+        value = _parse_or_none(settings_of(GroupConfig)[name][1], text) if name in values else None
+        if value is not None:
+            low, high = _group_bounds(name, node)
+            values[name] = min(max(value, low), high)
+    if values[GROUP_SESSION] <= values[GROUP_HEARTBEAT]:
+        values = _of_brokers(node)
+    return GroupConfig(**{settings_of(GroupConfig)[name][0]: value for name, value in values.items()})
+
+
+def _of_brokers(node: NodeConfig) -> dict[str, Any]:
+    return {name: broker_default(row, node, {})[0] for name, (_, row) in settings_of(GroupConfig).items()}
+
+
+def _group_bounds(name: str, node: NodeConfig) -> tuple[int, int]:
+    """Return the least and the most that one of a group's configs may be."""
+    table = settings_of(NodeConfig)
+    low, high = (table[name.replace("consumer.", f"group.consumer.{end}.", 1)][0] for end in ("min", "max"))
+    return getattr(node, low), getattr(node, high)
+
+
+def validate_group_configs(configs: Mapping[str, str], node: NodeConfig) -> None:
+    """Check a group's own configs. Raises InvalidConfig that names every faulty one and its rule."""
+    table = settings_of(GroupConfig)
+    values = _of_brokers(node)
+    faults = []
+    for name, text in configs.items():
+        if name not in table:
+            faults.append(Fault(name, "", f"there is no such group config, only {', '.join(table)}"))
+            continue
+        low, high = _group_bounds(name, node)
+        try:
+            values[name] = table[name][1].parse(text)
+        except ValueError as error:
+            faults.append(Fault(name, "", f"{error}, but is {text!r}"))
+            continue
+        if not low <= values[name] <= high:
+            limits = f"{low} (group.consumer.min.*) to {high} (group.consumer.max.*)"
+            faults.append(Fault(name, "", f"must be from {limits}, but is {text!r}"))
+    if not faults and values[GROUP_SESSION] <= values[GROUP_HEARTBEAT]:
+        faults.append(Fault(GROUP_SESSION, "", f"must be more than {GROUP_HEARTBEAT}"))
+    if faults:
+        raise InvalidConfig("; ".join(map(str, faults)))
+
+
+# --- brokers
 
 
 def validate_broker_configs(configs: Mapping[str, str], *, cluster_wide: bool) -> None:

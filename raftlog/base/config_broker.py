@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from raftlog.base import config_network as network
+from raftlog.base.config_group import ConsumerGroupSettings
 from raftlog.base.config_network import Listener
 from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config_topic import HOUR_MS, MINUTE_MS
-from raftlog.base.config_transactions import TransactionSettings
 
 MIB = 1 << 20
 ROLES = ("broker", "controller")
@@ -51,19 +51,8 @@ def _read_secret(text: str) -> bytes:
     return text.encode()
 
 
-CONSUMER_ASSIGNORS = ("uniform", "range")
-
-
-def _read_assignors(text: str) -> tuple[str, ...]:
-    names = tuple(each.strip() for each in text.split(","))
-    unknown = sorted(set(names) - set(CONSUMER_ASSIGNORS))
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} is not built, only {', '.join(CONSUMER_ASSIGNORS)}")
-    return names
-
-
 @dataclass(frozen=True, eq=False)
-class NodeConfig(TransactionSettings):
+class NodeConfig(ConsumerGroupSettings):
     """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
 
     # Who this is
@@ -488,38 +477,6 @@ class NodeConfig(TransactionSettings):
         at_least=1,
     )
     group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)
-    group_consumer_assignors: tuple[str, ...] = setting(
-        "group.consumer.assignors",
-        "list",
-        CONSUMER_ASSIGNORS,
-        "Assignors that consumer groups may ask for; the first is used when nobody does",
-        read=_read_assignors,
-        show=",".join,
-    )
-    group_consumer_heartbeat_interval_ms: int = setting(
-        "group.consumer.heartbeat.interval.ms",
-        "int",
-        5_000,
-        "How often members of consumer groups are told to send heartbeats",
-        at_least=1,
-    )
-    group_consumer_session_timeout_ms: int = setting(
-        "group.consumer.session.timeout.ms",
-        "int",
-        45_000,
-        "A member of a consumer group that is silent for so long is taken out",
-        at_least=1,
-    )
-    group_consumer_max_size: int = setting(
-        "group.consumer.max.size", "int", INT_MAX, "Most members of a consumer group", at_least=1
-    )
-    group_consumer_migration_policy: str = setting(
-        "group.consumer.migration.policy",
-        "string",
-        "bidirectional",
-        "Whether groups may turn into consumer groups and back while they have members",
-        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
-    )
 
     # The process
     log_level: str = _node(

@@ -5,12 +5,13 @@ Reads the tables only; the shapes of the wire's versions are the protocol's busi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from raftlog.base.config import topic_config
+from raftlog.base.config import group_config, topic_config
 from raftlog.base.config_broker import NodeConfig
+from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_setting import Setting, settings_of
 from raftlog.base.config_topic import TopicConfig
 
@@ -23,6 +24,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_GROUP = 8
 
 
 class ConfigSynonym(NamedTuple):
@@ -62,11 +64,34 @@ def describe_topic(
     `cluster_dynamic` is what is set for all brokers, `broker_dynamic` what is set for this one.
     """
     in_force = topic_config(node, {**cluster_dynamic, **broker_dynamic}, overrides)
+    own = _Own(settings_of(TopicConfig), overrides, ConfigSource.DYNAMIC_TOPIC)
+    return _describe(in_force, own, lambda name: _of_broker(name, node, cluster_dynamic, broker_dynamic))
+
+
+def describe_group(node: NodeConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Describe all configs of a group. Those of brokers that it falls back on cannot be changed while they run."""
+    own = _Own(settings_of(GroupConfig), overrides, ConfigSource.DYNAMIC_GROUP)
+    return _describe(group_config(node, overrides), own, lambda name: _of_broker(name, node, {}, {}))
+
+
+class _Own(NamedTuple):
+    """What can be set on a resource itself, and what is."""
+
+    rows: Mapping[str, tuple[str, Setting]]
+    overrides: Mapping[str, str]
+    source: ConfigSource
+
+
+def _describe(
+    in_force: Any, own: _Own, of_broker: Callable[[str], Iterable[ConfigSynonym]]
+) -> list[ConfigEntry]:
     entries = []
-    for name, (attribute, row) in settings_of(TopicConfig).items():
-        synonyms = list(_of_topic(row, overrides))
+    for name, (attribute, row) in own.rows.items():
+        synonyms = []
+        if name in own.overrides:
+            synonyms.append(ConfigSynonym(name, own.overrides[name], own.source))
         for broker_name, _ in row.synonyms:
-            synonyms += _of_broker(broker_name, node, cluster_dynamic, broker_dynamic)
+            synonyms += of_broker(broker_name)
         if not row.synonyms:
             synonyms.append(ConfigSynonym(name, row.format(row.default), ConfigSource.DEFAULT))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
@@ -111,11 +136,6 @@ def _entry(
     return ConfigEntry(
         row.name, shown, source, read_only, row.sensitive, row.wire_type, row.doc, tuple(synonyms)
     )
-
-
-def _of_topic(row: Setting, overrides: Mapping[str, str]) -> Iterator[ConfigSynonym]:
-    if row.name in overrides:
-        yield ConfigSynonym(row.name, overrides[row.name], ConfigSource.DYNAMIC_TOPIC)
 
 
 def _of_broker(

@@ -305,6 +305,10 @@ _AT_MOST = (
     ("replica.fetch.wait.max.ms", 1, "replica.socket.timeout.ms"),
     ("group.min.session.timeout.ms", 1, "group.max.session.timeout.ms"),
     ("group.consumer.heartbeat.interval.ms", 1, "group.consumer.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", 1, "group.consumer.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", 1, "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.min.session.timeout.ms", 1, "group.consumer.session.timeout.ms"),
+    ("group.consumer.session.timeout.ms", 1, "group.consumer.max.session.timeout.ms"),
     ("message.max.bytes", 1, "socket.request.max.bytes"),
 )
 

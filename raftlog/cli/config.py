@@ -1,4 +1,4 @@
-"""`raftlog config`: all settings there are; and those of topics and brokers as a cluster has them."""
+"""`raftlog config`: all settings there are; and those of topics, brokers and groups as a cluster has them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class Kind(StrEnum):
 
     TOPIC = "topic"
     BROKER = "broker"
+    GROUP = "group"
 
 
-Of = Annotated[Kind, typer.Argument(metavar="topic|broker")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="a topic, or a broker's id")]
+Of = Annotated[Kind, typer.Argument(metavar="topic|broker|group")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="a topic, a broker's id, or a group")]
 
 
 @config.callback()
@@ -37,6 +38,7 @@ def table(
     context: typer.Context,
     *,
     topics: Annotated[bool, typer.Option("--topics", help="topic configs, not the node's settings")] = False,
+    groups: Annotated[bool, typer.Option("--groups", help="group configs, not the node's settings")] = False,
     json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
 ) -> None:
@@ -44,7 +46,10 @@ def table(
     if context.invoked_subcommand is None:
         from raftlog.cli.config_table import print_table
 
-        print_table(topics=topics, form="json" if json else "markdown" if markdown else "text")
+        print_table(
+            "topic" if topics else "group" if groups else "node",
+            form="json" if json else "markdown" if markdown else "text",
+        )
 
 
 @verb(config, "get", prints_rows=True)
@@ -57,7 +62,7 @@ def get(
     changed: Annotated[bool, typer.Option("--changed", help="only those that are not the default")] = False,
     form: Form,
 ) -> None:
-    """Show the settings of a topic or a broker that are in force, and where each comes from."""
+    """Show the settings of a topic, a broker or a group that are in force, and where each comes from."""
     from raftlog.cli.settings_in_force import settings_of
 
     rows = settings_of(target.admin, kind.value, name)
@@ -78,7 +83,7 @@ def set_(
     name: Name,
     settings: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE")],
 ) -> None:
-    """Set settings of a topic or a broker, all or none."""
+    """Set settings of a topic, a broker or a group, all or none."""
     from raftlog.cli.librdkafka import client_settings
     from raftlog.cli.settings_in_force import change_settings
 
@@ -92,7 +97,7 @@ def unset(
     name: Name,
     settings: Annotated[list[str], typer.Argument(metavar="SETTING")],
 ) -> None:
-    """Let settings of a topic or a broker be the default again, all or none."""
+    """Let settings of a topic, a broker or a group be the default again, all or none."""
     from raftlog.cli.settings_in_force import change_settings
 
     change_settings(target.admin, kind.value, name, dict.fromkeys(settings))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from raftlog.base.config import NodeConfig, Setting, TopicConfig, settings_of
+from raftlog.base.config import GroupConfig, NodeConfig, Setting, TopicConfig, settings_of
 from raftlog.base.config_setting import INT_MAX, LONG_MAX
 
 Form = Literal["text", "json", "markdown"]
+Of = Literal["node", "topic", "group"]
+
+_TABLES: Final = {"node": NodeConfig, "topic": TopicConfig, "group": GroupConfig}
 
 
-def print_table(*, topics: bool, form: Form) -> None:
-    """Print all settings of a node, or of topics, to standard output."""
-    rows = [row for _, row in settings_of(TopicConfig if topics else NodeConfig).values()]
+def print_table(of: Of, *, form: Form) -> None:
+    """Print all settings of a node, of topics, or of groups, to standard output."""
+    rows = [row for _, row in settings_of(_TABLES[of]).values()]
     sys.stdout.writelines(line + "\n" for line in _FORMS[form](rows))
 
 

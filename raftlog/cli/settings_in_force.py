@@ -1,4 +1,4 @@
-"""The settings of topics and brokers as a cluster has them: read, set and unset."""
+"""The settings of topics, brokers and groups as a cluster has them: read, set and unset."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any, Final, Literal
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.target import Admin
 
-Kind = Literal["topic", "broker"]
+Kind = Literal["topic", "broker", "group"]
 _SOURCES: Final = {
     "DYNAMIC_TOPIC_CONFIG": "topic",
+    "GROUP_CONFIG": "group",
     "DYNAMIC_BROKER_CONFIG": "broker",
     "DYNAMIC_DEFAULT_BROKER_CONFIG": "all brokers",
     "STATIC_BROKER_CONFIG": "file",
@@ -60,5 +61,4 @@ def alter_settings(
 
 def _resource(kind: Kind, name: str, **entries: Any) -> Any:
     library = confluent_kafka().admin
-    types = {"topic": library.ResourceType.TOPIC, "broker": library.ResourceType.BROKER}
-    return library.ConfigResource(types[kind], name, **entries)
+    return library.ConfigResource(library.ResourceType[kind.upper()], name, **entries)

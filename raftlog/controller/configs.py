@@ -1,4 +1,4 @@
-"""Dynamic configs of topics and brokers: set, delete, append, subtract, replace (KIP-226, KIP-339)."""
+"""Dynamic configs of topics, brokers and groups: set, delete, append, subtract, replace (KIP-226, KIP-339)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections import Counter
 from typing import Final
 
 from raftlog.base.config import (
+    GroupConfig,
     NodeConfig,
     Setting,
     TopicConfig,
     settings_of,
     topic_config,
     validate_broker_configs,
+    validate_group_configs,
     validate_topic_configs,
 )
 from raftlog.base.errors import (
@@ -37,6 +39,8 @@ from raftlog.metadata.requests import (
     ConfigResult,
     ConfigResults,
 )
+
+_TABLES: Final = {"topic": TopicConfig, "broker": NodeConfig, "group": GroupConfig}
 
 MAX_VALUE_LENGTH: Final = 32_767
 """Characters of a config's value (Kafka's limit)."""
@@ -86,8 +90,11 @@ def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
     if alteration.resource_type == "topic":
         if name not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+    elif alteration.resource_type == "group":
+        if not name:  # that there is no such group yet is no reason to refuse its configs
+            raise InvalidRequest("the configs of a group need its name")
     elif alteration.resource_type != "broker":
-        raise InvalidRequest(f"{alteration.resource_type!r} has no configs; topic and broker have")
+        raise InvalidRequest(f"{alteration.resource_type!r} has no configs; {', '.join(_TABLES)} have")
     elif name and not (name.isdecimal() and int(name) in image.brokers):
         raise BrokerIdNotRegistered(f"no broker is registered with id {name!r}")
 
@@ -107,6 +114,8 @@ def _altered(
             after[op.key] = value
     if alteration.resource_type == "topic":
         validate_topic_configs(after, topic=alteration.resource_name)
+    elif alteration.resource_type == "group":
+        validate_group_configs(after, config)
     else:
         validate_broker_configs(after, cluster_wide=not alteration.resource_name)
     resource = (alteration.resource_type, alteration.resource_name)
@@ -141,7 +150,7 @@ def _current_list(
     image: MetadataImage, alteration: ConfigAlteration, key: str, config: NodeConfig
 ) -> list[str]:
     """Return a list config as it holds at this moment, set or by default."""
-    table = settings_of(TopicConfig if alteration.resource_type == "topic" else NodeConfig)
+    table = settings_of(_TABLES[alteration.resource_type])
     attribute, row = table.get(key, (key, None))
     if row is None or row.kind != "list":
         raise InvalidConfig(f"{key}: only lists can be appended to or subtracted from")

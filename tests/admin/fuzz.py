@@ -32,11 +32,12 @@ class Verdict(NamedTuple):
 
 
 def populate(url: str) -> None:
-    """Give the API something to tell of: a topic with records, and a setting of it."""
+    """Give the API something to tell of: a topic with records, a setting of it, and one of a group."""
     (cluster,) = Api(url).get("/v3/clusters").body["data"]
     api = Api(url, f"/v3/clusters/{cluster['cluster_id']}")
     api.ask("POST", "/topics", {"topic_name": "rides", "partitions_count": 2, "replication_factor": 2})
     api.ask("PUT", "/topics/rides/configs/retention.ms", {"value": "600000"})
+    api.ask("PUT", "/consumer-groups/riders/configs/consumer.session.timeout.ms", {"value": "50000"})
     entries = [{"id": str(n), "value": {"data": n}} for n in range(5)]
     api.ask("POST", "/topics/rides/records:batch", {"entries": entries})
 

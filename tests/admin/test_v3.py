@@ -120,6 +120,31 @@ def test_configs_of_a_topic_are_shown_and_changed(api: Api) -> None:
     assert api.get(f"{at}/nothing").status == 404
 
 
+def test_configs_of_a_group_are_shown_and_changed(api: Api) -> None:
+    """Before there is such a group; bounds and other kinds' configs are refused, and change nothing."""
+    at = "/consumer-groups/to-come/configs"
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    assert api.ask("PUT", f"{at}/{session}", {"value": "50000"}).status == 204
+    shown = api.get(f"{at}/{session}").body
+    assert (shown["value"], shown["source"], shown["consumer_group_id"]) == (
+        "50000",
+        "DYNAMIC_GROUP_CONFIG",
+        "to-come",
+    )
+    changes = [{"name": session, "operation": "DELETE"}, {"name": "retention.ms", "value": "1"}]
+    assert api.ask("POST", f"{at}:alter", {"data": changes}).body["error_code"] == 40002
+    assert api.ask("PUT", f"{at}/{heartbeat}", {"value": "1"}).body["error_code"] == 40002
+    found = api.get(at).body
+    assert found["kind"] == "KafkaConsumerGroupConfigList"
+    assert {each["name"]: each["value"] for each in found["data"]} == {session: "50000", heartbeat: "5000"}
+    changes = [{"name": session, "operation": "DELETE"}, {"name": heartbeat, "value": "6000"}]
+    assert api.ask("POST", f"{at}:alter", {"data": changes, "validate_only": True}).status == 204
+    assert api.get(f"{at}/{heartbeat}").body["is_default"]
+    assert api.ask("DELETE", f"{at}/{session}").status == 204
+    assert api.get(f"{at}/{session}").body["is_default"]
+    assert api.get(f"{at}/nothing").status == 404
+
+
 def test_brokers_their_configs_and_their_replicas(api: Api) -> None:
     """Any node answers for every broker; secrets are not shown."""
     create(api, "everywhere", partitions_count=1, replication_factor=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import CoordinatorLoadInProgress
@@ -55,6 +56,27 @@ def test_heartbeat(version: int) -> None:
         left = await beat(world, -1, version)
         assert (int(left.error_code), left.member_epoch) == (0, -1)
         assert (await world.groups.read("g")).state == "Empty"
+
+    play(story)
+
+
+def test_the_next_answer_has_the_interval_of_the_groups_own() -> None:
+    """consumer.heartbeat.interval.ms, set and unset while the group runs; no other group has it."""
+
+    async def story(world: World) -> None:
+        async def interval(epoch: int, group_id: str = "g") -> int:
+            heard = await beat(world, epoch, group_id=group_id)
+            assert not int(heard.error_code)
+            return int(heard.heartbeat_interval)
+
+        assert await interval(0) == 5_000
+        before = world.image
+        own = {("group", "g"): {"consumer.heartbeat.interval.ms": "7000"}}
+        world.image = msgspec.structs.replace(before, configs=own)
+        assert await interval(1) == 7_000
+        assert await interval(0, "other") == 5_000
+        world.image = before
+        assert await interval(1) == 5_000
 
     play(story)
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from raftlog.base.config import NodeConfig, TopicConfig, settings_of
+from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
 from raftlog.cli.app import app
 
 HEAVY = (
@@ -85,10 +85,11 @@ def test_the_config_table_is_printed_whole_in_each_form():
         assert name in text
 
 
-def test_topic_configs_are_a_table_of_their_own():
+@pytest.mark.parametrize(("option", "table"), [("--topics", TopicConfig), ("--groups", GroupConfig)])
+def test_topic_and_group_configs_are_tables_of_their_own(option, table):
     """All there are, and none of the node's."""
-    found = {row["name"] for row in json.loads(run("config", "--topics", "--json"))}
-    assert found == set(settings_of(TopicConfig)) and "node.id" not in found
+    found = {row["name"] for row in json.loads(run("config", option, "--json"))}
+    assert found == set(settings_of(table)) and "node.id" not in found
 
 
 def test_format_names_the_cluster_once_and_refuses_another(tmp_path):

@@ -42,6 +42,20 @@ def test_a_group_with_members_is_neither_moved_nor_deleted(raftlog: CommandLine,
     assert planned.returncode == 0 and f"but group {live} has a member" in planned.stderr
 
 
+def test_settings_of_a_group_are_read_changed_and_forgotten_with_their_source(raftlog: CommandLine) -> None:
+    """As those of topics and brokers, and before there is such a group."""
+    session = "consumer.session.timeout.ms"
+    whose = ("group", "to-come")
+    ran = raftlog("config", "set", *whose, f"{session}=50000")
+    assert (ran.returncode, ran.stdout) == (exits.OK, f"{session}=50000\n"), ran.stderr
+    (row,) = raftlog.rows("config", "get", *whose, "--changed")
+    assert (row["name"], row["value"], row["source"]) == (session, "50000", "group")
+    refused = raftlog("config", "set", *whose, f"{session}=1")
+    assert refused.returncode == exits.FAILED and "must be from 45000" in refused.stderr
+    assert raftlog("config", "unset", *whose, session).returncode == exits.OK
+    assert {row["source"] for row in raftlog.rows("config", "get", *whose)} == {"default"}
+
+
 def test_what_a_group_has_not_committed_is_shown_beside_what_it_has(
     raftlog: CommandLine, ten: str, live: str
 ) -> None:

@@ -19,9 +19,20 @@ from confluent_kafka import (
     KafkaException,
     Producer,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    ResourceType,
+)
 
+from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import Cluster
+from tests.clients.coordinators import Coordinators
+from tests.clients.members import until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -32,7 +43,9 @@ PATIENCE_S = 30.0
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     settings = {
+        "group.consumer.min.heartbeat.interval.ms": "300",
         "group.consumer.heartbeat.interval.ms": "300",
+        "group.consumer.min.session.timeout.ms": "1000",
         "group.consumer.session.timeout.ms": "5000",
         "group.initial.rebalance.delay.ms": "0",
     }
@@ -251,3 +264,73 @@ def _first_error(group: Members, settings: dict[str, Any]) -> str:
         if record is not None and record.error() is not None:
             return record.error().str()
     raise AssertionError("no error came")
+
+
+SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+
+
+class Configs:
+    """The configs of one group, by the stock admin client."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        self._group = group
+
+    def alter(self, changes: dict[str, str | None], **options: Any) -> None:
+        """Set, or unset (None)."""
+        operations = {True: AlterConfigOpType.DELETE, False: AlterConfigOpType.SET}
+        entries = [
+            ConfigEntry(name, value, incremental_operation=operations[value is None])
+            for name, value in changes.items()
+        ]
+        resource = ConfigResource(ResourceType.GROUP, self._group, incremental_configs=entries)
+        (altered,) = self._admin.incremental_alter_configs([resource], **options).values()
+        altered.result(10)
+
+    def described(self) -> dict[str, tuple[str, ConfigSource]]:
+        resource = ConfigResource(ResourceType.GROUP, self._group)
+        (found,) = self._admin.describe_configs([resource]).values()
+        return {name: (each.value, ConfigSource(each.source)) for name, each in found.result(10).items()}
+
+
+def test_a_group_has_a_heartbeat_interval_and_a_session_timeout_of_its_own(cluster: Cluster) -> None:
+    """Set before there is the group and changed while it runs: its coordinator goes by it at the next heartbeat."""
+    configs, coordinators = Configs(cluster, "tuned"), Coordinators(cluster)
+
+    def beat(epoch: int, **fields: Any) -> int:
+        who = {"group_id": "tuned", "member_id": "silent", "member_epoch": epoch, "topic_partitions": None}
+        heard = coordinators.ask("tuned", ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, **{**who, **fields})
+        return int(heard.heartbeat_interval)
+
+    def members() -> int:
+        found = coordinators.ask("tuned", ApiKey.CONSUMER_GROUP_DESCRIBE, 1, group_ids=("tuned",))
+        return len(found.groups[0].members)
+
+    configs.alter({HEARTBEAT: "400", SESSION: "60000"})
+    configs.alter({HEARTBEAT: "500"}, validate_only=True)
+    set_by_hand = {
+        name: (value, ConfigSource.GROUP_CONFIG) for name, value in ((HEARTBEAT, "400"), (SESSION, "60000"))
+    }
+    until(lambda: configs.described() == set_by_hand, "every broker knows")
+    joining = {"rebalance_timeout": 60_000, "subscribed_topic_names": ("shared",), "topic_partitions": ()}
+    until(lambda: beat(0, **joining) == 400, "the coordinator knows")
+    configs.alter({HEARTBEAT: None})
+    until(lambda: beat(1) == 300, "the group beats as all do")
+    assert members() == 1
+    configs.alter({HEARTBEAT: "350", SESSION: "1000"})
+    until(lambda: beat(1) == 350, "the coordinator knows of the change")
+    beat(1)
+    until(lambda: members() == 0, "a short session ends")
+    coordinators.ask("tuned", ApiKey.DELETE_GROUPS, 2, groups_names=("tuned",))
+    kept = {HEARTBEAT: ("350", ConfigSource.GROUP_CONFIG), SESSION: ("1000", ConfigSource.GROUP_CONFIG)}
+    until(lambda: configs.described() == kept, "its configs outlive it")
+
+
+def test_what_a_group_cannot_be_told_is_refused_and_changes_nothing(cluster: Cluster) -> None:
+    """Beyond the brokers' bounds, and configs of share groups: INVALID_CONFIG; no name: INVALID_REQUEST."""
+    configs = Configs(cluster, "refused-configs")
+    for changes in ({SESSION: "999"}, {HEARTBEAT: "5000"}, {"share.session.timeout.ms": "45000"}):
+        with pytest.raises(KafkaException) as refused:
+            configs.alter({HEARTBEAT: "400"} | changes)
+        assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+    assert {source for _, source in configs.described().values()} == {ConfigSource.STATIC_BROKER_CONFIG}

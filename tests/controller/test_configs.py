@@ -94,7 +94,8 @@ def test_faulty_operations_change_nothing(world: World, op: ConfigOp, error: typ
         (("topic", "x"), UnknownTopicOrPartition),
         (("broker", "9"), BrokerIdNotRegistered),
         (("broker", "one"), BrokerIdNotRegistered),
-        (("group", "g"), InvalidRequest),
+        (("group", ""), InvalidRequest),
+        (("client", "c"), InvalidRequest),
     ],
 )
 def test_unknown_resources_are_told_apart(
@@ -111,6 +112,30 @@ def test_broker_configs_for_one_and_for_all(world: World) -> None:
     assert alter(world, ConfigOp("node.id", "7"), resource=("broker", "1")) == InvalidConfig.code
     assert world.image.config("broker", "") == {"message.max.bytes": "1000"}
     assert world.image.config("broker", "1") == {"message.max.bytes": "2000"}
+
+
+def test_group_configs_need_no_group_and_outlive_leaders_and_snapshots() -> None:
+    """They are kept as those of topics are; what a group does not have is refused (KIP-1142)."""
+    world = World(controllers=2)
+    world.start(1)
+    group = ("group", "to-come")
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    assert alter(world, ConfigOp(session, "50000"), ConfigOp(heartbeat, "6000"), resource=group) == 0
+    for wrong in (
+        ConfigOp(session, "1"),
+        ConfigOp(session, "50000", APPEND),
+        ConfigOp("share.session.timeout.ms", "50000"),
+        ConfigOp("retention.ms", "1"),
+    ):
+        assert alter(world, wrong, resource=group) == InvalidConfig.code
+    world.restart_from_snapshot(2)
+    world.elect(2)
+    assert alter(world, ConfigOp(heartbeat, None, DELETE), resource=group) == 0
+    assert world.image.configs == {group: {session: "50000"}}
+    assert alter(world, ConfigOp(heartbeat, "7000"), resource=group, replace=True) == 0
+    assert world.image.configs == {group: {heartbeat: "7000"}}
+    assert alter(world, resource=group, replace=True) == 0
+    assert world.image.configs == {}
 
 
 def test_named_twice_is_refused(world: World) -> None:

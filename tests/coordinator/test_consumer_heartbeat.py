@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import (
@@ -282,6 +283,33 @@ def test_who_is_silent_for_a_session_is_out():
         made.beat("a", 2)
     assert list(group(made).members) == ["a"]
     assert isinstance(made.beat("b", 2), UnknownMemberId)
+
+
+def test_a_group_has_a_session_timeout_of_its_own_from_the_next_heartbeat_on():
+    """consumer.session.timeout.ms of the group, set and unset while it runs; another coordinator knows it too."""
+    own = {("group", "g"): {"consumer.session.timeout.ms": "2000"}}
+    made = bench(
+        group_consumer_session_timeout_ms=5_000,
+        group_consumer_min_session_timeout_ms=1_000,
+        group_consumer_heartbeat_interval_ms=500,
+    )
+    shared = made.image
+    made.beat("a", 0)
+    made.image = msgspec.structs.replace(shared, configs=own)
+    made.pass_time(4)
+    made.beat("a", 1)
+    made.fail_over()
+    made.pass_time(1.5)
+    made.image = shared
+    made.beat("a", 1)
+    made.pass_time(4)
+    made.image = msgspec.structs.replace(shared, configs=own)
+    made.beat("a", 1)
+    made.pass_time(3)
+    assert isinstance(made.beat("a", 1), UnknownMemberId)
+    made.beat("a", 0, group_id="other")
+    made.pass_time(4)
+    assert isinstance(made.beat("a", 1, group_id="other"), Heard)
 
 
 def test_each_revocation_has_its_whole_time():

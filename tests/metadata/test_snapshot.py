@@ -47,7 +47,7 @@ topics = st.builds(TopicState, names, uuids, st.lists(partitions, max_size=3).ma
 def images(draw: st.DrawFn) -> MetadataImage:
     some_topics = draw(st.lists(topics, max_size=3, unique_by=(lambda t: t.name, lambda t: t.topic_id)))
     some_brokers = draw(st.lists(brokers, max_size=3, unique_by=lambda b: b.broker_id))
-    resources = st.tuples(st.sampled_from(["topic", "broker"]), names)
+    resources = st.tuples(st.sampled_from(["topic", "broker", "group"]), names)
     return MetadataImage(
         offset=draw(longs),
         controller_epoch=draw(longs),

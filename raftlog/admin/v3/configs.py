@@ -1,4 +1,4 @@
-"""Configs of topics and brokers: what is in force, where it comes from, and changing it."""
+"""Configs of topics, brokers and groups: what is in force, where it comes from, and changing it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from raftlog.protocol.apis import ApiKey
 
 TOPIC: Final = 2
 BROKER: Final = 4
+GROUP: Final = 32
 SOURCES: Final = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
 }
 DEFAULT_CONFIG: Final = 5
 OPERATIONS: Final = {"SET": 0, "DELETE": 1, "APPEND": 2, "SUBTRACT": 3}
@@ -45,13 +47,14 @@ class Synonym(msgspec.Struct):
 
 
 class Config(msgspec.Struct, kw_only=True):
-    """One setting in force. `value` is null for secrets; one of `topic_name` and `broker_id` says whose it is."""
+    """One setting in force. `value` is null for secrets; `topic_name`, `broker_id`, `consumer_group_id` say whose."""
 
     kind: str
     metadata: ItemMetadata
     cluster_id: str
     topic_name: str | None = None
     broker_id: int | None = None
+    consumer_group_id: str | None = None
     name: str
     value: str | None
     is_read_only: bool
@@ -89,7 +92,7 @@ class NewValue(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Resource:
-    """Whose configs: a topic's, a broker's, or the default of all brokers."""
+    """Whose configs: a topic's, a broker's, a group's, or the default of all brokers."""
 
     def __init__(self, call: Call, kind: int, name: str, *path: object) -> None:
         self.call = call
@@ -116,6 +119,8 @@ class _Resource:
     def _kind(self) -> str:
         if self.kind == TOPIC:
             return "KafkaTopicConfig"
+        if self.kind == GROUP:
+            return "KafkaConsumerGroupConfig"
         return "KafkaBrokerConfig" if self.name else "KafkaClusterConfig"
 
     def _config(self, found: Any) -> Config:
@@ -125,6 +130,7 @@ class _Resource:
             cluster_id=self.image.cluster_id,
             topic_name=self.name if self.kind == TOPIC else None,
             broker_id=self._broker_id,
+            consumer_group_id=self.name if self.kind == GROUP else None,
             name=found.name,
             value=found.value,
             is_read_only=found.read_only,
@@ -204,6 +210,12 @@ def _of_broker(call: Call) -> _Resource:
     return _Resource(call, BROKER, str(broker_id), "brokers", broker_id)
 
 
+def _of_group(call: Call) -> _Resource:
+    """They may be set before there is such a group, and outlive it."""
+    group_id = call.path["consumer_group_id"]
+    return _Resource(call, GROUP, group_id, "consumer-groups", group_id)
+
+
 def _of_all_brokers(call: Call) -> _Resource:
     return _Resource(call, BROKER, "")
 
@@ -273,6 +285,26 @@ async def alter_broker_configs(call: Call) -> None:
     await _of_broker(call).alter(call.body.data, validate_only=call.body.validate_only)
 
 
+async def list_group_configs(call: Call) -> ConfigList:
+    return await _of_group(call).page()
+
+
+async def get_group_config(call: Call) -> Config:
+    return await _of_group(call).one()
+
+
+async def put_group_config(call: Call) -> None:
+    await _of_group(call).alter([Change(call.path["name"], call.body.value)])
+
+
+async def reset_group_config(call: Call) -> None:
+    await _of_group(call).alter([Change(call.path["name"], operation="DELETE")])
+
+
+async def alter_group_configs(call: Call) -> None:
+    await _of_group(call).alter(call.body.data, validate_only=call.body.validate_only)
+
+
 async def list_cluster_configs(call: Call) -> ConfigList:
     return await _of_all_brokers(call).page()
 
@@ -296,6 +328,7 @@ async def alter_cluster_configs(call: Call) -> None:
 CLUSTER: Final = "/v3/clusters/{cluster_id}"
 TOPICS: Final = f"{CLUSTER}/topics/{{topic_name}}/configs"
 BROKERS: Final = f"{CLUSTER}/brokers/{{broker_id:int}}/configs"
+GROUPS: Final = f"{CLUSTER}/consumer-groups/{{consumer_group_id}}/configs"
 DEFAULTS: Final = f"{CLUSTER}/broker-configs"
 ROUTES: Final = (
     Route(
@@ -329,6 +362,18 @@ ROUTES: Final = (
         f"{BROKERS}:alter",
         alter_broker_configs,
         "Alter configs of a broker",
+        body=Changes,
+        status=204,
+    ),
+    Route("GET", GROUPS, list_group_configs, "List a group's configs", ConfigList, query=Page),
+    Route("GET", f"{GROUPS}/{{name}}", get_group_config, "Describe one of a group's configs", Config),
+    Route("PUT", f"{GROUPS}/{{name}}", put_group_config, "Set a group's config", body=NewValue, status=204),
+    Route("DELETE", f"{GROUPS}/{{name}}", reset_group_config, "Reset a group's config", status=204),
+    Route(
+        "POST",
+        f"{GROUPS}:alter",
+        alter_group_configs,
+        "Alter several configs of a group",
         body=Changes,
         status=204,
     ),

@@ -24,10 +24,10 @@ BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
-RESOURCE_TYPES: Final = {TOPIC: "topic", BROKER: "broker"}
+RESOURCE_TYPES: Final = {TOPIC: "topic", BROKER: "broker", GROUP: "group"}
 """The resources that have configs here; the others of Kafka are refused by name."""
 
-_NAMES: Final = {BROKER_LOGGER: "BROKER_LOGGER", CLIENT_METRICS: "CLIENT_METRICS", GROUP: "GROUP"}
+_NAMES: Final = {BROKER_LOGGER: "BROKER_LOGGER", CLIENT_METRICS: "CLIENT_METRICS"}
 
 
 class Resource(NamedTuple):
@@ -49,7 +49,7 @@ def resource_type(wire_type: int) -> str:
     found = RESOURCE_TYPES.get(wire_type)
     if found is None:
         name = _NAMES.get(wire_type, str(wire_type))
-        raise InvalidRequest(f"resources of type {name} have no configs; TOPIC and BROKER have")
+        raise InvalidRequest(f"resources of type {name} have no configs; TOPIC, BROKER and GROUP have")
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
+from raftlog.base.config import group_config
 from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.consumer.requests import Beat
@@ -26,6 +27,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     if not message.member_id and (request.api_version >= FIRST_OWN_ID_VERSION or message.member_epoch != 0):
         raise InvalidRequest("member_id must not be empty")
     heard = await broker.groups.beat(_beat(request, message))
+    configs = group_config(broker.config, broker.image().config("group", message.group_id))
     make = response_shapes(API_KEY, request.api_version)
     assignment = None
     if heard.assignment is not None:
@@ -40,7 +42,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         request.api_version,
         member_id=heard.member_id,
         member_epoch=heard.epoch,
-        heartbeat_interval=broker.config.group_consumer_heartbeat_interval_ms,
+        heartbeat_interval=configs.consumer_heartbeat_interval_ms,
         assignment=assignment,
     )
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs 1-4: every config of topics and brokers, with source, synonyms, type and documentation (KIP-226)."""
+"""DescribeConfigs 1-4: all configs of topics, brokers and groups: source, synonyms, type, documentation (KIP-226)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from raftlog.base.config_describe import (
     ConfigEntry,
     describe_broker,
     describe_cluster_default,
+    describe_group,
     describe_topic,
 )
 from raftlog.base.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
 from raftlog.broker.asking import shown
 from raftlog.broker.auto_create import TOPIC_NAME_RULE, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.config_resources import TOPIC, resource_type
+from raftlog.broker.handlers.config_resources import GROUP, TOPIC, resource_type
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
@@ -53,6 +54,10 @@ def _entries(broker: BrokerContext, wire_type: int, name: str) -> list[ConfigEnt
             raise UnknownTopicOrPartition(f"there is no topic {name}")
         overrides = image.config("topic", name)
         return describe_topic(node, overrides, cluster_dynamic=cluster_dynamic, broker_dynamic=broker_dynamic)
+    if wire_type == GROUP:
+        if not name:
+            raise InvalidRequest("the configs of a group need its name")
+        return describe_group(node, image.config("group", name))
     if not name:
         return describe_cluster_default(cluster_dynamic)
     if name != str(node.node_id):

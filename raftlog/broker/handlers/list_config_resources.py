@@ -27,6 +27,8 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
         named += [(name, TOPIC) for name in sorted(image.topics)]
     if BROKER in types:
         named += [(str(each), BROKER) for each in sorted(image.brokers)]
+    if GROUP in types:  # as in Kafka those with configs, whether or not there is such a group
+        named += [(name, GROUP) for kind, name in sorted(image.configs) if kind == "group"]
     return make.ListConfigResourcesResponse(
         error_code=0,
         config_resources=tuple(

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.base.config import NodeConfig
+from raftlog.base.config import NodeConfig, group_config
 from raftlog.base.errors import (
     GroupIdNotFound,
     GroupMaxSizeReached,
@@ -408,9 +408,11 @@ class ConsumerGroup:
     def _renew(self, member_id: str, now: float) -> None:
         assert self.recorded is not None
         classic = self.recorded.members[member_id].classic
-        timeout_ms = self._config.group_consumer_session_timeout_ms
         if classic is not None:
             timeout_ms = classic.session_timeout_ms
+        else:
+            own = self._topics.image().config("group", self.group_id)
+            timeout_ms = group_config(self._config, own).consumer_session_timeout_ms
         self._sessions.renew(ClockKey(self.group_id, member_id), now + timeout_ms / 1000)
 
     def _watch_revocation(self, member_id: str, now: float) -> None:

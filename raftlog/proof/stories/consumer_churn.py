@@ -48,7 +48,9 @@ async def _churn(
         settings={
             "offsets.topic.num.partitions": "1",
             "group.min.session.timeout.ms": "500",
+            "group.consumer.min.session.timeout.ms": "500",
             "group.consumer.session.timeout.ms": str(int(SESSION_S * 1000)),
+            "group.consumer.min.heartbeat.interval.ms": "100",
             "group.consumer.heartbeat.interval.ms": "100",
             "group.consumer.assignors": chance.choice(("uniform,range", "uniform", "range")),
         },

@@ -9,6 +9,7 @@ import pytest
 
 from raftlog.base.config import load_config, settings_of
 from raftlog.base.config_broker import NodeConfig
+from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import RequestTimedOut
 from raftlog.metadata.requests import (
@@ -22,7 +23,7 @@ from raftlog.protocol.shapes import request_shapes
 from tests.broker.handlers.one_broker import Cluster, cluster_image, versions
 
 DESCRIBE, ALTER, INCREMENTAL, LIST = 32, 33, 44, 74
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 def resource(version: int, kind: int, name: str, *keys: str) -> Any:
@@ -68,6 +69,25 @@ async def test_all_broker_configs_are_described(version: int) -> None:
     assert (secret.value, secret.is_sensitive) == (None, True)
     assert all(each.value is None for each in secret.synonyms)
     assert told["node.id"].read_only
+
+
+@pytest.mark.parametrize("version", versions(DESCRIBE))
+async def test_all_group_configs_are_described_of_any_name(version: int) -> None:
+    """A group need not exist; what it has not set is its broker's (KIP-848)."""
+    configs = {("group", "g"): {"consumer.session.timeout.ms": "50000"}}
+    cluster = Cluster(cluster_image(configs=configs))
+    result = await describe(cluster, version, GROUP, "g", include_synonyms=True)
+    told = {each.name: each for each in result.configs}
+    assert told.keys() == settings_of(GroupConfig).keys()
+    session, heartbeat = told["consumer.session.timeout.ms"], told["consumer.heartbeat.interval.ms"]
+    assert (session.value, session.config_source, session.read_only) == ("50000", 8, False)
+    assert [(each.value, each.source) for each in session.synonyms] == [("50000", 8), ("45000", 5)]
+    assert (heartbeat.value, heartbeat.config_source) == ("5000", 5)
+    other = await describe(cluster, version, GROUP, "another", "consumer.session.timeout.ms")
+    assert [(each.value, each.config_source) for each in other.configs] == [("45000", 5)]
+    if version >= 3:
+        documented = await describe(cluster, version, GROUP, "g", include_documentation=True)
+        assert all(each.documentation and each.config_type == 3 for each in documented.configs)
 
 
 async def test_sources_and_synonyms_are_told_nearest_first() -> None:
@@ -120,6 +140,7 @@ async def test_the_clusters_default_is_the_broker_without_a_name() -> None:
         (TOPIC, "no/pe", 17),
         (BROKER, "2", 42),
         (BROKER, "x", 42),
+        (GROUP, "", 42),
         (8, "1", 42),
         (99, "1", 42),
     ],
@@ -170,12 +191,13 @@ async def test_configs_are_altered_by_operations(version: int) -> None:
         resources=(
             change(INCREMENTAL, version, TOPIC, "a", *ops),
             change(INCREMENTAL, version, BROKER, "", ("x", "1", 0)),
+            change(INCREMENTAL, version, GROUP, "g", ("y", "2", 0)),
         ),
     )
     assert [
         (each.resource_type, each.resource_name, each.error_code, each.error_message)
         for each in response.responses
-    ] == [(TOPIC, "a", 0, None), (BROKER, "", 40, "no such config")]
+    ] == [(TOPIC, "a", 0, None), (BROKER, "", 40, "no such config"), (GROUP, "g", 0, None)]
     (request,) = cluster.asked
     assert not request.replace
     assert request.alterations[0] == ConfigAlteration("topic", "a", tuple(ConfigOp(*op) for op in ops))
@@ -232,7 +254,8 @@ async def test_a_failed_request_fails_each_resource() -> None:
 
 async def test_config_resources_are_listed() -> None:
     """All types when none is named; version 0 asks for client metrics, of which there are none (KIP-1142)."""
-    cluster = Cluster()
+    configs = {("group", "h"): {"k": "v"}, ("group", "g"): {"k": "v"}, ("topic", "a"): {"k": "v"}}
+    cluster = Cluster(cluster_image(configs=configs))
     everything = await cluster.call(LIST, 1, resource_types=())
     assert [(each.resource_name, each.resource_type) for each in everything.config_resources] == [
         ("a", TOPIC),
@@ -240,7 +263,11 @@ async def test_config_resources_are_listed() -> None:
         ("1", BROKER),
         ("2", BROKER),
         ("3", BROKER),
+        ("g", GROUP),
+        ("h", GROUP),
     ]
+    groups = await cluster.call(LIST, 1, resource_types=(GROUP,))
+    assert [each.resource_name for each in groups.config_resources] == ["g", "h"]
     topics = await cluster.call(LIST, 1, resource_types=(TOPIC,))
     assert [each.resource_name for each in topics.config_resources] == ["a", "b"]
     assert (await cluster.call(LIST, 0)).config_resources == ()
