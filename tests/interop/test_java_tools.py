@@ -1,4 +1,4 @@
-"""Apache Kafka's own scripts for groups, transactions and features, by the classes that they start."""
+"""Apache Kafka's own scripts for groups, their configs, transactions and features, by the classes that they start."""
 
 from __future__ import annotations
 
@@ -176,6 +176,28 @@ def test_the_stock_tools_find_groups_by_state_and_type(
     assert stored_offsets(cluster, modern) == everywhere(0)
     assert "successful" in tool.say("--delete", "--group", modern)
     assert modern not in every.say("--list").split()
+
+
+def test_the_stock_tool_alters_and_describes_a_groups_configs(
+    scripts: Scripts, cluster: Cluster, topic: str
+) -> None:
+    """kafka-configs.sh --entity-type groups: set, shown with its synonyms, unset, and what is refused is said."""
+    tool, group = Tool(scripts, cluster, "kafka.admin.ConfigCommand"), f"of-{topic}"
+    session = "consumer.session.timeout.ms"
+
+    def say(*words: str) -> str:
+        return tool.say(*words, "--entity-type", "groups", "--entity-name", group)
+
+    assert "Completed updating" in say("--alter", "--add-config", f"{session}=7000")
+    until(lambda: f"{session}=7000" in say("--describe"), "every broker knows")
+    said = say("--describe", "--all")
+    assert f"DYNAMIC_GROUP_CONFIG:{session}=7000, STATIC_BROKER_CONFIG:group.{session}=8000" in said
+    assert "consumer.heartbeat.interval.ms=500" in said
+    assert group in tool.say("--describe", "--entity-type", "groups")
+    for wrong in (f"{session}=5999", "share.session.timeout.ms=45000"):
+        assert "InvalidConfigurationException" in say("--alter", "--add-config", wrong)
+    assert "Completed updating" in say("--alter", "--delete-config", session)
+    until(lambda: session not in say("--describe"), "it is the default again")
 
 
 def test_the_stock_tool_shows_transactions_and_their_producers(
