@@ -311,7 +311,7 @@ def test_a_group_has_a_heartbeat_interval_and_a_session_timeout_of_its_own(clust
     set_by_hand = {
         name: (value, ConfigSource.GROUP_CONFIG) for name, value in ((HEARTBEAT, "400"), (SESSION, "60000"))
     }
-    until(lambda: configs.described() == set_by_hand, "every broker knows")
+    until(lambda: configs.described() == set_by_hand, "they are shown")
     joining = {"rebalance_timeout": 60_000, "subscribed_topic_names": ("shared",), "topic_partitions": ()}
     until(lambda: beat(0, **joining) == 400, "the coordinator knows")
     configs.alter({HEARTBEAT: None})

@@ -189,11 +189,10 @@ def test_the_stock_tool_alters_and_describes_a_groups_configs(
         return tool.say(*words, "--entity-type", "groups", "--entity-name", group)
 
     assert "Completed updating" in say("--alter", "--add-config", f"{session}=7000")
-    until(lambda: f"{session}=7000" in say("--describe"), "every broker knows")
-    said = say("--describe", "--all")
-    assert f"DYNAMIC_GROUP_CONFIG:{session}=7000, STATIC_BROKER_CONFIG:group.{session}=8000" in said
-    assert "consumer.heartbeat.interval.ms=500" in said
-    assert group in tool.say("--describe", "--entity-type", "groups")
+    synonyms = f"DYNAMIC_GROUP_CONFIG:{session}=7000, STATIC_BROKER_CONFIG:group.{session}=8000"
+    until(lambda: synonyms in say("--describe", "--all"), "it is shown")
+    assert "consumer.heartbeat.interval.ms=500" in say("--describe", "--all")
+    until(lambda: group in tool.say("--describe", "--entity-type", "groups"), "the group is listed")
     for wrong in (f"{session}=5999", "share.session.timeout.ms=45000"):
         assert "InvalidConfigurationException" in say("--alter", "--add-config", wrong)
     assert "Completed updating" in say("--alter", "--delete-config", session)
