@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from raftlog.cli import exits
 from raftlog.cli.group_lookup import named
 from tests.cli.live import CommandLine, invoke
+from tests.clients.members import until
 
 pytestmark = pytest.mark.slow
 
@@ -44,16 +45,19 @@ def test_a_group_with_members_is_neither_moved_nor_deleted(raftlog: CommandLine,
 
 def test_settings_of_a_group_are_read_changed_and_forgotten_with_their_source(raftlog: CommandLine) -> None:
     """As those of topics and brokers, and before there is such a group."""
-    session = "consumer.session.timeout.ms"
-    whose = ("group", "to-come")
+    session, whose = "consumer.session.timeout.ms", ("group", "to-come")
+
+    def changed() -> list[tuple[str, str, str]]:
+        rows = raftlog.rows("config", "get", *whose, "--changed")
+        return [(row["name"], row["value"], row["source"]) for row in rows]
+
     ran = raftlog("config", "set", *whose, f"{session}=50000")
     assert (ran.returncode, ran.stdout) == (exits.OK, f"{session}=50000\n"), ran.stderr
-    (row,) = raftlog.rows("config", "get", *whose, "--changed")
-    assert (row["name"], row["value"], row["source"]) == (session, "50000", "group")
+    until(lambda: changed() == [(session, "50000", "group")], "whichever broker is asked knows")
     refused = raftlog("config", "set", *whose, f"{session}=1")
     assert refused.returncode == exits.FAILED and "must be from 45000" in refused.stderr
     assert raftlog("config", "unset", *whose, session).returncode == exits.OK
-    assert {row["source"] for row in raftlog.rows("config", "get", *whose)} == {"default"}
+    until(lambda: changed() == [], "it is the default again")
 
 
 def test_what_a_group_has_not_committed_is_shown_beside_what_it_has(
