@@ -353,7 +353,7 @@ class Known:
     async def read(self, transactional_id: str) -> Transaction:
         return self.found[transactional_id]
 
-    async def read_all(self) -> list[Transaction]:
+    async def read_all(self, *, wholly: bool = False) -> list[Transaction]:
         return list(self.found.values())
 
 
