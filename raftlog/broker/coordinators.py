@@ -327,7 +327,7 @@ class Coordinators:
         return group
 
     async def read_all(self) -> list[Group]:
-        """Return all groups of this broker. Raises CoordinatorLoadInProgress while some are still read back."""
+        """Return all groups that this broker coordinates. Raises CoordinatorLoadInProgress (`Tenures.check_loaded`)."""
         self._tenures.check_loaded()
         groups: list[Group] = []
         for coordinator in self._active():

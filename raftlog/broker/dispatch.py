@@ -17,6 +17,7 @@ from raftlog.broker import peer_auth
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
 from raftlog.broker.slots import Slot
+from raftlog.broker.turns import encoded
 from raftlog.protocol.apis import APIS, PRODUCE_ADVERTISED_FROM, ApiKey
 from raftlog.protocol.codec import (
     RequestHeader,
@@ -120,7 +121,7 @@ async def _answer_later(
         except KafkaError as error:
             response = _failure(handler, request, message, error)
         if connection.is_open:
-            slot.answer(() if response is None else (_encode(request, response),))
+            await _answer(slot, request, response)
     except InvalidRequest as error:
         connection.close("request_failed", api_key=request.api_key, reason=error.message)
     except asyncio.CancelledError:
@@ -128,6 +129,15 @@ async def _answer_later(
         raise
     except Exception:
         connection.crash(APIS[request.api_key].name)
+
+
+async def _answer(slot: Slot, request: RequestContext, response: Any) -> None:
+    if response is None:
+        slot.answer(())
+        return
+    frame = await encoded(request.api_key, request.api_version, request.correlation_id, response)
+    if slot.connection.is_open:  # encoding may have taken several turns
+        slot.answer((frame,))
 
 
 def _encode(request: RequestContext, response: Any) -> bytes:

@@ -133,14 +133,21 @@ class Tenures(Generic[T]):
         return tenure
 
     def at(self, index: int) -> T | None:
-        """Return the tenure of one partition, None where this broker has none."""
+        """Return the tenure of one partition, None where this broker has none or could not read it back."""
         tenure = self._tenures.get(index)
-        return None if tenure is None or tenure.is_over else tenure
+        return None if tenure is None or tenure.is_over or tenure.has_failed else tenure
 
-    def check_loaded(self) -> None:
-        """Raises CoordinatorLoadInProgress while some partition is still read back."""
-        if any(each.coordinator is None and not each.is_over for each in self._tenures.values()):
-            raise CoordinatorLoadInProgress
+    def check_loaded(self, *, wholly: bool = False) -> None:
+        """Raises CoordinatorLoadInProgress while some partition is still read back.
+
+        What could not be read may stay so for ever: this broker does not coordinate that, and knows the others.
+        Whoever must know that something is nowhere wants it `wholly`: then it raises CoordinatorNotAvailable.
+        """
+        for each in self._tenures.values():
+            if wholly and each.has_failed:
+                raise CoordinatorNotAvailable(f"partition {each.index} of {self._topic} cannot be read")
+            if each.coordinator is None and not each.is_over and not each.has_failed:
+                raise CoordinatorLoadInProgress
 
     # -- answers ---------------------------------------------------------------------------------------------
 

@@ -170,9 +170,9 @@ class Transactions:
         )
         return found
 
-    async def read_all(self) -> list[Transaction]:
-        """Return all ids of this broker. Raises CoordinatorLoadInProgress while some are still read back."""
-        self._tenures.check_loaded()
+    async def read_all(self, *, wholly: bool = False) -> list[Transaction]:
+        """Return all ids that this broker coordinates. Raises as `Tenures.check_loaded` does."""
+        self._tenures.check_loaded(wholly=wholly)
         found: list[Transaction] = []
         for coordinator in self._active():
             async for transactional_id in in_turns(coordinator.transactional_ids()):

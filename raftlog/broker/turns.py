@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from raftlog.base.errors import KafkaError
+from raftlog.protocol.codec import response_pieces
 
 Part = TypeVar("Part")
 
@@ -20,6 +21,9 @@ PARTS_AT_ONCE: Final = 200
 
 PARTS_TOGETHER: Final = 1_000
 """Parts of a request that wait for one commit together; fewer than the machine lets wait."""
+
+BYTES_AT_ONCE: Final = 32 * 1024
+"""Of an answer, encoded between two turns of the loop: of its smallest parts, some two thousand, a few ms."""
 
 CALLS_AT_ONCE: Final = 100
 """Answers that leave between two turns of the loop, each with a task that encodes and sends it."""
@@ -70,6 +74,20 @@ async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
         yield part
         if number % PARTS_AT_ONCE == 0:
             await asyncio.sleep(0)
+
+
+async def encoded(api_key: int, version: int, correlation_id: int, message: Any) -> bytearray:
+    """Return the whole frame of a response, as `encode_response` does, encoded in turns.
+
+    This bounds how long encoding keeps the loop (BYTES_AT_ONCE, and the part that goes beyond), not how large an
+    answer is: that is the business of whoever gives it. A part is an entity with its strings, and has no parts.
+    """
+    out, due = bytearray(), BYTES_AT_ONCE
+    for _ in response_pieces(api_key, version, correlation_id, message, out):
+        if len(out) >= due:
+            await asyncio.sleep(0)
+            due = len(out) + BYTES_AT_ONCE
+    return out
 
 
 async def together(

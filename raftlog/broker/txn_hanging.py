@@ -7,12 +7,15 @@ coordinator does know is the coordinator's: to end it here could abort what its 
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from heapq import merge
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     InvalidTxnState,
     LeaderNotAvailable,
@@ -34,6 +37,9 @@ VERSIONS: Final = {
     ApiKey.DESCRIBE_TRANSACTIONS: 0,
     ApiKey.LIST_TRANSACTIONS: 0,
 }
+MOST_ASKED: Final = 2_000
+"""Transactional ids that are described, or sorted, at once."""
+
 IS_OPEN: Final = frozenset(each.value for each in (State.ONGOING, *PREPARING))
 
 log = get_logger(__name__)
@@ -96,7 +102,7 @@ class TransactionSurvey:
             ]
         if self._coordinators() != before:
             raise CoordinatorNotAvailable("transactional ids have moved meanwhile")
-        return sorted(found)
+        return await _sorted(found)
 
     def _coordinators(self) -> list[tuple[int, int]]:
         """The leaders of the ids and their epochs. Raises CoordinatorNotAvailable if some ids have none."""
@@ -140,12 +146,21 @@ class TransactionSurvey:
             if not each.error_code  # it was forgotten, or has moved, since
         }
 
-    async def _described(self, coordinator: int, transactional_ids: Sequence[str]) -> Sequence[Any]:
+    async def _described(self, coordinator: int, transactional_ids: Sequence[str]) -> list[Any]:
+        """Describe some at a time; what an answer had no room for is asked for again, while each tells of some."""
         make = _shapes(ApiKey.DESCRIBE_TRANSACTIONS)
-        asked = make.DescribeTransactionsRequest(transactional_ids=tuple(transactional_ids))
-        answer = await self._ask(coordinator, ApiKey.DESCRIBE_TRANSACTIONS, asked)
-        states: Sequence[Any] = answer.transaction_states
-        return states
+        told: list[Any] = []
+        left = list(transactional_ids)
+        while left:
+            ids, left = left[:MOST_ASKED], left[MOST_ASKED:]
+            asked = make.DescribeTransactionsRequest(transactional_ids=tuple(ids))
+            answer = await self._ask(coordinator, ApiKey.DESCRIBE_TRANSACTIONS, asked)
+            again = {each.transactional_id for each in answer.transaction_states if _is_left_out(each)}
+            if len(again) == len(ids):
+                again = set()  # it has room for these, and another reason
+            told += [each for each in answer.transaction_states if each.transactional_id not in again]
+            left += sorted(again)
+        return told
 
     async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[OpenTransaction]:
         """Return what is open in partitions (of a topic) though no coordinator knows, unused for so long."""
@@ -254,8 +269,20 @@ class TransactionSurvey:
             raise from_code(code)
 
 
+async def _sorted(listed: list[ListedTransaction]) -> list[ListedTransaction]:
+    runs = []
+    for begin in range(0, len(listed), MOST_ASKED):
+        runs.append(sorted(listed[begin : begin + MOST_ASKED]))
+        await asyncio.sleep(0)
+    return [each async for each in in_turns(merge(*runs))]
+
+
 def _shapes(api_key: ApiKey) -> Shapes:
     return request_shapes(api_key, VERSIONS[api_key])
+
+
+def _is_left_out(described: Any) -> bool:
+    return bool(described.error_code == CoordinatorLoadInProgress.code)
 
 
 def _open_of(topic: str, partition: Any) -> list[OpenTransaction]:

@@ -27,7 +27,7 @@ TEXT_STEPS: Final = 600
 """Looking at a text takes as long as this many steps, beside one for each character and instruction at most."""
 
 STEPS_AT_ONCE: Final = 2_400_000
-"""Between two turns of the loop, some ten milliseconds."""
+"""Of one slice, between two turns of the loop: some ten milliseconds. A single text may take more."""
 
 MOST_REMEMBERED: Final = 100
 """Expressions."""

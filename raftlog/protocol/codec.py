@@ -6,6 +6,7 @@ and go out with it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,7 @@ from raftlog.protocol.apis import API_VERSIONS, APIS, FLEXIBLE_FROM, NEVER_FLEXI
 from raftlog.protocol.reader import Cursor, read_message
 from raftlog.protocol.schema import KioType, message_type
 from raftlog.protocol.shapes import build
-from raftlog.protocol.writer import Encoded, entity_writer, write_varint
+from raftlog.protocol.writer import Encoded, entity_writer, pieces_writer, write_varint
 
 _new = tuple.__new__
 _HEADER = Struct(">hhih")
@@ -113,6 +114,15 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: An
     entity_writer(response_type(api_key, version))(out, message)
     _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
     return bytes(out)
+
+
+def response_pieces(
+    api_key: int, version: int, correlation_id: int, message: Any, out: bytearray
+) -> Iterator[None]:
+    """Append to `out`, which is empty, what `encode_response` returns; stop at each piece (`pieces_writer`)."""
+    out += response_head(api_key, version, correlation_id)
+    yield from pieces_writer(response_type(api_key, version))(out, message)
+    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
 
 
 def response_head(api_key: int, version: int, correlation_id: int) -> bytearray:

@@ -6,16 +6,20 @@ Ints of milliseconds and kio's own duration, timestamp and error objects are bot
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from raftlog.protocol.schema import FIXED, Field, KioType, schema_of, to_wire
+from raftlog.protocol.schema import FIXED, Field, KioType, Schema, schema_of, to_wire
 
 Write = Callable[[bytearray, Any], None]
 """Append one value to the output."""
+
+WritePieces = Callable[[bytearray, Any], Iterator[None]]
+"""Append one value to the output, stopping at each piece."""
 
 _i16 = struct.Struct(">h")
 _i32 = struct.Struct(">i")
@@ -39,9 +43,7 @@ def entity_writer(entity: KioType) -> Write:
     """Return the function that writes one entity."""
     schema = schema_of(entity)
     steps = _steps(schema.fields, schema.is_flexible)
-    tagged = tuple(
-        (each.tag or 0, attrgetter(each.name), each, _tagged_writer(each)) for each in schema.tagged
-    )
+    tagged = _tagged(schema)
     if not schema.is_flexible:
 
         def write_plain(out: bytearray, message: Any) -> None:
@@ -67,7 +69,94 @@ def entity_writer(entity: KioType) -> Write:
     return write
 
 
+@cache
+def pieces_writer(entity: KioType) -> WritePieces:
+    """Return what writes the same bytes as `entity_writer`, and stops behind each entity that is in an array.
+
+    So a message of any size can be written a little at a time, by who has other things to do. An entity that has no
+    array of entities is one piece, however many strings it has.
+    """
+    schema = schema_of(entity)
+    if not any(map(_has_pieces, schema.fields)):
+        return _as_one_piece(entity_writer(entity))
+    steps: list[tuple[bool, Any]] = []
+    for has_pieces, fields in groupby(schema.fields, _has_pieces):
+        if has_pieces:
+            steps += [(True, _field_pieces(field, schema.is_flexible)) for field in fields]
+        else:
+            steps += [(False, step) for step in _steps(tuple(fields), schema.is_flexible)]
+    write_end = _end_writer(schema)
+
+    def write(out: bytearray, message: Any) -> Iterator[None]:
+        if type(message) is Encoded:
+            out += message
+            yield
+            return
+        for has_pieces, step in steps:
+            if has_pieces:
+                yield from step(out, message)
+            else:
+                step(out, message)
+        write_end(out, message)
+        yield
+
+    return write
+
+
+def _has_pieces(field: Field) -> bool:
+    """Whether a field may hold very many entities: in an array, or in one that has an array."""
+    if field.entity is None or (field.is_nullable and not field.is_array):
+        return False
+    return field.is_array or any(map(_has_pieces, schema_of(field.entity).fields))
+
+
+def _as_one_piece(write_whole: Write) -> WritePieces:
+    def write(out: bytearray, message: Any) -> Iterator[None]:
+        write_whole(out, message)
+        yield
+
+    return write
+
+
+def _field_pieces(field: Field, flexible: bool) -> WritePieces:
+    assert field.entity is not None
+    get, nullable = attrgetter(field.name), field.is_nullable
+    write_item = pieces_writer(field.entity)
+    if not field.is_array:
+        return lambda out, message: write_item(out, get(message))
+    write_length = _length_writer(flexible, wide=True)
+
+    def write(out: bytearray, message: Any) -> Iterator[None]:
+        items = get(message)
+        if items is None:
+            assert nullable, "null where the schema wants an array"
+            write_length(out, -1)
+            return
+        write_length(out, len(items))
+        for item in items:
+            yield from write_item(out, item)
+
+    return write
+
+
+def _end_writer(schema: Schema) -> Write:
+    """What comes behind an entity's ordinary fields."""
+    tagged = _tagged(schema)
+
+    def write(out: bytearray, message: Any) -> None:
+        if tagged:
+            _write_tagged(out, message, tagged)
+        elif schema.is_flexible:
+            out.append(0)
+
+    return write
+
+
 Tagged = tuple[int, Callable[[Any], Any], Field, Write]
+
+
+def _tagged(schema: Schema) -> tuple[Tagged, ...]:
+    return tuple((each.tag or 0, attrgetter(each.name), each, _tagged_writer(each)) for each in schema.tagged)
 
 
 def _write_tagged(out: bytearray, message: Any, tagged: tuple[Tagged, ...]) -> None:

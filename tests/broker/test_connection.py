@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from raftlog.broker.connection import MAX_OPEN_SLOTS, RECEIVE_MIN_BYTES, RECEIVE_USUAL_BYTES
-from raftlog.protocol.shapes import request_shapes
+from raftlog.broker.handlers import list_groups as list_groups_handler
+from raftlog.broker.turns import BYTES_AT_ONCE
+from raftlog.protocol.shapes import request_shapes, response_shapes
 from tests.broker.fakes import FakePartition, Pipe, World, batch, fetch, produce, request
 
 
@@ -273,6 +275,48 @@ async def test_a_crash_in_a_handler_closes_the_connection_with_its_traceback(mon
     assert logs[0]["exc_info"]
     other.send(api_versions(1))
     assert other.correlation_ids() == [1]
+
+
+def list_groups(correlation_id: int) -> bytes:
+    return request(16, 0, correlation_id, request_shapes(16, 0).ListGroupsRequest())
+
+
+@pytest.fixture
+def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ListGroups answers with twenty thousand."""
+    make = response_shapes(16, 0)
+    groups = tuple(make.ListedGroup(group_id=f"group-{each}", protocol_type="") for each in range(20_000))
+
+    async def handle(*_: Any) -> Any:
+        return make.ListGroupsResponse(groups=groups)
+
+    monkeypatch.setattr(list_groups_handler, "handle", handle)
+
+
+async def test_a_large_answer_is_encoded_in_turns_and_keeps_its_place(many_groups: None) -> None:
+    """What was asked behind it waits for it; others have the loop meanwhile."""
+    pipe = World().connect()
+    pipe.send(list_groups(1), api_versions(2))
+    turns = 0
+    while not pipe.transport.written:
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > len(pipe.transport.written) // BYTES_AT_ONCE > 5
+    await asyncio.sleep(0)  # to what was asked behind it
+    assert pipe.correlation_ids() == [1, 2]
+
+
+async def test_a_connection_that_is_closed_while_its_answer_is_encoded_gets_none(many_groups: None) -> None:
+    """Nothing is written behind the end."""
+    world = World()
+    pipe = world.connect()
+    pipe.send(list_groups(1))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert world.server.tasks, "it is being encoded"
+    pipe.connection.close("no_longer_wanted")
+    await _until(lambda: not world.server.tasks)
+    assert not pipe.transport.written
 
 
 async def test_a_connection_told_to_finish_answers_what_was_appended_and_closes() -> None:

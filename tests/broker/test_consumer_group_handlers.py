@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -19,9 +20,11 @@ from raftlog.broker.handlers import (
     offset_commit,
     offset_fetch,
 )
+from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import APIS, ApiKey
-from tests.broker.group_world import TOPIC_ID, World
+from tests.broker.group_world import TOPIC, TOPIC_ID, World
 from tests.broker.test_group_handlers import commit, play, stable, versions
+from tests.broker.turn_count import turns_beside
 
 NEWEST = 1
 FIRST_EPOCH_VERSION = 9
@@ -171,6 +174,26 @@ def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.
         assert [int(each.error_code) for each in response.groups] == [0, 14]
         response = await world.call(consumer_group_describe, 1, group_ids=["h"])
         assert [int(each.error_code) for each in response.groups] == [0]
+
+    play(story)
+
+
+def test_a_member_of_very_many_topics_is_described_in_turns() -> None:
+    """Each topic that it has and shall have is something, not only the member."""
+    count = 5 * turns.PARTS_AT_ONCE
+    topics = {
+        f"t{number}": TopicState(f"t{number}", UUID(int=1_000 + number), TOPIC.partitions[:1])
+        for number in range(count)
+    }
+
+    async def story(world: World) -> None:
+        world.publish(topics=topics)
+        await beat(world, 0, subscribed_topic_names=list(topics))
+        response, had = await turns_beside(world.call(consumer_group_describe, 1, group_ids=["g"]))
+        (member,) = response.groups[0].members
+        for each in (member.assignment, member.target_assignment):
+            assert {topic.topic_name for topic in each.topic_partitions} == set(topics)
+        assert had >= 2 * count // turns.PARTS_AT_ONCE
 
     play(story)
 

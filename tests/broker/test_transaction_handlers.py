@@ -353,7 +353,7 @@ class Known:
     async def read(self, transactional_id: str) -> Transaction:
         return self.found[transactional_id]
 
-    async def read_all(self) -> list[Transaction]:
+    async def read_all(self, *, wholly: bool = False) -> list[Transaction]:
         return list(self.found.values())
 
 
@@ -402,5 +402,19 @@ def test_an_id_that_is_named_again_and_again_is_described_once() -> None:
         assert [each.transactional_id for each in answer.transaction_states] == names
         assert {len(topic.partitions) for each in answer.transaction_states for topic in each.topics} == {150}
         assert turns >= 50
+
+    play(story)
+
+
+def test_a_description_that_is_full_says_so_of_the_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """COORDINATOR_LOAD_IN_PROGRESS, upon which clients ask again. Ids and their partitions are counted."""
+    monkeypatch.setattr(describe_transactions, "MOST_TOLD", 6)
+
+    async def story(world: TransactionWorld) -> None:
+        world.broker.transactions = Known("abcd", partitions=2)
+        for asked, codes in (("abcd", [0, 0, 14, 14]), ("cd", [0, 0])):
+            answer = await world.call(describe_transactions, 0, transactional_ids=tuple(asked))
+            assert [int(each.error_code) for each in answer.transaction_states] == codes
+            assert [each.transactional_id for each in answer.transaction_states] == list(asked)
 
     play(story)

@@ -10,7 +10,8 @@ import pytest
 from raftlog.base.errors import GroupMaxSizeReached, InvalidRegularExpression
 from raftlog.coordinator.consumer.draft import MOST_EXPRESSIONS
 from raftlog.coordinator.consumer.requests import Heard
-from raftlog.coordinator.consumer.topics import KEPT_S, MOST_LOOKS, NAME_STEPS, SLICE_STEPS, Topics
+from raftlog.coordinator.consumer.topics import KEPT_S, MOST_LOOKS, Topics
+from raftlog.coordinator.regex import STEPS_AT_ONCE, TEXT_STEPS
 from tests.coordinator.journals import Bench, image_of, topic_id
 
 MANY = {f"{number:05}-log": 1 for number in range(20_000)}
@@ -54,7 +55,7 @@ def test_very_many_names_are_looked_at_slice_by_slice():
     assert world.matching("0000[0-4]-.*") is None
     assert world.matching("0000[0-4]-.*") is None, "asking again does not hasten it"
     steps_of_a_name = 600 + 9 * 10
-    assert world.work_off() >= len(MANY) * steps_of_a_name // SLICE_STEPS
+    assert world.work_off() >= len(MANY) * steps_of_a_name // STEPS_AT_ONCE
     assert world.matching("0000[0-4]-.*") == tuple(f"0000{number}-log" for number in range(5))
 
 
@@ -123,7 +124,7 @@ def test_little_looks_have_one_budget_together():
     """Fifty expressions of one heartbeat take no longer than one that is large: the rest waits."""
     world = World(dict(list(MANY.items())[:1_000]))
     found = [world.matching(f"{number}0.*") for number in range(50)]
-    most = SLICE_STEPS // (NAME_STEPS * 1_000)
+    most = STEPS_AT_ONCE // (TEXT_STEPS * 1_000)
     assert 1 <= sum(each is not None for each in found) <= most
     world.work_off()
     assert all(world.matching(f"{number}0.*") is not None for number in range(50))

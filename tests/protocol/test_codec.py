@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,7 @@ from raftlog.protocol.apis import APIS, BUILT, advertised
 from raftlog.protocol.reader import ALLOWANCE_BYTES, OBJECT_BYTES_PER_RECEIVED_BYTE, read_message
 from raftlog.protocol.schema import message_type
 from raftlog.protocol.shapes import build, request_shapes, response_shapes
-from raftlog.protocol.writer import entity_writer
+from raftlog.protocol.writer import entity_writer, pieces_writer
 from tests.protocol.kio_messages import built_versions, every_version, kio_decode, kio_encode, messages, plain
 
 FEW = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
@@ -26,6 +27,13 @@ def encode(message: Any) -> bytes:
     out = bytearray()
     entity_writer(type(message))(out, message)
     return bytes(out)
+
+
+def encode_in_pieces(message: Any) -> tuple[bytes, int]:
+    """Return the bytes of a message, and how many pieces they were written in."""
+    out = bytearray()
+    count = len(list(pieces_writer(type(message))(out, message)))
+    return bytes(out), count
 
 
 def decode(entity: type[Any], data: bytes) -> Any:
@@ -41,8 +49,21 @@ def test_both_directions_equal_kio(key: int, version: int, direction: str, data:
     """Every served API and version is encoded and decoded as by kio (the schemas of Kafka 4.3)."""
     message = data.draw(messages(key, version, direction))
     encoded = kio_encode(message)
-    assert encode(message) == encoded
+    assert encode(message) == encode_in_pieces(message)[0] == encoded
     assert plain(decode(type(message), encoded)) == plain(kio_decode(type(message), encoded))
+
+
+def test_what_is_written_in_pieces_stops_at_each_entity_of_an_array() -> None:
+    """Those included of an array in an entity that is none, and those that are bytes already."""
+    make = response_shapes(69, 1)
+    topic = make.TopicPartitions(topic_id=UUID(int=1), topic_name="t", partitions=(0, 1))
+    assignment = make.Assignment(topic_partitions=(topic,) * 10)
+    member = make.Member(assignment=assignment, target_assignment=assignment, subscribed_topic_names=("t",))
+    group = make.DescribedGroup(group_id="g", members=(member,) * 5)
+    message = make.ConsumerGroupDescribeResponse(groups=(group, codec.encode_entity(group)))
+    encoded, count = encode_in_pieces(message)
+    assert encoded == encode(message)
+    assert count > 5 * 2 * 10
 
 
 def test_the_schema_of_every_api_can_be_read() -> None:

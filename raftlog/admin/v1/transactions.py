@@ -5,6 +5,7 @@ Kafka's tool ends those with a request that clients may not send here (WriteTxnM
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Final
 
 import msgspec
@@ -14,6 +15,9 @@ from raftlog.admin.route import Call, Route
 from raftlog.admin.view import TransactionPort
 from raftlog.base.errors import InvalidTxnState, TransactionalIdNotFound
 from raftlog.base.types import TopicPartition
+
+SLICE: Final = 1_000
+"""Transactional ids that are told of before others have the loop."""
 
 LARGEST_OFFSET: Final = 2**63 - 1
 
@@ -97,8 +101,9 @@ async def list_transactions(call: Call) -> TransactionalIds:
     """Each coordinator is asked; if one does not answer, so does this."""
     listed = await _port(call).all()
     times = await _port(call).open(listed)
-    return TransactionalIds(
-        [
+    data: list[TransactionalId] = []
+    for each in listed:
+        data.append(
             TransactionalId(
                 each.transactional_id,
                 each.coordinator,
@@ -106,9 +111,10 @@ async def list_transactions(call: Call) -> TransactionalIds:
                 each.state,
                 *times.get(each.transactional_id, (-1, -1)),
             )
-            for each in listed
-        ]
-    )
+        )
+        if len(data) % SLICE == 0:
+            await asyncio.sleep(0)
+    return TransactionalIds(data)
 
 
 async def describe_transaction(call: Call) -> DescribedId:

@@ -54,11 +54,12 @@ async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: Pace)
     if membership is None:
         raise GroupIdNotFound(f"group {group_id} is not a consumer group")
     image, members, size = broker.image(), [], 0
-    for member_id in membership.members:
-        parts = _parts(membership, member_id)
-        members.append(_member(make, membership, member_id, image))
-        size += parts
-        if pace.is_due(parts):
+    for member_id, it in membership.members.items():
+        members.append(await _member(make, membership, member_id, image, pace))
+        has, shall_have = membership.current_of(member_id).assigned, membership.target_of(member_id)
+        names = 1 + len(it.topics) // NAMES_PER_PART
+        size += names + len(has) + len(shall_have)
+        if pace.is_due(names):
             await asyncio.sleep(0)
     described = make.DescribedGroup(
         group_id=group_id,
@@ -71,43 +72,37 @@ async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: Pace)
     return described, size
 
 
-def _parts(membership: ConsumerMembership, member_id: str) -> int:
-    """Of a member's description: itself, and the topics that it names, has or shall have."""
-    named = membership.members[member_id].topics
-    has, shall_have = membership.current_of(member_id).assigned, membership.target_of(member_id)
-    return 1 + len(named) // NAMES_PER_PART + len(has) + len(shall_have)
-
-
-def _member(make: Any, membership: ConsumerMembership, member_id: str, image: MetadataImage) -> Any:
-    it = membership.members[member_id]
+async def _member(
+    make: Any, membership: ConsumerMembership, member_id: str, image: MetadataImage, pace: Pace
+) -> Any:
+    it, current = membership.members[member_id], membership.current_of(member_id)
     return make.Member(
         member_id=member_id,
         instance_id=it.instance_id,
         rack_id=it.rack_id,
-        member_epoch=membership.current_of(member_id).epoch,
+        member_epoch=current.epoch,
         client_id=it.client_id,
         client_host=it.client_host,
         subscribed_topic_names=it.topics,
         subscribed_topic_regex=it.regex,
-        assignment=_assignment(make, membership.current_of(member_id).assigned, image),
-        target_assignment=_assignment(make, membership.target_of(member_id), image),
+        assignment=await _assignment(make, current.assigned, image, pace),
+        target_assignment=await _assignment(make, membership.target_of(member_id), image, pace),
         member_type=CONSUMER_MEMBER if it.classic is None else CLASSIC_MEMBER,
     )
 
 
-def _assignment(make: Any, partitions: Partitions, image: MetadataImage) -> Any:
+async def _assignment(make: Any, partitions: Partitions, image: MetadataImage, pace: Pace) -> Any:
     """A topic that was deleted has no name any longer, and is left out."""
-    return make.Assignment(
-        topic_partitions=tuple(
-            make.TopicPartitions(
-                topic_id=topic_id,
-                topic_name=image.topic_names[topic_id],
-                partitions=tuple(sorted(indexes)),
+    topics = []
+    for topic_id, indexes in partitions.items():
+        name = image.topic_names.get(topic_id)
+        if name is not None:
+            topics.append(
+                make.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=tuple(sorted(indexes)))
             )
-            for topic_id, indexes in partitions.items()
-            if topic_id in image.topic_names
-        )
-    )
+        if pace.is_due():
+            await asyncio.sleep(0)
+    return make.Assignment(topic_partitions=tuple(topics))
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:

@@ -22,13 +22,17 @@ _STATES: Final = frozenset(each.value for each in State)
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer with those that pass all filters; states that nobody knows are named."""
+    """Answer with those that pass all filters; states that nobody knows are named.
+
+    Brokers ask to learn what no coordinator knows, and abort it: they hear nothing rather than a part.
+    """
     make = response_shapes(API_KEY, request.api_version)
     states = frozenset(message.state_filters)
     pattern = getattr(message, "transactional_id_pattern", None) or ""
     check_regex(pattern)
     passes = _filter(message, states, now_ms=broker.env.wall_clock_ms())
-    found = [each async for each in in_turns(await broker.transactions.read_all()) if passes(each)]
+    known = await broker.transactions.read_all(wholly=request.peer_broker_id is not None)
+    found = [each async for each in in_turns(known) if passes(each)]
     if pattern:
         found = await _matching(pattern, found)
     return make.ListTransactionsResponse(

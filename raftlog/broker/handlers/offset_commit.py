@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from raftlog.base.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
 from raftlog.broker.turns import Pace
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
@@ -24,16 +24,28 @@ FIRST_TOPIC_ID_VERSION: Final = 10
 NOT_SAID: Final = -1
 """The retention time of a commit that leaves it to the broker: every one since v5 (KIP-211)."""
 
-Place = tuple[int, int]
-"""A commit's place in the request: which topic, which of its partitions."""
-
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per partition once the commit is committed.
+    """Answer per partition once the commit is committed."""
+    make = response_shapes(API_KEY, request.api_version)
 
-    Whoever does not coordinate the group says only that: its metadata may be too old to know the topic.
-    """
+    def topic(asked: Any, partitions: tuple[Any, ...]) -> Any:
+        return make.OffsetCommitResponseTopic(
+            name=getattr(asked, "name", None),
+            topic_id=getattr(asked, "topic_id", None),
+            partitions=partitions,
+        )
+
+    codes = _commit(broker, request, message)
+    return make.OffsetCommitResponse(
+        topics=await answered(message, codes, topic, make.OffsetCommitResponsePartition)
+    )
+
+
+async def _commit(broker: BrokerContext, request: RequestContext, message: Any) -> Codes:
+    """Whoever does not coordinate the group says only that: its metadata may be too old to know the topic."""
     broker.groups.check(message.group_id)
+    check_size(message)
     codes: dict[Place, int] = {}
     commits = await _commits(broker, request, message, codes)
     if commits:
@@ -50,32 +62,31 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         except KafkaError as error:
             answers = (error.code,) * len(commits)
         codes.update(zip(commits, answers, strict=True))
-    return await _response_in_turns(request, message, codes)
-
-
-def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Answer each partition with the same failure."""
-    return _response(request, message, defaultdict(lambda: error.code))
+    return codes
 
 
 async def _commits(
     broker: BrokerContext, request: RequestContext, message: Any, codes: dict[Place, int]
 ) -> dict[Place, OffsetCommit]:
-    """Return what can be committed, by place; what cannot gets its code at once.
+    """Return what can be committed, by place; what cannot gets its code.
 
-    Who commits again meanwhile comes after: a connection's requests are dealt with one by one.
+    Who commits again meanwhile comes after: a connection's requests are dealt with one by one. Topics that are deleted
+    meanwhile cannot: the positions would be their successors'.
     """
     pace = Pace()
     commits: dict[Place, OffsetCommit] = {}
+    topic_ids: dict[str, UUID] = {}
+    missing = (UnknownTopicId if _has_ids(request) else UnknownTopicOrPartition).code
     now_ms = broker.env.wall_clock_ms()
     keep_ms = getattr(message, "retention_time", NOT_SAID)
     expires_ms = -1 if keep_ms < 0 else now_ms + keep_ms
     for row, asked in enumerate(message.topics):
         topic = _topic(broker, request, asked)
+        if topic is not None:
+            topic_ids.setdefault(topic.name, topic.topic_id)
         for column, each in enumerate(asked.partitions):
             if topic is None:
-                missing = UnknownTopicId if _has_ids(request) else UnknownTopicOrPartition
-                codes[row, column] = missing.code
+                codes[row, column] = missing
             elif not 0 <= each.partition_index < len(topic.partitions):
                 codes[row, column] = UnknownTopicOrPartition.code
             else:
@@ -89,6 +100,15 @@ async def _commits(
                 commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
             if pace.is_due():
                 await asyncio.sleep(0)
+    topics = broker.image().topics
+    gone = {
+        name
+        for name, topic_id in topic_ids.items()
+        if name not in topics or topics[name].topic_id != topic_id
+    }
+    for place in [each for each, commit in commits.items() if commit.topic in gone]:
+        del commits[place]
+        codes[place] = missing
     return commits
 
 
@@ -101,31 +121,3 @@ def _topic(broker: BrokerContext, request: RequestContext, asked: Any) -> TopicS
     if _has_ids(request):
         return None if asked.topic_id is None else image.topic_by_id(asked.topic_id)
     return image.topics.get(asked.name)
-
-
-def _response(request: RequestContext, message: Any, codes: Mapping[Place, int]) -> Any:
-    make = response_shapes(API_KEY, request.api_version)
-    topics = tuple(_topic_response(make, row, asked, codes) for row, asked in enumerate(message.topics))
-    return make.OffsetCommitResponse(topics=topics)
-
-
-async def _response_in_turns(request: RequestContext, message: Any, codes: Mapping[Place, int]) -> Any:
-    make, pace, topics = response_shapes(API_KEY, request.api_version), Pace(), []
-    for row, asked in enumerate(message.topics):
-        topics.append(_topic_response(make, row, asked, codes))
-        if pace.is_due(1 + len(asked.partitions)):
-            await asyncio.sleep(0)
-    return make.OffsetCommitResponse(topics=tuple(topics))
-
-
-def _topic_response(make: Any, row: int, asked: Any, codes: Mapping[Place, int]) -> Any:
-    return make.OffsetCommitResponseTopic(
-        name=getattr(asked, "name", None),
-        topic_id=getattr(asked, "topic_id", None),
-        partitions=tuple(
-            make.OffsetCommitResponsePartition(
-                partition_index=each.partition_index, error_code=codes[row, column]
-            )
-            for column, each in enumerate(asked.partitions)
-        ),
-    )

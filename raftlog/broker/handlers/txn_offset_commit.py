@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidGroupId, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
 from raftlog.broker.txn_verification import Dialect
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.requests import CommitInTransaction, MemberRef, OffsetCommit
@@ -20,17 +19,27 @@ API_KEY: Final = ApiKey.TXN_OFFSET_COMMIT
 FIRST_ABORTABLE_VERSION: Final = 4
 FIRST_ADDING_VERSION: Final = 5
 
-Place = tuple[int, int]
-"""A commit's place in the request: which topic, which of its partitions."""
-
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per partition once the offsets are in the transaction."""
+    make = response_shapes(API_KEY, request.api_version)
+
+    def topic(asked: Any, partitions: tuple[Any, ...]) -> Any:
+        return make.TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions)
+
+    codes = _commit(broker, request, message)
+    return make.TxnOffsetCommitResponse(
+        topics=await answered(message, codes, topic, make.TxnOffsetCommitResponsePartition)
+    )
+
+
+async def _commit(broker: BrokerContext, request: RequestContext, message: Any) -> Codes:
     if not message.transactional_id:
         raise InvalidRequest("the transactional id is empty")
     if not message.group_id:
         raise InvalidGroupId("a group id must not be empty")
     broker.groups.check(message.group_id)
+    check_size(message)
     codes: dict[Place, int] = {}
     commits = _commits(broker, message, codes)
     if commits:
@@ -49,12 +58,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         except KafkaError as error:
             answers = (error.code,) * len(commits)
         codes.update(zip(commits, answers, strict=True))
-    return _response(request, message, codes)
-
-
-def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Answer each partition with the same failure."""
-    return _response(request, message, defaultdict(lambda: error.code))
+    return codes
 
 
 def _dialect(version: int) -> Dialect:
@@ -82,20 +86,3 @@ def _commits(broker: BrokerContext, message: Any, codes: dict[Place, int]) -> di
             )
             commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
     return commits
-
-
-def _response(request: RequestContext, message: Any, codes: Mapping[Place, int]) -> Any:
-    make = response_shapes(API_KEY, request.api_version)
-    topics = tuple(
-        make.TxnOffsetCommitResponseTopic(
-            name=asked.name,
-            partitions=tuple(
-                make.TxnOffsetCommitResponsePartition(
-                    partition_index=each.partition_index, error_code=codes[row, column]
-                )
-                for column, each in enumerate(asked.partitions)
-            ),
-        )
-        for row, asked in enumerate(message.topics)
-    )
-    return make.TxnOffsetCommitResponse(topics=topics)

@@ -7,10 +7,10 @@ member the same range of every topic, so that topics of equally many partitions 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from heapq import heappop, heapreplace
-from operator import attrgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -20,78 +20,83 @@ from raftlog.coordinator.consumer.state import NOTHING, Partitions
 MOST_ROUNDS: Final = 100
 """How often the topics are gone through to even out members that read different ones; few are needed."""
 
-
-MOST_WORK: Final = 1_000_000
-"""Members and topics that are looked at in all rounds; two rounds there always are."""
+MOST_LOOKS: Final = 100_000
+"""Topics that are looked at in all rounds; two rounds there always are."""
 
 LEAST_DIFFERENCE: Final = 2
 """Partitions that one must have more than another for one to be moved."""
 
 
 class Wanted(NamedTuple):
-    """What an assignor knows of a member: the topics it reads, what it was to have so far, and its static id."""
+    """What an assignor knows of a member: the topics it reads by name, what it was to have so far, its static id."""
 
-    topics: frozenset[UUID]
+    topics: frozenset[str]
     before: Partitions = NOTHING
     instance_id: str | None = None
 
 
+class Offered(NamedTuple):
+    """What an assignor knows of a topic: its id, and its number of partitions."""
+
+    topic_id: UUID
+    partitions: int
+
+
 Members = Mapping[str, Wanted]
-Counts = Mapping[UUID, int]
-"""Number of partitions by topic id."""
+Topics = Mapping[str, Offered]
+"""By name. Members read names: their hashes are known, and those of ids are computed in Python each time."""
 
 Shares = dict[str, Partitions]
-Assignor = Callable[[Members, Counts], Shares]
+Assignor = Callable[[Members, Topics], Shares]
 
 _Place = tuple[UUID, int]
-_Sizes = dict[str, int]
-_Heap = list[tuple[int, str]]
-_number = attrgetter("int")
-"""What UUIDs are sorted by: they compare in Python, numbers do not."""
+_Heap = list[tuple[int, int]]
 
 
 class _Topic:
     """A topic while it is given out: which of its partitions have a member already."""
 
-    __slots__ = ("count", "taken", "topic_id")
+    __slots__ = ("count", "name", "readers", "taken", "topic_id")
 
-    def __init__(self, topic_id: UUID, count: int) -> None:
-        self.topic_id = topic_id
-        self.count = count
+    def __init__(self, name: str, offered: Offered, readers: int) -> None:
+        self.name = name
+        self.readers = readers
+        """Their bits."""
+        self.topic_id, self.count = offered
         self.taken: set[int] = set()
 
     def free(self) -> list[_Place]:
         return [(self.topic_id, index) for index in range(self.count) if index not in self.taken]
 
 
-def assign_uniform(members: Members, counts: Counts) -> Shares:
+def assign_uniform(members: Members, topics: Topics) -> Shares:
     """Balance the partitions; what a member was to have stays with it as far as that allows."""
-    topics = {each: _Topic(each, counts[each]) for each in _read_topics(members, counts)}
-    shares = _kept(members, topics)
-    free = [place for each in topics.values() for place in each.free()]
-    if len(_distinct(members)) == 1:
-        _even_out(shares, free)
+    readers = _Readers(members, topics.keys(), sorted(members))
+    read = _read_topics(topics, readers)
+    shares = _kept(members, {each.topic_id: each for each in read})
+    if readers.are_alike:
+        _even_out(shares, [place for each in read for place in each.free()])
     else:
-        readers = _Readers(members)
-        _spread(shares, free, readers)
-        _level(shares, readers)
+        sizes = _Sizes([count(shares[each]) for each in readers.order])
+        _spread(shares, read, readers, sizes)
+        _level(shares, read, readers, sizes)
     return shares
 
 
-def assign_range(members: Members, counts: Counts) -> Shares:
+def assign_range(members: Members, topics: Topics) -> Shares:
     """Cut each topic into ranges, static members first, in the order of their names."""
     order = sorted(
         members, key=lambda each: (members[each].instance_id is None, members[each].instance_id or each)
     )
     shares: dict[str, dict[UUID, frozenset[int]]] = {each: {} for each in members}
-    all_readers = _Readers(members, order)
-    for topic_id in _read_topics(members, counts):
-        readers = all_readers.of(topic_id)
-        least, more = divmod(counts[topic_id], len(readers))
+    all_readers = _Readers(members, topics.keys(), order)
+    for topic in _read_topics(topics, all_readers):
+        readers = all_readers.names(topic.readers)
+        least, more = divmod(topic.count, len(readers))
         begin = 0
         for position, reader in enumerate(readers if least else readers[:more]):
             end = begin + least + (position < more)
-            shares[reader][topic_id] = frozenset(range(begin, end))
+            shares[reader][topic.topic_id] = frozenset(range(begin, end))
             begin = end
     return dict(shares)
 
@@ -100,63 +105,84 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": 
 """By the name that clients ask for (`group.remote.assignor`)."""
 
 
-def _distinct(members: Members) -> list[frozenset[UUID]]:
-    """The sets of topics that members read. Most share one value: to compare or hash those anew takes long."""
-    shared = {id(each.topics): each.topics for each in members.values()}
-    return list(shared.values() if len(shared) == 1 else set(shared.values()))
-
-
-def _read_topics(members: Members, counts: Counts) -> list[UUID]:
-    return sorted(frozenset().union(*_distinct(members)) & counts.keys(), key=_number)
-
-
 class _Readers:
-    """Who reads which topics. Topics of the same readers share one list of them, and so one heap.
+    """Who reads which topic: for each a number in which every member has a bit, the first of `order` the lowest.
 
-    With an `order` of the members, that is the order of each list.
+    Also where all members read something else, what is gone through in Python is only what a member reads or does not
+    read, whichever is less.
     """
 
-    def __init__(self, members: Members, order: Iterable[str] = ()) -> None:
-        numbers = {topics: number for number, topics in enumerate(_distinct(members))}
-        by_id = {id(each.topics): numbers[each.topics] for each in members.values()}
-        names: list[list[str]] = [[] for _ in numbers]
-        for name, wanted in members.items():
-            names[by_id[id(wanted.topics)]].append(name)
-        kinds: dict[UUID, list[int]] = defaultdict(list)
-        for topics, number in numbers.items():
-            for topic_id in topics:
-                kinds[topic_id].append(number)
-        self._kinds = {topic_id: tuple(each) for topic_id, each in kinds.items()}
-        self._names = {
-            each: [name for number in each for name in names[number]] for each in set(self._kinds.values())
-        }
-        ranks = {name: rank for rank, name in enumerate(order)}
-        for each in self._names.values() if ranks else ():
-            each.sort(key=ranks.__getitem__)
+    def __init__(self, members: Members, topics: Set[str], order: Sequence[str]) -> None:
+        self.order = order
+        kinds: dict[frozenset[str], int] = defaultdict(int)
+        for rank, name in enumerate(order):
+            kinds[members[name].topics] |= 1 << rank
+        self.are_alike = len(kinds) == 1
+        """Whether all members read the same."""
+        all_topics = frozenset(topics)
+        self._usual = 0
+        """Those who read most topics."""
+        self._unusual = dict.fromkeys(topics, 0)
+        """Of each topic, those of whom it is not so."""
+        for subscription, bits in kinds.items():
+            exceptions = all_topics - subscription
+            if 2 * len(exceptions) < len(all_topics):
+                self._usual |= bits
+            else:
+                exceptions = all_topics & subscription
+            for name in exceptions:
+                self._unusual[name] |= bits
+        self._names: dict[int, list[str]] = {}
 
-    def of(self, topic_id: UUID) -> list[str]:
-        """Return who reads a topic."""
-        return self._names[self._kinds[topic_id]]
+    def of(self, topic: str) -> int:
+        """Return the bits of who reads a topic."""
+        return self._usual ^ self._unusual[topic]
 
-    def count(self, topic_id: UUID) -> int:
-        return len(self.of(topic_id))
+    def names(self, bits: int) -> list[str]:
+        """Return the names of some, in order."""
+        if bits not in self._names:
+            self._names[bits] = [name for rank, name in enumerate(self.order) if bits >> rank & 1]
+        return self._names[bits]
+
+
+def _read_topics(topics: Topics, readers: _Readers) -> list[_Topic]:
+    """Those that somebody reads, by name."""
+    return [_Topic(name, topics[name], bits) for name in sorted(topics) if (bits := readers.of(name))]
+
+
+class _Sizes:
+    """How many partitions each member has, by its rank; and the bits of those who have so many."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.of = sizes
+        self._who: dict[int, int] = defaultdict(int)
+        for rank, size in enumerate(sizes):
+            self._who[size] |= 1 << rank
+        self._order = sorted(self._who)
+        """The sizes that there are: few, since all of them together are the partitions."""
+        self.least = self._order[0]
 
     @property
-    def work(self) -> int:
-        """How many names all heaps together hold."""
-        return sum(map(len, self._names.values()))
+    def difference(self) -> int:
+        return self._order[-1] - self._order[0]
 
-    def heaps(self, sizes: _Sizes) -> Callable[[UUID], _Heap]:
-        """Return what gives the heap of a topic's readers, who has least first; made when first asked for."""
-        heaps: dict[tuple[int, ...], _Heap] = {}
+    def first(self, readers: int) -> int:
+        """Return the rank of the one, of some, that has least."""
+        found = next(some for size in self._order if (some := readers & self._who[size]))
+        return (found & -found).bit_length() - 1
 
-        def heap_of(topic_id: UUID) -> _Heap:
-            kinds = self._kinds[topic_id]
-            if kinds not in heaps:
-                heaps[kinds] = sorted((sizes[each], each) for each in self._names[kinds])
-            return heaps[kinds]
-
-        return heap_of
+    def change(self, rank: int, by: int) -> None:
+        """One has so many more."""
+        before = self.of[rank]
+        self.of[rank] = after = before + by
+        self._who[before] ^= 1 << rank
+        if not self._who[before]:
+            del self._who[before]
+            self._order.remove(before)
+        if after not in self._who:
+            insort(self._order, after)
+        self._who[after] |= 1 << rank
+        self.least = self._order[0]
 
 
 def _kept(members: Members, topics: Mapping[UUID, _Topic]) -> Shares:
@@ -168,7 +194,9 @@ def _kept(members: Members, topics: Mapping[UUID, _Topic]) -> Shares:
     for name, wanted in members.items():
         changed: dict[UUID, frozenset[int]] | None = None
         for topic_id, indexes in wanted.before.items():
-            topic = topics.get(topic_id) if topic_id in wanted.topics else None
+            topic = topics.get(topic_id)
+            if topic is not None and topic.name not in wanted.topics:
+                topic = None
             valid = _valid(topic, indexes)
             if topic is not None:
                 topic.taken |= valid
@@ -206,64 +234,64 @@ def _even_out(shares: Shares, free: list[_Place]) -> None:
     assert not free, "partitions were left over"
 
 
-def _spread(shares: Shares, free: list[_Place], readers: _Readers) -> None:
-    """Members read different topics: those that few read are given out first, each to who has least."""
-    sizes = {name: count(share) for name, share in shares.items()}
-    given: dict[str, list[_Place]] = defaultdict(list)
-    heap_of = readers.heaps(sizes)
-    for topic_id, index in sorted(free, key=lambda each: (readers.count(each[0]), each[0].int, each[1])):
-        name = _first(heap_of(topic_id), sizes)
-        given[name].append((topic_id, index))
-        sizes[name] += 1
-    for name, places in given.items():
+def _spread(shares: Shares, topics: list[_Topic], readers: _Readers, sizes: _Sizes) -> None:
+    """Members read different topics: those that few read are given out first, each partition to who has least."""
+    given: dict[int, list[_Place]] = defaultdict(list)
+    for topic in sorted(topics, key=lambda each: each.readers.bit_count()):
+        for place in topic.free():
+            rank = sizes.first(topic.readers)
+            given[rank].append(place)
+            sizes.change(rank, 1)
+    for rank, places in given.items():
+        name = readers.order[rank]
         shares[name] = union(shares[name], _share(places))
 
 
-def _first(heap: _Heap, sizes: _Sizes, sign: int = 1) -> str:
-    """Return who is first in a heap; entries that are no longer true are put right, as far as they come up."""
+def _first(heap: _Heap, sizes: _Sizes) -> int:
+    """Return who has most of those in a heap; entries that are no longer true are put right, as far as they come up."""
     while True:
-        size, name = heap[0]
-        if size == sign * sizes[name]:
-            return name
-        heapreplace(heap, (sign * sizes[name], name))
+        size, rank = heap[0]
+        if size == -sizes.of[rank]:
+            return rank
+        heapreplace(heap, (-sizes.of[rank], rank))
 
 
-def _level(shares: Shares, readers: _Readers) -> None:
+def _level(shares: Shares, topics: list[_Topic], readers: _Readers, sizes: _Sizes) -> None:
     """Move partitions from who has much to who has two less, topic by topic, until that is nowhere so."""
-    sizes = {name: count(share) for name, share in shares.items()}
-    has: dict[UUID, dict[str, list[int]]] = defaultdict(dict)
-    for name, share in shares.items():
-        for topic_id, indexes in share.items():
-            has[topic_id][name] = sorted(indexes)
-    order = sorted(has, key=_number)
-    changed: set[str] = set()
-    for _ in range(max(2, min(MOST_ROUNDS, MOST_WORK // (readers.work + len(order) + 1)))):
-        heap_of = readers.heaps(
-            sizes
-        )  # entries of who gave something away are too large: none is after this round
-        moved: set[str] = set()
-        for topic_id in order:
-            moved |= _level_topic(has[topic_id], heap_of(topic_id), sizes)
-        if not moved:
-            break
+    if sizes.difference < LEAST_DIFFERENCE:
+        return
+    has: dict[UUID, dict[int, list[int]]] = {each.topic_id: {} for each in topics}
+    for rank, name in enumerate(readers.order):
+        for topic_id, indexes in shares[name].items():
+            has[topic_id][rank] = sorted(indexes)
+    size_of = sizes.of.__getitem__
+    changed: set[int] = set()
+    for _ in range(max(2, min(MOST_ROUNDS, MOST_LOOKS // (len(topics) + 1)))):
+        moved: set[int] = set()
+        for topic, holders in zip(topics, has.values(), strict=True):
+            if max(map(size_of, holders)) - sizes.least >= LEAST_DIFFERENCE:
+                moved |= _level_topic(holders, topic.readers, sizes)
         changed |= moved
-    rebuilt: dict[str, dict[UUID, frozenset[int]]] = {name: {} for name in changed}
+        if not moved or sizes.difference < LEAST_DIFFERENCE:
+            break
+    rebuilt: dict[int, dict[UUID, frozenset[int]]] = {rank: {} for rank in changed}
     for topic_id, holders in has.items():
-        for name in changed & holders.keys():
-            rebuilt[name][topic_id] = frozenset(holders[name])
-    shares.update(rebuilt)
+        for rank in changed & holders.keys():
+            rebuilt[rank][topic_id] = frozenset(holders[rank])
+    shares.update({readers.order[rank]: share for rank, share in rebuilt.items()})
 
 
-def _level_topic(has: dict[str, list[int]], takers: _Heap, sizes: _Sizes) -> set[str]:
+def _level_topic(has: dict[int, list[int]], readers: int, sizes: _Sizes) -> set[int]:
     """Even out one topic; returns whose share has changed. `has` never holds an empty list."""
-    givers = sorted((-sizes[each], each) for each in has)
-    changed: set[str] = set()
+    givers = sorted((-sizes.of[each], each) for each in has)
+    changed: set[int] = set()
     while givers:
-        giver, taker = _first(givers, sizes, -1), _first(takers, sizes)
-        if sizes[giver] - sizes[taker] < LEAST_DIFFERENCE:
+        giver, taker = _first(givers, sizes), sizes.first(readers)
+        if sizes.of[giver] - sizes.of[taker] < LEAST_DIFFERENCE:
             break
         has.setdefault(taker, []).append(has[giver].pop())
-        sizes[giver], sizes[taker] = sizes[giver] - 1, sizes[taker] + 1
+        sizes.change(giver, -1)
+        sizes.change(taker, 1)
         if not has[giver]:
             del has[giver]
             heappop(givers)

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.errors import GroupMaxSizeReached
-from raftlog.coordinator.consumer.assignors import ASSIGNORS, Counts, Wanted
+from raftlog.coordinator.consumer.assignors import ASSIGNORS, Offered, Wanted
 from raftlog.coordinator.consumer.reconcile import next_current
 from raftlog.coordinator.consumer.state import (
     ConsumerMembership,
@@ -28,6 +28,7 @@ from raftlog.coordinator.consumer.state import (
     RegexResolved,
     Resolved,
     Subscriber,
+    Subscriptions,
     TargetChanged,
     TargetEpochChanged,
     apply_consumer,
@@ -103,6 +104,8 @@ class Draft:
         self.refused: set[str] = set()
         self.has_resolved = False
         """Whether some expression matches something else than before."""
+        self._read_before: tuple[object, object, Subscriptions, frozenset[str]] | None = None
+        """Of these members and expressions."""
         self.before_targets = 0
         """How many records there were before targets were computed."""
         self.state = NO_GROUP if state is None else state
@@ -176,7 +179,7 @@ class Draft:
         if changed or self.around.topics_changed:
             self.looked = True
             self._resolve()
-            read = self.state.subscribed_topics()
+            _, read = self._read()
             if len(read) > MOST_READ:
                 raise TooMuchToRead
             metadata_hash = _hash(read, self.around.image)
@@ -192,7 +195,7 @@ class Draft:
         So this is small, whatever the group reads: going must always be possible.
         """
         self._forget_regexes()
-        metadata_hash = _hash(self.state.subscribed_topics(), self.around.image)
+        metadata_hash = _hash(self._read()[1], self.around.image)
         self.put(EpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
 
     def _resolve(self) -> None:
@@ -238,7 +241,7 @@ class Draft:
         """Whether there is no room for what an expression matches that nobody had before."""
         if self.around.effort is Effort.NO_TARGETS:
             return True
-        return len(self.state.subscribed_topics().union(topics)) > MOST_READ
+        return len(self._read()[1].union(topics)) > MOST_READ
 
     def _regexes(self) -> set[str]:
         return {each.regex for each in self.state.members.values() if each.regex}
@@ -250,9 +253,9 @@ class Draft:
     def _retarget(self) -> None:
         self._retargeted = True
         state = self.state
-        members, counts = self._wanted()
+        members, topics = self._wanted()
         shares = (
-            ASSIGNORS[preferred_assignor(state, self.around.assignors)](members, counts) if members else {}
+            ASSIGNORS[preferred_assignor(state, self.around.assignors)](members, topics) if members else {}
         )
         self.put(
             *(
@@ -263,20 +266,24 @@ class Draft:
             TargetEpochChanged(self.group_id, state.epoch),
         )
 
-    def _wanted(self) -> tuple[Mapping[str, Wanted], Counts]:
+    def _wanted(self) -> tuple[Mapping[str, Wanted], Mapping[str, Offered]]:
         state, topics = self.state, self.around.image.topics
-        ids: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
-        """Most members read the same."""
-        members = {}
-        counts: dict[UUID, int] = {}
-        for member_id, it in state.members.items():
-            key = (it.topics, it.regex)
-            if key not in ids:
-                found = [topics[name] for name in state.topics_of(it) if name in topics]
-                counts |= {each.topic_id: len(each.partitions) for each in found}
-                ids[key] = frozenset(each.topic_id for each in found)
-            members[member_id] = Wanted(ids[key], state.target_of(member_id), it.instance_id)
-        return members, counts
+        subscriptions, read = self._read()
+        members = {
+            member_id: Wanted(subscriptions[it.topics, it.regex], state.target_of(member_id), it.instance_id)
+            for member_id, it in state.members.items()
+        }
+        offered = (topics[each] for each in read & topics.keys())
+        return members, {each.name: Offered(each.topic_id, len(each.partitions)) for each in offered}
+
+    def _read(self) -> tuple[Subscriptions, frozenset[str]]:
+        """What members read, and what that is together. Looked at once: it may be hundreds of thousands of names."""
+        state, known = self.state, self._read_before
+        if known is None or known[0] is not state.members or known[1] is not state.regexes:
+            subscriptions = state.subscriptions()
+            known = state.members, state.regexes, subscriptions, frozenset().union(*subscriptions.values())
+            self._read_before = known
+        return known[2:]
 
     def reconcile(self, member_id: str, owned: Partitions | None) -> None:
         """Take a member as far towards its target as the others allow."""

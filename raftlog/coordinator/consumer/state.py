@@ -129,6 +129,10 @@ ConsumerRecord = (
 )
 
 
+Subscriptions = Mapping[tuple[tuple[str, ...], str | None], frozenset[str]]
+"""What is read by who names these topics and this expression."""
+
+
 class ConsumerMembership(msgspec.Struct, frozen=True):
     """All of a consumer group but its offsets. `targets` and `currents` are by member id; who has none has nothing."""
 
@@ -169,12 +173,17 @@ class ConsumerMembership(msgspec.Struct, frozen=True):
     def topics_of(self, subscriber: Subscriber) -> frozenset[str]:
         """What a member reads, whether named or matched; of what was not resolved yet, nothing."""
         resolved = self.regexes.get(subscriber.regex) if subscriber.regex else None
-        return frozenset(subscriber.topics) | frozenset(resolved.topics if resolved else ())
+        named = frozenset(subscriber.topics)
+        return named if resolved is None else named.union(resolved.topics)
+
+    def subscriptions(self) -> Subscriptions:
+        """What members read. Most read the same."""
+        alike = {(it.topics, it.regex): it for it in self.members.values()}
+        return {each: self.topics_of(it) for each, it in alike.items()}
 
     def subscribed_topics(self) -> frozenset[str]:
         """What any of the members reads."""
-        alike = {(it.topics, it.regex): it for it in self.members.values()}
-        return frozenset().union(*map(self.topics_of, alike.values()))
+        return frozenset().union(*self.subscriptions().values())
 
 
 class Book:

@@ -15,14 +15,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.coordinator.regex import check_regex, compiled
+from raftlog.coordinator.regex import STEPS_AT_ONCE, TEXT_STEPS, check_regex, compiled
 from raftlog.metadata.image import MetadataImage
-
-NAME_STEPS: Final = 600
-"""Looking at a name takes as long as this many steps, beside one for each character and instruction at most."""
-
-SLICE_STEPS: Final = 2_400_000
-"""Of one slice, some ten milliseconds; a single name may take more."""
 
 PAUSE_S: Final = 0.01
 """Between two slices others have the loop."""
@@ -58,7 +52,7 @@ class _Look:
 
     def steps(self, most: int) -> int:
         """Return how many steps are left to take; if more than `most`, any such number."""
-        least = NAME_STEPS * len(self.pending)
+        least = TEXT_STEPS * len(self.pending)
         return least if least > most else least + self._size * sum(map(len, self.pending))
 
     def follow(self, new: list[str], gone: frozenset[str], names: Collection[str]) -> None:
@@ -72,10 +66,10 @@ class _Look:
 
     def work(self, names: Collection[str]) -> None:
         """Look at one slice of what is pending; some of it may have gone from `names`."""
-        left = SLICE_STEPS
+        left = STEPS_AT_ONCE
         while self.pending and left > 0:
             name = self.pending.pop()
-            left -= NAME_STEPS + self._size * len(name)
+            left -= TEXT_STEPS + self._size * len(name)
             if name in names and name not in INTERNAL_TOPICS and self._matches(name):
                 self.matched.add(name)
                 self._found = None
@@ -118,7 +112,7 @@ class Topics:
         if regex in self._queue:
             return None
         look = self._looks.get(regex)
-        if look is None and NAME_STEPS * len(self._names) <= SLICE_STEPS:
+        if look is None and TEXT_STEPS * len(self._names) <= STEPS_AT_ONCE:
             look = self._begin(regex, now)
         if look is None or not self._may_look_at_once(look, now):
             if len(self._queue) < MOST_QUEUED:
@@ -155,7 +149,7 @@ class Topics:
         if not look.pending:
             return True
         if now >= self._at_once_at:
-            self._at_once_at, self._at_once_steps = now + PAUSE_AT_ONCE_S, SLICE_STEPS
+            self._at_once_at, self._at_once_steps = now + PAUSE_AT_ONCE_S, STEPS_AT_ONCE
         steps = look.steps(self._at_once_steps)
         if steps > self._at_once_steps:
             return False

@@ -1,0 +1,40 @@
+"""Transactional ids over HTTP, where there are very many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import SimpleNamespace as Answer
+from typing import Any
+
+from raftlog.admin.v1.transactions import SLICE, list_transactions
+
+
+class Listed:
+    """A transaction port that knows so many, of which the first is open."""
+
+    def __init__(self, count: int) -> None:
+        self.ids = [
+            Answer(transactional_id=f"x{number}", coordinator=1, producer_id=number, state="Ongoing")
+            for number in range(count)
+        ]
+
+    async def all(self) -> list[Any]:
+        return self.ids
+
+    async def open(self, listed: Iterable[Any]) -> dict[str, tuple[int, int]]:
+        return {"x0": (5, 9)}
+
+
+async def test_very_many_ids_are_told_in_turns() -> None:
+    """With when they began, and their timeouts, where a transaction is open."""
+    count, turns = 5 * SLICE, 0
+    call: Any = Answer(node=Answer(transactions=Listed(count)))
+    asked = asyncio.ensure_future(list_transactions(call))
+    while not asked.done():
+        turns += 1
+        await asyncio.sleep(0)
+    data = asked.result().data
+    assert [each.transactional_id for each in data] == [f"x{number}" for number in range(count)]
+    assert [(each.start_ms, each.timeout_ms) for each in data[:2]] == [(5, 9), (-1, -1)]
+    assert turns > count // SLICE
