@@ -179,6 +179,11 @@ def what_has_to_go_is_shown(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chore, "hide", lambda chore, group: group)
 
 
+def successors_inherit_offsets(patch: pytest.MonkeyPatch) -> None:
+    """A topic is deleted and made again, and the coordinator dies: the next one takes the old offsets for the new's."""
+    patch.setattr(Replay, "_note_topic", lambda replay, record, topic_id: None)
+
+
 PLANTS = [
     Plant("offset-commit-answered-early", "H13 lost commits", commits, answer_before_the_commit),
     Plant("groups-read-back-in-part", "H13 regressed commits", commits, read_back_to_the_high_watermark),
@@ -200,5 +205,6 @@ PLANTS = [
     ),
     Plant("forgotten-too-late", "H13 lost commits", group_ends, topics_forgotten_after_the_next_commit, 4.0),
     Plant("gone-is-shown", "records skipped", group_ends, what_has_to_go_is_shown, 4.0),
+    Plant("successors-inherit-offsets", "records skipped", group_ends, successors_inherit_offsets, 4.0),
     Plant("sleepers-stay", "partitions that nobody reads", group_churn, sleepers_stay_in_rebalances, 6.0),
 ]
