@@ -1,7 +1,7 @@
 """What has to go from a group bit by bit, because no batch holds its tombstones: deleted topics, or all there is.
 
 Each slice is a decision of its own, appended whole or not at all. What is left is soft: a new coordinator finds a group
-with fewer offsets, which whoever wanted it gone deletes again; those of a topic without a successor expire.
+with fewer offsets, which whoever wanted it gone deletes again; those of deleted topics it knows by the topics' ids.
 """
 
 from __future__ import annotations
