@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from raftlog.coordinator.group import (
 from raftlog.coordinator.groups import Groups
 from raftlog.coordinator.membership import find_member
 from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.places import Place
 from raftlog.coordinator.records import decode
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import MemberRef, Synced
@@ -170,8 +172,14 @@ def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
-    """Offsets of a deleted topic go in time, and what was committed for its successor meanwhile goes with them."""
+    """Offsets of a deleted topic go by its name, in time, and what was committed for its successor goes with them."""
+
+    def left(chore: Chore, group: Group) -> Iterator[Place]:
+        places = dict.fromkeys(group.places())
+        return iter([each for each in places if chore.ends or each[0] in chore.topics])
+
     patch.setattr(Upkeep, "catch_up", lambda upkeep, group: None)
+    patch.setattr(Chore, "left", left)
 
 
 def what_has_to_go_is_shown(patch: pytest.MonkeyPatch) -> None:
