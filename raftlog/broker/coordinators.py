@@ -6,6 +6,7 @@ Handlers stand on this; it knows no wire. Which partitions those are, and what w
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -42,6 +43,7 @@ from raftlog.coordinator.requests import (
     JoinGroup,
     MemberIdRequired,
     MemberRef,
+    OffsetCommit,
     Synced,
     SyncGroup,
     TransactionEnd,
@@ -89,6 +91,7 @@ class Coordinators:
             env=self._broker.env,
             find=self._tenures.replica,
             new_coordinator=self._new_coordinator,
+            is_gone=self._is_gone,
         )
 
     def _new_coordinator(self, append: Append, transactions: TransactionalJournal) -> GroupCoordinator:
@@ -113,16 +116,21 @@ class Coordinators:
         return sum(each.unused_id_bytes for each in self._active()) < MOST_UNUSED_ID_BYTES
 
     def _forget_deleted_topics(self, old: MetadataImage, new: MetadataImage) -> None:
-        gone = frozenset(
-            name
+        gone = {
+            name: frozenset({topic.topic_id, None})
             for name, topic in old.topics.items()
             if (now := new.topics.get(name)) is None or now.topic_id != topic.topic_id
-        )
+        }
         if gone:
             for tenure in self._tenures.all():
                 tenure.forget_topics(gone)
             if self._timer is not None:
                 self._tick()
+
+    def _is_gone(self, name: str, topic_id: UUID) -> bool:
+        """Whether a topic that the metadata once had is no more, or another one has its name."""
+        topic = self._broker.image().topics.get(name)
+        return topic is None or topic.topic_id != topic_id
 
     def _active(self) -> list[GroupCoordinator]:
         return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
@@ -255,8 +263,9 @@ class Coordinators:
         return codes
 
     async def commit(self, request: CommitOffsets) -> tuple[int, ...]:
-        """Return one error code per commit."""
+        """Return one error code per commit. Raises UnknownTopicOrPartition for all if a topic was just deleted."""
         coordinator = self._coordinator(request.group_id)
+        self._check_topics(request.commits)
         now, _ = self._now()
         codes: tuple[int, ...] = await self._ask(
             lambda answer: coordinator.commit_offsets(request, answer, now=now)
@@ -268,14 +277,11 @@ class Coordinators:
     ) -> tuple[int, ...]:
         """Return one error code per commit; they count once the transaction commits.
 
-        Raises UnknownTopicOrPartition for all if one of the topics was deleted while the transaction was confirmed: the
-        positions would be those of its successor.
+        Raises UnknownTopicOrPartition for all if one of the topics was deleted while the transaction was confirmed.
         """
         tenure = self._tenure(request.group_id)
-        before = self._topic_ids(request)
         await self._confirm(tenure, request, transactional_id, dialect)
-        if self._topic_ids(request) != before:
-            raise UnknownTopicOrPartition("a topic was deleted while this was asked")
+        self._check_topics(request.commits)
         coordinator = self._member_coordinator(request.group_id)
         now, _ = self._now()
         codes: tuple[int, ...] = await self._ask(
@@ -283,12 +289,14 @@ class Coordinators:
         )
         return codes
 
-    def _topic_ids(self, request: CommitInTransaction) -> dict[str, UUID | None]:
-        topics = self._broker.image().topics
-        return {
-            name: topics[name].topic_id if name in topics else None
-            for name in {each.topic for each in request.commits}
-        }
+    def _check_topics(self, commits: Iterable[OffsetCommit]) -> None:
+        """Raises UnknownTopicOrPartition unless all are for topics that are there: for others, the positions would be
+        those of a successor.
+        """
+        for each in commits:
+            topic_id = each.committed.topic_id
+            if topic_id is not None and self._is_gone(each.topic, topic_id):
+                raise UnknownTopicOrPartition("a topic was deleted while this was asked")
 
     async def _confirm(
         self, tenure: GroupTenure, request: CommitInTransaction, transactional_id: str, dialect: Dialect

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Final
+from uuid import UUID
 
 import msgspec
 
@@ -20,6 +21,7 @@ from raftlog.base.errors import (
 from raftlog.broker.tenure import JOURNAL_ERRORS, Tenure
 from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.group import Gone
 from raftlog.coordinator.journal import Append
 from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.records import KeyValue
@@ -38,7 +40,7 @@ RECORDS_AT_ONCE: Final = 1_000
 
 
 class GroupTenure(Tenure[GroupCoordinator, Replay]):
-    """`new_coordinator` makes one over a journal."""
+    """`new_coordinator` makes one over a journal. `is_gone`: whether a topic of that name and id was deleted."""
 
     what: ClassVar = "group"
     journal_errors: ClassVar = {
@@ -56,16 +58,18 @@ class GroupTenure(Tenure[GroupCoordinator, Replay]):
         env: Env,
         find: Callable[[int], Partition],
         new_coordinator: Callable[[Append, TransactionalJournal], GroupCoordinator],
+        is_gone: Callable[[str, UUID], bool],
     ) -> None:
         super().__init__(index, leader_epoch, env=env, find=find)
         self._new_coordinator = new_coordinator
-        self._deleted_topics: frozenset[str] = frozenset()
+        self._is_gone = is_gone
+        self._deleted: list[Gone] = []
         """Topics that were deleted while the partition was read back."""
 
-    def forget_topics(self, topics: frozenset[str]) -> None:
+    def forget_topics(self, topics: Gone) -> None:
         """Topics were deleted: remove their offsets, at once or when they are read back."""
         if self.coordinator is None:
-            self._deleted_topics |= topics
+            self._deleted.append(topics)
         elif not self.is_over:
             self.coordinator.forget_topics(topics)
 
@@ -99,7 +103,7 @@ class GroupTenure(Tenure[GroupCoordinator, Replay]):
         return self._write(lambda partition: partition.append_marker(marker, now_ms=now_ms), {})
 
     def _new_replay(self) -> Replay:
-        return Replay()
+        return Replay(self._is_gone)
 
     async def _feed(self, replay: Replay, records: bytes) -> int:
         for number, _ in enumerate(replay.feeding(records), 1):
@@ -117,7 +121,9 @@ class GroupTenure(Tenure[GroupCoordinator, Replay]):
                 await asyncio.sleep(0)
                 coordinator.load(batch, now=asyncio.get_running_loop().time())
         coordinator.committed(end_offset)
+        coordinator.forget(replay.gone)
         return coordinator, len(coordinator)
 
     async def _taken_up(self, coordinator: GroupCoordinator) -> None:
-        coordinator.forget_topics(self._deleted_topics)
+        for topics in self._deleted:
+            coordinator.forget_topics(topics)

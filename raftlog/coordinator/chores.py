@@ -1,7 +1,7 @@
 """What has to go from a group bit by bit, because no batch holds its tombstones: deleted topics, or all there is.
 
 Each slice is a decision of its own, appended whole or not at all. What is left is soft: a new coordinator finds a group
-with fewer offsets, which whoever wanted it gone deletes again; those of a topic without a successor expire.
+with fewer offsets, which whoever wanted it gone deletes again; those of deleted topics it knows by the topics' ids.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from uuid import UUID
 
 import msgspec
 
 from raftlog.base.errors import KafkaError
 from raftlog.base.machine import Answer, Decision
 from raftlog.coordinator.consumer.state import tombstones
-from raftlog.coordinator.group import Group, GroupChanged, GroupRecord, OffsetCommitted
+from raftlog.coordinator.group import CommittedOffset, Gone, Group, GroupChanged, GroupRecord, OffsetCommitted
 from raftlog.coordinator.places import Place
 
 SLICE_RECORDS: Final = 1_000
@@ -65,26 +66,37 @@ def ended(group: Group) -> tuple[GroupRecord, ...]:
 class Chore:
     """One group's. `topics`: whose offsets go. `ends`: all goes, and the group with it; then `answers` hear of it."""
 
-    topics: frozenset[str] = frozenset()
+    topics: dict[str, frozenset[UUID | None]] = field(default_factory=dict)
     ends: bool = False
     answers: list[Answer] = field(default_factory=list)
     refused: KafkaError | None = None
     """Why the journal took no slice, when it last took none."""
 
+    def forget(self, topics: Gone) -> None:
+        """The offsets of these topics go too."""
+        for name, ids in topics.items():
+            self.topics[name] = self.topics.get(name, frozenset()).union(ids)
+
     def left(self, group: Group) -> Iterator[Place]:
         """Yield the places that still have to go."""
-        return group.places() if self.ends else group.places_of(sorted(self.topics))
+        return group.places() if self.ends else group.places_of(self.topics)
 
     def hide(self, group: Group) -> Group:
         """Return the group without the offsets of deleted topics, as if those were gone already."""
         if next(group.places_of(self.topics), None) is None:
             return group
-        pending = {producer_id: places.without(self.topics) for producer_id, places in group.pending.items()}
+        pending = {
+            producer_id: places.without(self.topics, lambda topic, each: self._goes(topic, each.committed))
+            for producer_id, places in group.pending.items()
+        }
         return msgspec.structs.replace(
             group,
-            offsets=group.offsets.without(self.topics),
+            offsets=group.offsets.without(self.topics, self._goes),
             pending={producer_id: places for producer_id, places in pending.items() if places},
         )
+
+    def _goes(self, topic: str, committed: CommittedOffset) -> bool:
+        return committed.topic_id in self.topics[topic]
 
     def decide(self, group: Group) -> Decision:
         """Remove the next slice; with the last one of a group that ends, the group."""

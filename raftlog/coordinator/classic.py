@@ -8,7 +8,6 @@ same one: stricter than Apache Kafka, which records a generation only with its a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 import msgspec
 
@@ -23,6 +22,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.coordinator.clocks import Clocks
 from raftlog.coordinator.gathering import Gathering, ParkedJoin
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
@@ -52,14 +52,8 @@ from raftlog.coordinator.membership import (
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offers import Offered, Offers, most_bytes
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
-from raftlog.coordinator.sessions import MOST_EXPECTED, ClockKey, Kind, Sessions
+from raftlog.coordinator.sessions import Sessions
 from raftlog.coordinator.transitions import Event, next_state
-
-NEW_MEMBER_TIMEOUT_S: Final = 300.0
-"""A newcomer that waits longer than this for a rebalance to end has surely gone away (as in Apache Kafka)."""
-
-RETRY_S: Final = 1.0
-"""What could not be appended, or still has nobody to lead it, is tried again after this at the earliest."""
 
 log = get_logger(__name__)
 
@@ -70,7 +64,7 @@ class ClassicGroup:
     def __init__(self, runner: Runner[Group], sessions: Sessions, config: NodeConfig) -> None:
         self.runner = runner
         self.group_id = runner.tail.group_id
-        self._sessions = sessions
+        self._clocks = Clocks(self.group_id, sessions, config)
         self._config = config
         self._gathering: Gathering | None = None
         self._offers = Offers()
@@ -78,7 +72,6 @@ class ClassicGroup:
         """Members that wait for the leader's assignments."""
         self._unsynced: set[str] = set()
         """Members of this generation that have not asked for their assignments yet."""
-        self._rebalance_clock = ClockKey(self.group_id, "", Kind.REBALANCE)
 
     # -- what it is ----------------------------------------------------------------------------------------
 
@@ -99,7 +92,7 @@ class ClassicGroup:
     def is_idle(self) -> bool:
         """Whether nothing would be lost if it were forgotten."""
         waiting = self._gathering is not None or self.runner.parked > 0
-        return not (waiting or self.runner.tail.exists or self._sessions.expected_count(self.group_id))
+        return not (waiting or self.runner.tail.exists or self._clocks.expected_count)
 
     def shown(self, group: Group) -> Group:
         """What readers are told while a rebalance gathers the members."""
@@ -112,12 +105,12 @@ class ClassicGroup:
         """Begin as its new coordinator: everybody gets a whole session, and a rebalance under way its whole time."""
         membership = self.recorded
         for member in membership.members.values():
-            self._renew(member, now)
+            self._clocks.renew(member, now)
             self._offers.put_recorded(member, membership.protocol)
         if membership.state == COMPLETING_REBALANCE:
             self._await_syncs(membership, now)
         elif membership.state == STABLE and membership.leader == NO_LEADER:
-            self._start_clock(self._prepare(None), now)
+            self._clocks.gather(self._prepare(None), now)
 
     @property
     def offers(self) -> Offered:
@@ -128,7 +121,7 @@ class ClassicGroup:
         """Rebalance the members of what was a consumer group; `offers` is what each of them offers."""
         for member in self.recorded.members.values():
             self._offers.put(member, offers[member.member_id])
-            self._renew(member, at.now)
+            self._clocks.renew(member, at.now)
         self._remove_and_rebalance((), at)
 
     def retire(self) -> None:
@@ -137,10 +130,10 @@ class ClassicGroup:
         waiting = [each.answer for each in gathering.joins.values()] if gathering else []
         waiting += self._syncs.values()
         self._syncs = {}
-        self._sessions.end(self._rebalance_clock)
+        self._clocks.end_rebalance()
         for member_id in gathering.members if gathering else ():
             if self.runner.tail.consumer is None or member_id not in self.runner.tail.consumer.members:
-                self._sessions.end(ClockKey(self.group_id, member_id))
+                self._clocks.end(member_id)
         for answer in waiting:
             self._reply(RebalanceInProgress(), answer)
 
@@ -180,15 +173,16 @@ class ClassicGroup:
         assert len(self._offers) == len(present.members), "every member offers something"
         check_protocols(request, present.protocol_type, self._offers.common())
         self._check_fits(joining_member(request, who.member_id or new_member_id), request)
-        expected = self._sessions.is_expected(self.group_id, who.member_id) and holder is None
+        expected = self._clocks.is_expected(who.member_id) and holder is None
         if who.member_id and not expected:
             return self._admit_again(find_member(present, who), request, answer, at)
         if holder is not None and not who.member_id:
             self._admit_successor(holder, request, answer, new_member_id, at)
             return None
         if not who.member_id and request.may_require_member_id and who.group_instance_id is None:
-            return self._expect(new_member_id, request, at)
-        self._sessions.end(ClockKey(self.group_id, who.member_id, Kind.EXPECTED))
+            self._clocks.expect(new_member_id, request.session_timeout_ms, at.now)
+            return MemberIdRequired(new_member_id)
+        self._clocks.end_expected(who.member_id)
         self._gather(joining_member(request, who.member_id or new_member_id), request, answer, at)
         return None
 
@@ -207,22 +201,13 @@ class ClassicGroup:
         if self._offers.size_with(member, request.protocols) > most:
             raise GroupMaxSizeReached(f"names and subscriptions of a group have at most {most} bytes")
 
-    def _expect(self, member_id: str, request: JoinGroup, at: Moment) -> MemberIdRequired:
-        if self._sessions.expected_count(self.group_id) >= MOST_EXPECTED:
-            raise GroupMaxSizeReached(f"{MOST_EXPECTED} members are about to join")
-        if not self._sessions.may_expect():
-            raise CoordinatorNotAvailable("too many members of all groups are about to join")
-        key = ClockKey(self.group_id, member_id, Kind.EXPECTED)
-        self._sessions.renew(key, at.now + request.session_timeout_ms / 1000)
-        return MemberIdRequired(member_id)
-
     def _admit_again(self, member: Member, request: JoinGroup, answer: Answer, at: Moment) -> Joined | None:
         """A member joins again: because its answer was lost, or because something changed."""
         recorded, state = self.recorded, self.state
         if self._offers_the_same(member, request):
             leads = state == STABLE and member.member_id == recorded.leader
             if state in (COMPLETING_REBALANCE, STABLE) and not leads:
-                self._renew(member, at.now)
+                self._clocks.renew(member, at.now)
                 return joined(recorded, member.member_id)
         self._gather(joining_member(request, member.member_id), request, answer, at)
         return None
@@ -245,9 +230,9 @@ class ClassicGroup:
         if former is not None:
             self._reply(RebalanceInProgress(), former.answer)
         if is_new:
-            self._sessions.renew(ClockKey(self.group_id, member.member_id), at.now + NEW_MEMBER_TIMEOUT_S)
+            self._clocks.await_newcomer(member.member_id, at.now)
         if begins:
-            self._start_clock(gathering, at.now)
+            self._clocks.gather(gathering, at.now)
         self._complete_if_all_joined(at)
 
     def _admit_successor(
@@ -266,8 +251,8 @@ class ClassicGroup:
             gathering.leader = new_member_id
         gathering.members[new_member_id] = successor
         if begins:
-            self._start_clock(gathering, at.now)
-        self._renew(successor, at.now)
+            self._clocks.gather(gathering, at.now)
+        self._clocks.renew(successor, at.now)
         self._gather(successor, request, answer, at)
 
     def _keeps_protocol(self, holder: Member, request: JoinGroup) -> bool:
@@ -292,11 +277,11 @@ class ClassicGroup:
                 answer(reply)
 
         if self._write(lambda group: decide_replace(group, holder, heir), answered):
-            self._sessions.end(ClockKey(self.group_id, holder.member_id))
+            self._clocks.end(holder.member_id)
             self._offers.drop(holder.member_id)
             self._offers.put(heir, request.protocols)
             self._synced(holder.member_id)
-            self._renew(heir, at.now)
+            self._clocks.renew(heir, at.now)
 
     # -- a rebalance ---------------------------------------------------------------------------------------
 
@@ -311,14 +296,6 @@ class ClassicGroup:
                 self._reply(RebalanceInProgress(), answer)
         return self._gathering
 
-    def _start_clock(self, gathering: Gathering, now: float) -> None:
-        wait_ms = gathering.rebalance_timeout_ms()
-        if gathering.is_initial:
-            delay_ms = self._config.group_initial_rebalance_delay_ms
-            gathering.remaining_ms = max(wait_ms - delay_ms, 0)
-            wait_ms = delay_ms
-        self._sessions.renew(self._rebalance_clock, now + wait_ms / 1000)
-
     def _complete_if_all_joined(self, at: Moment) -> KafkaError | None:
         """End the rebalance unless somebody is still awaited; returns why it could not be recorded."""
         gathering = self._gathering
@@ -326,7 +303,7 @@ class ClassicGroup:
             return None
         if gathering.is_initial:
             return None if self._config.group_initial_rebalance_delay_ms else self._complete(gathering, at)
-        if gathering.members and self._sessions.expected_count(self.group_id):
+        if gathering.members and self._clocks.expected_count:
             return None
         return self._complete(gathering, at) if gathering.is_complete else None
 
@@ -335,8 +312,7 @@ class ClassicGroup:
         for member_id in gathering.absent():
             self._forget(member_id, gathering, UnknownMemberId())
         if gathering.members and not gathering.joins:
-            timeout_s = max(gathering.rebalance_timeout_ms() / 1000, RETRY_S)
-            self._sessions.renew(self._rebalance_clock, at.now + timeout_s)
+            self._clocks.gather_again(gathering, at.now)
             return None
         if not gathering.members and not self.runner.tail.exists:
             self._end_gathering()
@@ -363,28 +339,27 @@ class ClassicGroup:
 
     def _end_gathering(self) -> None:
         self._gathering = None
-        self._sessions.end(self._rebalance_clock)
+        self._clocks.end_rebalance()
 
     def _resume(self, gathering: Gathering, at: Moment) -> None:
         """The generation could not be recorded: who joined was told so, and may come again with its id."""
         for member_id, join in tuple(gathering.joins.items()):
             if join.is_new:
                 gathering.remove(member_id)
-                self._sessions.end(ClockKey(self.group_id, member_id))
+                self._clocks.end(member_id)
                 self._offers.drop(member_id)
                 if member_id == join.request.member.member_id:
-                    self._expect(member_id, join.request, at)
+                    self._clocks.expect(member_id, join.request.session_timeout_ms, at.now)
         gathering.joins.clear()
         if gathering.is_initial and not gathering.members:
             return
         self._gathering = gathering
-        timeout_s = max(gathering.rebalance_timeout_ms() / 1000, RETRY_S)
-        self._sessions.renew(self._rebalance_clock, at.now + timeout_s)
+        self._clocks.gather_again(gathering, at.now)
 
     def _generation_began(self, generation: Membership, at: Moment) -> None:
         self._offers.keep(generation.members)
         for member in generation.members.values():
-            self._renew(member, at.now)
+            self._clocks.renew(member, at.now)
         if generation.members:
             self._await_syncs(generation, at.now)
         log.info(
@@ -396,8 +371,7 @@ class ClassicGroup:
 
     def _await_syncs(self, generation: Membership, now: float) -> None:
         self._unsynced = set(generation.members)
-        timeout_ms = max(each.rebalance_timeout_ms for each in generation.members.values())
-        self._sessions.renew(self._rebalance_clock, now + timeout_ms / 1000)
+        self._clocks.await_syncs(generation, now)
 
     # -- assignments ---------------------------------------------------------------------------------------
 
@@ -410,7 +384,7 @@ class ClassicGroup:
         except KafkaError as error:
             self._reply(error, answer)
             return
-        self._renew(member, at.now)
+        self._clocks.renew(member, at.now)
         self._synced(member.member_id)
         if self.state == STABLE:
             self._reply(synced(self.recorded, member.member_id), answer)
@@ -425,7 +399,7 @@ class ClassicGroup:
     def _synced(self, member_id: str) -> None:
         self._unsynced.discard(member_id)
         if not self._unsynced and self._gathering is None:
-            self._sessions.end(self._rebalance_clock)
+            self._clocks.end_rebalance()
 
     def _assign(self, request: SyncGroup, at: Moment) -> None:
         after = next_state(self.state, Event.ASSIGNED)
@@ -438,7 +412,7 @@ class ClassicGroup:
         if self._write(lambda group: decide_assign(group, request, now_ms=at.now_ms), answered):
             assert self.state == after
             for member_id in waiting:
-                self._renew(self.recorded.members[member_id], at.now)
+                self._clocks.renew(self.recorded.members[member_id], at.now)
         else:  # the leader comes again, and who waited asks again
             self._await_syncs(self.recorded, at.now)
 
@@ -447,7 +421,7 @@ class ClassicGroup:
     def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
         """Answered with None; RebalanceInProgress is how members hear that they have to join again."""
         try:
-            self._renew(check_member(self.present, ref, generation), at.now)
+            self._clocks.renew(check_member(self.present, ref, generation), at.now)
             if self._gathering is not None:
                 raise RebalanceInProgress
         except KafkaError as error:
@@ -459,12 +433,12 @@ class ClassicGroup:
         """A member gave a sign of life."""
         member = self.present.members.get(ref.member_id)
         if member is not None:
-            self._renew(member, now)
+            self._clocks.renew(member, now)
 
     def leave(self, ref: MemberRef, answer: Answer, *, at: Moment) -> None:
         """Answered with None. An id that was given out and never used is given back."""
-        if self._sessions.is_expected(self.group_id, ref.member_id):
-            self._sessions.end(ClockKey(self.group_id, ref.member_id, Kind.EXPECTED))
+        if self._clocks.is_expected(ref.member_id):
+            self._clocks.end_expected(ref.member_id)
             self._complete_if_all_joined(at)
             self._reply(None, answer)
             return
@@ -483,7 +457,7 @@ class ClassicGroup:
             return
         join = self._gathering.joins.get(member_id) if self._gathering else None
         if member_id in self._syncs or (join is not None and not join.is_new):
-            self._renew(member, at.now)
+            self._clocks.renew(member, at.now)
             return
         log.info("group_member_expired", group=self.group_id, member=member_id)
         self._remove_and_rebalance((member_id,), at)
@@ -501,10 +475,7 @@ class ClassicGroup:
                 log.info("group_members_never_synced", group=self.group_id, members=len(silent))
                 self._remove_and_rebalance(silent, at)
         elif gathering.is_initial and gathering.saw_newcomer and gathering.remaining_ms:
-            gathering.saw_newcomer = False
-            delay_ms = min(self._config.group_initial_rebalance_delay_ms, gathering.remaining_ms)
-            gathering.remaining_ms = max(gathering.remaining_ms - delay_ms, 0)
-            self._sessions.renew(self._rebalance_clock, at.now + delay_ms / 1000)
+            self._clocks.gather_further(gathering, at.now)
         else:
             self._complete(gathering, at)
 
@@ -515,21 +486,16 @@ class ClassicGroup:
         for member_id in member_ids:
             self._forget(member_id, gathering, UnknownMemberId())
         if begins:
-            self._start_clock(gathering, at.now)
+            self._clocks.gather(gathering, at.now)
         return self._complete_if_all_joined(at)
 
     def _forget(self, member_id: str, gathering: Gathering, reason: KafkaError) -> None:
         """Take a member out; what it waits for is answered with `reason`."""
-        self._sessions.end(ClockKey(self.group_id, member_id))
+        self._clocks.end(member_id)
         self._offers.drop(member_id)
         join = gathering.remove(member_id)
         if join is not None:
             self._reply(reason, join.answer)
-
-    def _renew(self, member: Member, now: float) -> None:
-        self._sessions.renew(
-            ClockKey(self.group_id, member.member_id), now + member.session_timeout_ms / 1000
-        )
 
     # -- the journal ---------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ with the calls. Requests go to an active coordinator only; whoever owns it stand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from raftlog.coordinator.chores import first_slice
 from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.requests import LEAVES, Beat
 from raftlog.coordinator.consumer.topics import Topics
-from raftlog.coordinator.group import Group, TransactionEnded
+from raftlog.coordinator.group import Gone, Group, TransactionEnded
 from raftlog.coordinator.groups import AnyGroup, Groups, Room
 from raftlog.coordinator.journal import Append, Journal
 from raftlog.coordinator.moment import Moment
@@ -295,9 +295,13 @@ class GroupCoordinator:
 
         self._ask(group_id, ask, answer)
 
-    def forget_topics(self, topics: frozenset[str]) -> None:
+    def forget_topics(self, topics: Gone) -> None:
         """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
         self._upkeep.forget_topics(topics)
+
+    def forget(self, topics: Mapping[str, Gone]) -> None:
+        """Offsets of deleted topics were taken over, in some groups: those go likewise."""
+        self._upkeep.forget(topics)
 
     # -- reading -------------------------------------------------------------------------------------------
 

@@ -6,8 +6,9 @@ one answered for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -35,10 +36,11 @@ NO_LEADER: Final = ""
 rebalance (KIP-848)."""
 
 
-class CommittedOffset(msgspec.Struct, frozen=True):
+class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     """A committed position; `offset` is that of the next record to read. `metadata` is the consumer's own text.
 
     `expire_timestamp_ms`: when it may be forgotten, if the client said so (OffsetCommit before v5), else -1.
+    `topic_id`: of the topic that had the name then; None: the record does not say.
     """
 
     offset: int = NO_OFFSET
@@ -46,9 +48,14 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int = -1
+    topic_id: UUID | None = None
 
 
 NOTHING_COMMITTED: Final = CommittedOffset()
+
+
+Gone = Mapping[str, Collection[UUID | None]]
+"""Topics that are no more, by name: their ids, and None if an offset that does not say is one of theirs."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -176,14 +183,20 @@ class Group(msgspec.Struct, frozen=True):
                     seen.add(place)
                     yield place
 
-    def places_of(self, topics: Iterable[str]) -> Iterator[Place]:
-        """Yield those of some topics."""
-        for topic in topics:
-            partitions = dict.fromkeys(self.offsets.of_topic(topic))
-            for places in self.pending.values():
-                partitions |= dict.fromkeys(places.of_topic(topic))
-            for partition in partitions:
-                yield topic, partition
+    def places_of(self, topics: Gone) -> Iterator[Place]:
+        """Yield those that have an offset, be it one that pends, of one of these very topics."""
+        for topic, ids in topics.items():
+            seen: set[int] = set()
+            for partition, committed in self._of_topic(topic):
+                if partition not in seen and committed.topic_id in ids:
+                    seen.add(partition)
+                    yield topic, partition
+
+    def _of_topic(self, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
+        yield from self.offsets.of_topic(topic).items()
+        for places in self.pending.values():
+            for partition, pending in places.of_topic(topic).items():
+                yield partition, pending.committed
 
     def has(self, place: Place) -> bool:
         """Whether a place has an offset, be it one that pends."""

@@ -6,7 +6,7 @@ it has. Who has copied a map changes the copy alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -77,9 +77,14 @@ class PlaceMap(MutableMapping[Place, Value]):
         """Return what there is of one topic, by partition."""
         return self._topics.get(topic, {})
 
-    def without(self, topics: Iterable[str]) -> PlaceMap[Value]:
-        """Return the rest."""
+    def without(self, topics: Iterable[str], goes: Callable[[str, Value], bool]) -> PlaceMap[Value]:
+        """Return the rest: all but what `goes` of these topics."""
         rest = PlaceMap(self)
         for topic in topics:
-            rest._count -= len(rest._topics.pop(topic, ()))
+            before = rest._topics.pop(topic, {})
+            kept = {partition: value for partition, value in before.items() if not goes(topic, value)}
+            if kept:
+                rest._topics[topic] = kept
+                rest._own.add(topic)
+            rest._count -= len(before) - len(kept)
         return rest

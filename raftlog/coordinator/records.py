@@ -1,19 +1,21 @@
 """Group records as the keys and values of `__consumer_offsets`, byte for byte Apache Kafka's.
 
-Written: OffsetCommitKey v1 with OffsetCommitValue v3 (v1 where an expiry is named), GroupMetadataKey v2 with
-GroupMetadataValue v3. Read: those, and the older and newer value versions (0 … 4). Those of consumer groups are in
-`consumer.records`. A key type of a coordinator that is not built here is skipped, not refused.
+Written, as by Apache Kafka 4.1 and later: OffsetCommitKey v1 with OffsetCommitValue v4 (v1 where an expiry is named),
+GroupMetadataKey v2 with GroupMetadataValue v3. Read: those, and the older and newer value versions (0 … 4). Those of
+consumer groups are in `consumer.records`. A key type of a coordinator that is not built here is skipped, not refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
+from uuid import UUID
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import NO_EPOCH
 from raftlog.coordinator.consumer import records as consumer_records
-from raftlog.coordinator.fields import I16, I32, I64, Reader, sized, string
+from raftlog.coordinator.fields import I16, I32, I64, Reader, compact_string, sized, string, tagged
 from raftlog.coordinator.group import (
     CommittedOffset,
     GroupChanged,
@@ -30,12 +32,17 @@ KeyValue = tuple[bytes, bytes | None]
 
 OFFSET_KEY_VERSIONS: Final = (0, 1)
 GROUP_KEY_VERSION: Final = 2
-OFFSET_VALUE_VERSION: Final = 3
+OFFSET_VALUE_VERSION: Final = 4
 EXPIRING_OFFSET_VALUE_VERSION: Final = 1
-"""The only one that can say when an offset expires; it cannot tell a leader epoch."""
+"""The only one that can say when an offset expires; it cannot tell a leader epoch or a topic's id."""
 
 GROUP_VALUE_VERSION: Final = 3
 FIRST_FLEXIBLE_VERSION: Final = 4
+
+TOPIC_ID_TAG: Final = 0
+UUID_BYTES: Final = 16
+KNOWN_TOPIC_IDS: Final = 10_000
+"""So many topics' ids are one object in all the offsets that name them; the offsets of others take more memory."""
 
 BATCH_BYTES: Final = 61
 RECORD_BYTES: Final = 20
@@ -106,8 +113,9 @@ def _offset_value(committed: CommittedOffset) -> bytes:
             I16.pack(OFFSET_VALUE_VERSION),
             I64.pack(committed.offset),
             I32.pack(committed.leader_epoch),
-            string(committed.metadata),
+            compact_string(committed.metadata),
             I64.pack(committed.commit_timestamp_ms),
+            tagged({} if committed.topic_id is None else {TOPIC_ID_TAG: committed.topic_id.bytes}),
         )
     )
 
@@ -153,13 +161,24 @@ def _value_reader(value: bytes) -> tuple[Reader, int]:
 
 
 def _read_offset(value: bytes) -> CommittedOffset:
-    """Versions: 0 offset, metadata, timestamp; 1 adds an expiry; 3 replaces it by the leader epoch; 4 is flexible."""
+    """Versions: 0 offset, metadata, timestamp; 1 adds an expiry; 3 replaces it by the leader epoch; 4 is flexible,
+    and since Apache Kafka 4.1 it may tell the topic's id.
+    """
     fields, version = _value_reader(value)
     offset = fields.int64()
     leader_epoch = fields.int32() if version >= 3 else NO_EPOCH
     metadata, committed_ms = fields.string(), fields.int64()
     expires_ms = fields.int64() if version == EXPIRING_OFFSET_VALUE_VERSION else -1
-    return CommittedOffset(offset, leader_epoch, metadata, committed_ms, expires_ms)
+    topic_id = _topic_id(fields.tagged().get(TOPIC_ID_TAG, b"")) if fields.flexible else None
+    return CommittedOffset(offset, leader_epoch, metadata, committed_ms, expires_ms, topic_id)
+
+
+@lru_cache(KNOWN_TOPIC_IDS)
+def _topic_id(field: bytes) -> UUID | None:
+    """Return the id; None where there is none, or the one that stands for none."""
+    if len(field) not in (0, UUID_BYTES):
+        raise CorruptMessage("a topic's id has 16 bytes")
+    return UUID(bytes=field) if any(field) else None
 
 
 def _read_group(value: bytes) -> Membership:

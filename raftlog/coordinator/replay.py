@@ -1,11 +1,16 @@
 """Read a partition of `__consumer_offsets` back into groups: the last word on each key counts.
 
 What a producer wrote in a transaction pends until its marker comes; in a log that ends before it, it pends on.
+
+An offset tells which topic had the name. Whoever reads back knows all of the metadata that an earlier coordinator knew:
+the record that made it the leader is behind what that one had applied, which coordinates no longer once it has that
+record. So what names another topic than the one that is there now is an offset of a deleted one, never of one to come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from uuid import UUID
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.coordinator.consumer.state import Book
@@ -18,9 +23,13 @@ from raftlog.records.batch import BatchHeader, Buffer, iter_headers, iter_record
 class Replay:
     """Collects records batch by batch; damaged or unknown records are counted and left out."""
 
-    __slots__ = ("_books", "_memberships", "_offsets", "_open", "next_offset", "skipped")
+    __slots__ = ("_books", "_is_gone", "_memberships", "_offsets", "_open", "gone", "next_offset", "skipped")
 
-    def __init__(self) -> None:
+    def __init__(self, is_gone: Callable[[str, UUID], bool] = lambda _name, _id: False) -> None:
+        """`is_gone` is asked whether a topic of this name and id is no more."""
+        self._is_gone = is_gone
+        self.gone: dict[str, dict[str, set[UUID]]] = {}
+        """By group and name, the deleted topics of which offsets were read, be they replaced by now."""
         self._memberships: dict[str, Membership] = {}
         self._offsets: dict[str, Positions[CommittedOffset]] = {}
         self._books: dict[str, Book] = {}
@@ -78,12 +87,18 @@ class Replay:
         positions = self._offsets.get(record.group_id)
         if positions is None:
             positions = self._offsets[record.group_id] = Positions()
+        if record.committed is not None:
+            self._note_topic(record, record.committed.topic_id)
         place = (record.topic, record.partition)
         if header.is_transactional and record.committed is not None:
             positions.pend(header.producer_id, place, record.committed)
             self._open.setdefault(header.producer_id, set()).add(record.group_id)
         else:
             positions.put(place, record.committed)
+
+    def _note_topic(self, record: OffsetCommitted, topic_id: UUID | None) -> None:
+        if topic_id is not None and self._is_gone(record.topic, topic_id):
+            self.gone.setdefault(record.group_id, {}).setdefault(record.topic, set()).add(topic_id)
 
     def groups(self) -> Iterator[Group]:
         """Yield every group that something is left of, by name."""

@@ -8,7 +8,7 @@ group of which something has to go first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from raftlog.base.config import NodeConfig
@@ -17,7 +17,7 @@ from raftlog.base.machine import Answer, Decision
 from raftlog.coordinator.chores import PAUSE_S, RETRY_S, Chore
 from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer.group import ConsumerGroup
-from raftlog.coordinator.group import Group
+from raftlog.coordinator.group import Gone, Group
 from raftlog.coordinator.groups import AnyGroup, Groups
 from raftlog.coordinator.journal import Journal
 from raftlog.coordinator.moment import Moment
@@ -164,12 +164,14 @@ class Upkeep:
             chore.ends = True
             self._chores_at = 0.0
 
-    def forget_topics(self, topics: Iterable[str]) -> None:
+    def forget_topics(self, topics: Gone) -> None:
         """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
-        gone = frozenset(topics)
-        for group_id in self._groups.ids() if gone else ():
-            chore = self._chores.setdefault(group_id, Chore())
-            chore.topics |= gone
+        self.forget(dict.fromkeys(self._groups.ids() if topics else (), topics))
+
+    def forget(self, topics: Mapping[str, Gone]) -> None:
+        """The same, of some groups, each its own."""
+        for group_id, gone in topics.items():
+            self._chores.setdefault(group_id, Chore()).forget(gone)
         self._chores_at = 0.0
 
     def catch_up(self, group: AnyGroup) -> None:

@@ -260,7 +260,7 @@ async def test_a_tenure_that_fails_says_so_rather_than_loading_for_ever() -> Non
     def broken(_index: int) -> Any:
         raise ZeroDivisionError
 
-    tenure = GroupTenure(0, 0, env=Env(), find=broken, new_coordinator=broken)
+    tenure = GroupTenure(0, 0, env=Env(), find=broken, new_coordinator=broken, is_gone=broken)
     tenure.start()
     await asyncio.sleep(0)
     assert tenure.has_failed

@@ -31,6 +31,11 @@ def topic_id(name: str) -> UUID:
     return UUID(bytes=name.encode()[:16].ljust(16, b"-"))
 
 
+def gone(*names: str) -> dict[str, frozenset[UUID | None]]:
+    """Deleted topics, for offsets that do not say which."""
+    return {name: frozenset({topic_id(name), None}) for name in names}
+
+
 def image_of(topics: dict[str, int]) -> MetadataImage:
     """A cluster with these topics, of so many partitions each."""
     partition = PartitionState((1,), (1,), 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from raftlog.base.machine import Decision
 from raftlog.coordinator.chores import SLICE_RECORDS, Chore
 from raftlog.coordinator.group import CommittedOffset, Group, OffsetCommitted, apply
@@ -14,6 +16,11 @@ ONE = CommittedOffset(1)
 def group_of(*places: Place, pending: tuple[Place, ...] = ()) -> Group:
     pends = {5: PlaceMap({each: Pending(ONE, 0) for each in pending})} if pending else {}
     return Group("g", offsets=PlaceMap(dict.fromkeys(places, ONE)), pending=pends, pended=1)
+
+
+def named(*names: str) -> dict[str, frozenset[UUID | None]]:
+    """Deleted topics, of which no offset says the id."""
+    return dict.fromkeys(names, frozenset({None}))
 
 
 def worked_off(chore: Chore, group: Group) -> tuple[Group, list[int]]:
@@ -31,7 +38,7 @@ def worked_off(chore: Chore, group: Group) -> tuple[Group, list[int]]:
 def test_topics_go_with_what_pends_and_nothing_else_does() -> None:
     """A transaction that is open would bring the offset of a deleted topic back."""
     group = group_of(("t", 0), ("u", 0), pending=(("t", 1), ("u", 1)))
-    left, _ = worked_off(Chore(topics=frozenset({"t", "none"})), group)
+    left, _ = worked_off(Chore(topics=named("t", "none")), group)
     assert set(left.places()) == {("u", 0), ("u", 1)}
 
 
@@ -46,16 +53,16 @@ def test_a_group_ends_with_its_last_slice() -> None:
 def test_what_has_to_go_is_not_shown() -> None:
     """As if it were gone already; a group without such offsets is shown as the very value it is."""
     group = group_of(("t", 0), ("u", 0), pending=(("t", 1),))
-    shown = Chore(topics=frozenset({"t"})).hide(group)
+    shown = Chore(topics=named("t")).hide(group)
     assert dict(shown.offsets) == {("u", 0): ONE} and not shown.pending
     assert len(group.offsets) == 2, "the group itself is as it was"
-    assert Chore(topics=frozenset({"x"})).hide(group) is group
+    assert Chore(topics=named("x")).hide(group) is group
 
 
 def test_a_refused_end_leaves_what_else_has_to_go() -> None:
     """Who wanted the end is told, once; the deleted topics' offsets still go."""
     told: list[object] = []
-    chore = Chore(topics=frozenset({"t"}), ends=True, answers=[told.append])
+    chore = Chore(topics=named("t"), ends=True, answers=[told.append])
     chore.not_ended().answer("refused")
     chore.answer("again")
     assert told == ["refused"]

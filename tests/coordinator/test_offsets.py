@@ -28,7 +28,7 @@ from raftlog.coordinator.offsets import decide_expire_offsets
 from raftlog.coordinator.places import PlaceMap
 from raftlog.coordinator.requests import DeleteOffsets, OffsetCommit
 from raftlog.coordinator.upkeep import SWEPT_AT_ONCE
-from tests.coordinator.journals import Answers, Bench
+from tests.coordinator.journals import Answers, Bench, gone
 
 
 def test_a_member_commits_and_its_text_comes_back() -> None:
@@ -105,7 +105,7 @@ def test_offsets_of_deleted_topics_go() -> None:
     bench = Bench()
     commits = tuple(OffsetCommit(topic, 0, CommittedOffset(1)) for topic in ("gone", "kept"))
     bench.commit_offset(0, commits=commits)
-    bench.coordinator.forget_topics(frozenset({"gone"}))
+    bench.coordinator.forget_topics(gone("gone"))
     assert list(bench.read().offsets) == [("kept", 0)], "nobody is shown what has yet to go"
     bench.tick()
     assert list(bench.read().offsets) == [("kept", 0)]
@@ -118,7 +118,7 @@ def test_offsets_of_deleted_topics_go_as_soon_as_that_can_be_written(next_comes:
     bench = Bench()
     bench.commit_offset(7, commits=at_places("gone", "kept"))
     bench.refuses = NotEnoughReplicas()
-    bench.coordinator.forget_topics(frozenset({"gone"}))
+    bench.coordinator.forget_topics(gone("gone"))
     bench.tick()
     assert len(bench.replayed()["g"].offsets) == 2
     assert isinstance(bench.commit_offset(3, commits=at_places("gone")), NotEnoughReplicas)
@@ -140,7 +140,7 @@ def test_offsets_of_deleted_topics_that_can_never_be_removed_are_left_to_expire(
     bench = Bench()
     bench.commit_offset(7, commits=at_places("gone"))
     bench.refuses = InvalidCommitOffsetSize()
-    bench.coordinator.forget_topics(frozenset({"gone"}))
+    bench.coordinator.forget_topics(gone("gone"))
     bench.tick()
     bench.refuses = None
     bench.tick()
@@ -188,7 +188,7 @@ def _take(bench: Bench, member: list[Any], step: tuple[Any, ...]) -> None:
             bench.tick()
             bench.commit()
         case ("forget", topic):
-            bench.coordinator.forget_topics(frozenset({topic}))
+            bench.coordinator.forget_topics(gone(topic))
             bench.tick()
             bench.commit()
         case ("fail_over",):
@@ -369,11 +369,11 @@ def test_offsets_of_a_deleted_topic_stay_hidden_when_the_groups_end_is_refused(d
     bench.commit_offset(42)
     bench.refuses = NotEnoughReplicas()
     if deleted_first:
-        bench.coordinator.forget_topics(frozenset({"t"}))
+        bench.coordinator.forget_topics(gone("t"))
         bench.tick()
     bench.coordinator.delete("g", answers)
     if not deleted_first:
-        bench.coordinator.forget_topics(frozenset({"t"}))
+        bench.coordinator.forget_topics(gone("t"))
     for _ in range(3):
         bench.now += 1
         bench.tick()
@@ -436,7 +436,7 @@ def test_very_many_offsets_go_in_several_batches(how: str) -> None:
     if how == "expired":
         bench.now += 8 * DAY_S
     else:
-        bench.coordinator.forget_topics(frozenset({"t"}))
+        bench.coordinator.forget_topics(gone("t"))
         bench.tick()
         assert isinstance(bench.commit_offset(1), CoordinatorLoadInProgress)
     bench.work_off()
@@ -451,7 +451,7 @@ def test_what_has_to_go_of_many_groups_goes_in_slices() -> None:
     for number in range(count):
         bench.commit_offset(1, group_id=f"g{number}")
     written = len(bench.batches)
-    bench.coordinator.forget_topics(frozenset({"t"}))
+    bench.coordinator.forget_topics(gone("t"))
     bench.tick()
     assert len(bench.batches) - written == SWEPT_AT_ONCE
     last = f"g{count - 1}"

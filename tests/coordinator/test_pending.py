@@ -26,7 +26,7 @@ from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.requests import CommitInTransaction, MemberRef, OffsetCommit, TransactionEnd
 from raftlog.records.batch import EndMarker, ProducerStamp, build_batch, build_end_marker, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT, stamp
-from tests.coordinator.journals import Answers, Bench
+from tests.coordinator.journals import Answers, Bench, gone
 
 PRODUCER = 7
 
@@ -84,7 +84,7 @@ class TransactionalBench(Bench):
 
     def remove_topic(self) -> None:
         """The topic is deleted, and what was committed for it goes."""
-        self.coordinator.forget_topics(frozenset({"t"}))
+        self.coordinator.forget_topics(gone("t"))
         self.tick()
 
     def offset(self, group_id: str = "g") -> int | None:
@@ -220,7 +220,7 @@ def test_offsets_of_a_deleted_topic_go_from_transactions_too() -> None:
     """The next topic of that name begins without positions."""
     bench = TransactionalBench()
     bench.pend(42)
-    bench.coordinator.forget_topics(frozenset({"t"}))
+    bench.coordinator.forget_topics(gone("t"))
     assert not is_unstable(bench.read(), ("t", 0)), "nobody waits for what has yet to go"
     bench.end()
     assert bench.offset() is None
@@ -233,7 +233,7 @@ def test_what_pends_of_a_deleted_topic_goes_before_anything_is_committed_for_its
     """In a transaction too; the new topic's offset then stands."""
     bench = TransactionalBench()
     bench.pend(42)
-    bench.coordinator.forget_topics(frozenset({"t"}))
+    bench.coordinator.forget_topics(gone("t"))
     assert bench.pend(1, producer=8) == (0,)
     bench.tick()
     bench.end()

@@ -38,8 +38,8 @@ def test_copies_are_maps_of_their_own(first: Any, second: Any, third: Any):
         assert found == expected
         assert len(found) == len(expected) and set(found) == expected.keys()
         assert found.topics() == {topic for topic, _ in expected}
-        rest = found.without(["u", "none"])
-        assert rest == {place: each for place, each in expected.items() if place[0] != "u"}
+        rest = found.without(["u", "none"], lambda topic, value: value % 2 == 0)
+        assert rest == {place: each for place, each in expected.items() if place[0] != "u" or each % 2}
         assert len(rest) == len(list(rest))
 
 

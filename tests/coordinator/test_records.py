@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,8 @@ from raftlog.records.batch import build_batch, new_record
 texts = st.text(max_size=20)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
-offsets = st.builds(CommittedOffset, int64s, int32s, texts, int64s)
+topic_ids = st.uuids().filter(lambda each: each.int)
+offsets = st.builds(CommittedOffset, int64s, int32s, texts, int64s, topic_id=st.none() | topic_ids)
 members = st.builds(
     Member,
     texts,
@@ -46,6 +49,9 @@ memberships = st.builds(
     ),
 )
 expiring = st.builds(CommittedOffset, int64s, st.just(-1), texts, int64s, st.integers(0, 2**63 - 1))
+TOPIC_ID = UUID("01020304-0506-0708-090a-0b0c0d0e0f10")
+V4 = "0004000000000000000500000001036d640000000000000009"
+"""An offset's value without its tagged fields."""
 records = st.builds(OffsetCommitted, texts, texts, int32s, st.none() | offsets | expiring) | st.builds(
     GroupChanged, texts, st.none() | memberships
 )
@@ -79,11 +85,17 @@ def test_any_bytes_are_read_or_refused(key: bytes, value: bytes) -> None:
 
 
 def test_an_offset_commit_has_kafkas_bytes() -> None:
-    """OffsetCommitKey v1 and OffsetCommitValue v3 of Apache Kafka's group-coordinator schemas."""
-    key, value = encode(OffsetCommitted("grp", "top", 2, CommittedOffset(5, 1, "md", 1_000)))
+    """OffsetCommitKey v1 and OffsetCommitValue v4, as kafka-group-coordinator 4.3.0 writes them."""
+    key, value = encode(OffsetCommitted("grp", "top", 2, CommittedOffset(5, 1, "md", 9, topic_id=TOPIC_ID)))
     assert key.hex() == "000100036772700003746f7000000002"
     assert value is not None
-    assert value.hex() == "000300000000000000050000000100026d6400000000000003e8"
+    assert (
+        value.hex() == "0004000000000000000500000001036d640000000000000009"
+        "0100100102030405060708090a0b0c0d0e0f10"
+    )
+    _, value = encode(OffsetCommitted("grp", "top", 2, CommittedOffset(5, 1, "md", 9)))
+    assert value is not None
+    assert value.hex() == "0004000000000000000500000001036d64000000000000000900"
 
 
 def test_group_metadata_has_kafkas_bytes() -> None:
@@ -104,7 +116,10 @@ def test_group_metadata_has_kafkas_bytes() -> None:
         ("0000" "0000000000000005" "00026d64" "0000000000000009", CommittedOffset(5, -1, "md", 9)),
         ("0001" "0000000000000005" "00026d64" "0000000000000009" "ffffffffffffffff", CommittedOffset(5, -1, "md", 9)),
         ("0002" "0000000000000005" "00026d64" "0000000000000009", CommittedOffset(5, -1, "md", 9)),
+        ("0003" "0000000000000005" "00000001" "00026d64" "0000000000000009", CommittedOffset(5, 1, "md", 9)),
         ("0004" "0000000000000005" "00000001" "036d64" "0000000000000009" "00", CommittedOffset(5, 1, "md", 9)),
+        (f"{V4}010010" + 16 * "00", CommittedOffset(5, 1, "md", 9)),
+        (f"{V4}020010{TOPIC_ID.hex}0502abcd", CommittedOffset(5, 1, "md", 9, topic_id=TOPIC_ID)),
     ],
 )  # fmt: skip
 def test_older_and_newer_offset_values_are_read(value: str, expected: CommittedOffset) -> None:
@@ -113,6 +128,23 @@ def test_older_and_newer_offset_values_are_read(value: str, expected: CommittedO
     record = decode(key, bytes.fromhex(value))
     assert isinstance(record, OffsetCommitted)
     assert record.committed == expected
+
+
+def test_a_topic_id_of_another_length_is_corrupt() -> None:
+    """And nothing else is raised."""
+    key, _ = encode(OffsetCommitted("g", "t", 0, None))
+    with pytest.raises(CorruptMessage, match="16 bytes"):
+        decode(key, bytes.fromhex(f"{V4}01000101"))
+
+
+def test_offsets_of_one_topic_share_its_id() -> None:
+    """A broker has millions of offsets and few topics: an object of its own for each id would double them."""
+    records = [
+        encode(OffsetCommitted("g", "t", each, CommittedOffset(5, topic_id=TOPIC_ID))) for each in (0, 1)
+    ]
+    first, second = (decode(*each) for each in records)
+    assert isinstance(first, OffsetCommitted) and isinstance(second, OffsetCommitted)
+    assert first.committed and second.committed and first.committed.topic_id is second.committed.topic_id
 
 
 HEAD = "0001700000000400017200016d"

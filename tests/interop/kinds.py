@@ -54,6 +54,13 @@ def java_maker() -> Maker:
     return Maker("java", java_command("raftlog.Transactor"))
 
 
+def copier_kinds(library: str) -> tuple[Kind, Kind]:
+    """Return members that copy what they read in transactions: one that does not get to commit, and one that does."""
+    python = (sys.executable, str(HERE / "copier.py"), library)
+    command = ("node", str(JAVASCRIPT / "copier.js")) if library == "kafkajs" else python
+    return Kind(library, (*command, "holds")), Kind(library, (*command, "commits"))
+
+
 def case(*kinds: Kind | Maker) -> Any:
     """Libraries as a parameter, with the marks of those that are not always there."""
     names = {kind.name for kind in kinds} & {"java", "kafkajs"}

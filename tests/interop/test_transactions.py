@@ -11,7 +11,15 @@ from tests.clients.stock import PATIENCE_S
 from tests.clients.test_group_of_all import kill_coordinator
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import PARTITIONS, Orders, stored_offsets
-from tests.interop.kinds import Maker, case, java_command, java_maker, kafkajs_maker, python_maker
+from tests.interop.kinds import (
+    Maker,
+    case,
+    copier_kinds,
+    java_command,
+    java_maker,
+    kafkajs_maker,
+    python_maker,
+)
 from tests.interop.transactions import transactors, values
 
 LIBRARIES = [
@@ -225,3 +233,43 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
     assert stored_offsets(cluster, copies) == dict.fromkeys(range(PARTITIONS), 200)
     surprises = [line for each in group.everybody for line in each.complaints if b"Unexpected" in line]
     assert not surprises, "what a client does not expect is fatal to it"
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("holder", "kind"), [case(*copier_kinds(each)) for each in ("kafka-python", "aiokafka", "kafkajs")]
+)
+def test_who_takes_over_from_a_copier_that_died_before_its_commit_copies_all_once(
+    cluster: Cluster, client: Confluent, topic: str, holder: Kind, kind: Kind
+) -> None:
+    """What the dead one produced nobody sees; each record is there once (KIP-447, or an id for each partition)."""
+    copies = f"copies-of-{topic}"
+    orders = Orders(client, topic)
+    client.create_topic(copies, PARTITIONS, 3)
+
+    def copied() -> list[str]:
+        return sorted(values(cluster, copies, PARTITIONS, committed=True))
+
+    with party(cluster.bootstrap_servers, topic, copies, holder, partitions=PARTITIONS) as group:
+        orders.send(50)
+        dead = group.members[0]
+        until(lambda: b"holds" in dead.complaints, "records are produced", 2 * PATIENCE_S, seen=lambda: group)
+        group.kill(0)
+        assert copied() == []
+        group.join(kind, kind)
+        group.wait_shares([2, 2], 2 * PATIENCE_S)
+        orders.send(50)
+        until(
+            lambda: copied() == sorted(map(bytes.decode, orders.sent)),
+            "each record is there once",
+            2 * PATIENCE_S,
+            seen=lambda: (len(copied()), len(orders.sent), group),
+        )
+        until(
+            lambda: stored_offsets(cluster, copies) == dict.fromkeys(range(PARTITIONS), 100),
+            "the next offsets are stored",
+            seen=lambda: stored_offsets(cluster, copies),
+        )
+    assert len(values(cluster, copies, PARTITIONS, committed=False)) > len(orders.sent), (
+        "the dead one's are there"
+    )

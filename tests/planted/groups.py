@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from raftlog.coordinator.group import (
 from raftlog.coordinator.groups import Groups
 from raftlog.coordinator.membership import find_member
 from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.places import Place
 from raftlog.coordinator.records import decode
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import MemberRef, Synced
@@ -170,13 +172,24 @@ def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
-    """Offsets of a deleted topic go in time, and what was committed for its successor meanwhile goes with them."""
+    """Offsets of a deleted topic go by its name, in time, and what was committed for its successor goes with them."""
+
+    def left(chore: Chore, group: Group) -> Iterator[Place]:
+        places = dict.fromkeys(group.places())
+        return iter([each for each in places if chore.ends or each[0] in chore.topics])
+
     patch.setattr(Upkeep, "catch_up", lambda upkeep, group: None)
+    patch.setattr(Chore, "left", left)
 
 
 def what_has_to_go_is_shown(patch: pytest.MonkeyPatch) -> None:
     """A topic made again under the name of a deleted one is read from the old one's offset: records are skipped."""
     patch.setattr(Chore, "hide", lambda chore, group: group)
+
+
+def successors_inherit_offsets(patch: pytest.MonkeyPatch) -> None:
+    """A topic is deleted and made again, and the coordinator dies: the next one takes the old offsets for the new's."""
+    patch.setattr(Replay, "_note_topic", lambda replay, record, topic_id: None)
 
 
 PLANTS = [
@@ -200,5 +213,6 @@ PLANTS = [
     ),
     Plant("forgotten-too-late", "H13 lost commits", group_ends, topics_forgotten_after_the_next_commit, 4.0),
     Plant("gone-is-shown", "records skipped", group_ends, what_has_to_go_is_shown, 4.0),
+    Plant("successors-inherit-offsets", "records skipped", group_ends, successors_inherit_offsets, 4.0),
     Plant("sleepers-stay", "partitions that nobody reads", group_churn, sleepers_stay_in_rebalances, 6.0),
 ]

@@ -96,6 +96,7 @@ async def _commits(
                     each.committed_metadata or "",
                     now_ms,
                     expires_ms,
+                    topic.topic_id,
                 )
                 commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
             if pace.is_due():

@@ -83,6 +83,7 @@ def _commits(broker: BrokerContext, message: Any, codes: dict[Place, int]) -> di
                 getattr(each, "committed_leader_epoch", NO_EPOCH),
                 each.committed_metadata or "",
                 now_ms,
+                topic_id=topic.topic_id,
             )
             commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
     return commits

@@ -1,6 +1,7 @@
 """Groups and topics are deleted, with more offsets than one batch can remove, while the coordinator dies in between.
 
-What `GroupEnder` promises must hold: a group goes whole, and nothing goes that came after.
+What `GroupEnder` promises must hold: a group goes whole, nothing of a topic meets the next one of its name, though
+nobody coordinated while one made way for the other, and nothing goes that came after.
 """
 
 from __future__ import annotations
@@ -16,12 +17,19 @@ from raftlog.proof.workloads.wire import Client
 
 ENDERS = 2
 
+REPLACED_S = 2.0
+"""Within this some topic is likely to be replaced, virtual seconds."""
+
 
 async def group_ends(loop: SimLoop, seconds: float = 4.0) -> Report:
     """For some virtual seconds, kill the coordinator now and then. Raises AssertionError."""
     scene = Scene(
         loop,
-        settings={"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"},
+        settings={
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.replication.factor": loop.stream("group-ends").choice(("1", "3")),
+            "group.initial.rebalance.delay.ms": "0",
+        },
     )
     await scene.begin()
     scene.pace([2.0] * len(scene.producers))
@@ -29,7 +37,7 @@ async def group_ends(loop: SimLoop, seconds: float = 4.0) -> Report:
     end = loop.time() + seconds
     while loop.time() < end:
         await _progress(scene, enders)
-        await asyncio.sleep(scene.a_while(0.01, 0.1, 0.5))
+        await _moment(scene, enders)
         state = scene.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
         if state is None or state.leader < 0 or scene.chance.random() < 0.3:
             continue
@@ -42,6 +50,21 @@ async def group_ends(loop: SimLoop, seconds: float = 4.0) -> Report:
     for each in enders:
         each.stopping = True
     return await scene.end()
+
+
+async def _moment(scene: Scene, enders: list[GroupEnder]) -> None:
+    """Wait for a while, or until some topic is about to be replaced: with one replica nobody coordinates meanwhile."""
+    if scene.chance.random() < 0.5:
+        await asyncio.sleep(scene.a_while(0.01, 0.1, 0.5))
+        return
+    one = scene.chance.choice(enders)
+    one.replaces.clear()
+    try:
+        async with asyncio.timeout(REPLACED_S):
+            await one.replaces.wait()
+        await asyncio.sleep(scene.a_while(0.0, 0.001, 0.01))
+    except TimeoutError:
+        pass
 
 
 async def _progress(scene: Scene, enders: list[GroupEnder]) -> None:

@@ -12,16 +12,13 @@ from typing import Any, Final
 
 from raftlog.proof.workloads.consumer_book import ConsumerBook
 from raftlog.proof.workloads.wire import (
-    AWAY,
     CONSUMER_GROUP_HEARTBEAT,
-    FIND_COORDINATOR,
-    OFFSET_COMMIT,
     OFFSET_FETCH,
     Client,
     shapes,
 )
+from raftlog.proof.workloads.worker import BACKOFF_S, NOT_NOW, Worker
 
-NOT_NOW: Final = frozenset({14, 15, 16})
 UNKNOWN_MEMBER_ID: Final = 25
 GROUP_ID_NOT_FOUND: Final = 69
 FENCED_INSTANCE_ID: Final = 82
@@ -29,7 +26,6 @@ FENCED_MEMBER_EPOCH: Final = 110
 UNRELEASED_INSTANCE_ID: Final = 111
 STALE_MEMBER_EPOCH: Final = 113
 OVER: Final = frozenset({UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID})
-BACKOFF_S: Final = 0.05
 
 REBALANCE_MS: Final = 30_000
 """Longer than a session: who does not give up in time is silent before."""
@@ -37,8 +33,8 @@ REBALANCE_MS: Final = 30_000
 JOINING, LEAVING, BACK_SOON = 0, -1, -2
 
 
-class ConsumerWorker:
-    """`reads`: topic and number of partitions; `instance`: its static id, or None."""
+class ConsumerWorker(Worker):
+    """Of the consumer protocol."""
 
     quickness = 0.3
     """How likely it is that it gives up what it was told to before it does anything else."""
@@ -52,36 +48,17 @@ class ConsumerWorker:
         instance: str | None,
         chance: random.Random,
     ) -> None:
-        self.client = client
-        self.topic, self.partitions = reads
+        super().__init__(client, reads, group_id=book.name, instance=instance, chance=chance)
         self.book = book
-        self.instance = instance
-        self.stopping = False
-        self.calm = False
         self.epoch = JOINING
-        self.member_id = ""
-        self.positions: dict[int, int] = {}
         self._giving_up: set[int] = set()
-        self._former: tuple[int, dict[int, int]] | None = None
-        """The epoch before, and where it was."""
         self._must_tell_all = True
-        self._chance = chance
         self._by_regex = chance.random() < 0.3
-        self._coordinator: tuple[str, int] | None = None
         self._forget()
 
-    async def run(self) -> None:
-        while not self.stopping:
-            await asyncio.sleep(self._chance.expovariate(1 / 0.03))
-            try:
-                code = await (self._act() if self._coordinator else self._find())
-            except AWAY:
-                self._coordinator = None
-                self._must_tell_all = True
-                await asyncio.sleep(BACKOFF_S)
-                continue
-            if code:
-                await self._take(code)
+    def _lose_coordinator(self) -> None:
+        super()._lose_coordinator()
+        self._must_tell_all = True
 
     async def _take(self, code: int) -> None:
         """Draw the conclusions of an error code."""
@@ -244,28 +221,3 @@ class ConsumerWorker:
         if code == 0:
             self.book.committed(self.member_id, index, position, least=0, was_over=True)
         return 0 if code == STALE_MEMBER_EPOCH else code
-
-    async def _send_commit(self, epoch: int, index: int, offset: int) -> int:
-        make = shapes(OFFSET_COMMIT)
-        partition = make.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-        request = make.OffsetCommitRequest(
-            group_id=self.book.name,
-            generation_id_or_member_epoch=epoch,
-            member_id=self.member_id,
-            topics=(make.OffsetCommitRequestTopic(name=self.topic, partitions=(partition,)),),
-        )
-        response = await self._ask(OFFSET_COMMIT, request)
-        return int(response.topics[0].partitions[0].error_code)
-
-    # -- the coordinator -----------------------------------------------------------------------------------
-
-    async def _find(self) -> int:
-        find = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.book.name, key_type=0)
-        found = await self.client.ask_any(FIND_COORDINATOR, find)
-        if not int(found.error_code):
-            self._coordinator = (found.host, found.port)
-        return int(found.error_code)
-
-    async def _ask(self, api_key: int, request: Any) -> Any:
-        assert self._coordinator is not None
-        return await self.client.ask(self._coordinator, api_key, request)

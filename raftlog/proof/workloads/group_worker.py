@@ -14,25 +14,21 @@ from typing import Any, Final
 
 from raftlog.proof.workloads.group_book import GroupBook
 from raftlog.proof.workloads.wire import (
-    AWAY,
-    FIND_COORDINATOR,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
-    OFFSET_COMMIT,
     OFFSET_FETCH,
     SYNC_GROUP,
     Client,
     shapes,
 )
+from raftlog.proof.workloads.worker import BACKOFF_S, NOT_NOW, Worker
 
-NOT_NOW: Final = frozenset({14, 15, 16})
 ILLEGAL_GENERATION: Final = 22
 UNKNOWN_MEMBER_ID: Final = 25
 REBALANCE_IN_PROGRESS: Final = 27
 MEMBER_ID_REQUIRED: Final = 79
 FENCED_INSTANCE_ID: Final = 82
-BACKOFF_S: Final = 0.05
 
 SESSION_MS: Final = 1_000
 REBALANCE_MS: Final = 2_000
@@ -42,8 +38,8 @@ PATIENCE_S: Final = 8.0
 _INDEX = Struct(">h")
 
 
-class GroupWorker:
-    """`reads`: topic and number of partitions; `instance`: its static id, or None."""
+class GroupWorker(Worker):
+    """Of the classic protocol."""
 
     def __init__(
         self,
@@ -54,31 +50,9 @@ class GroupWorker:
         instance: str | None,
         chance: random.Random,
     ) -> None:
-        self.client = client
-        self.topic, self.partitions = reads
+        super().__init__(client, reads, group_id=book.name, instance=instance, chance=chance)
         self.book = book
-        self.instance = instance
-        self.stopping = False
-        self.calm = False
-        self.member_id = ""
         self.generation = self._latest = -1
-        self.positions: dict[int, int] = {}
-        self._former: tuple[int, dict[int, int]] | None = None
-        """The generation before, and where it was."""
-        self._chance = chance
-        self._coordinator: tuple[str, int] | None = None
-
-    async def run(self) -> None:
-        while not self.stopping:
-            await asyncio.sleep(self._chance.expovariate(1 / 0.03))
-            try:
-                code = await (self._act() if self._coordinator else self._find())
-            except AWAY:
-                self._coordinator = None
-                await asyncio.sleep(BACKOFF_S)
-                continue
-            if code:
-                await self._take(code)
 
     async def _take(self, code: int) -> None:
         """Draw the conclusions of an error code."""
@@ -224,7 +198,7 @@ class GroupWorker:
         least = self.book.least(index)
         was_over = self.book.is_over(self.member_id)
         self.book.attempt(index, offset)
-        code = await self._send_commit(self.generation, index, offset)
+        code = await self._send_commit(self.generation, index, offset, instance=self.instance)
         if code == 0:
             self.positions[index] = offset
             self.book.committed(self.member_id, index, offset, least=least, was_over=was_over)
@@ -235,38 +209,15 @@ class GroupWorker:
         assert self._former is not None
         (generation, positions), self._former = self._former, None
         index, position = self._chance.choice(sorted(positions.items()))
-        code = await self._send_commit(generation, index, position)
+        code = await self._send_commit(generation, index, position, instance=self.instance)
         if code == 0:
             self.book.committed(self.member_id, index, position, least=0, was_over=True)
         return 0 if code == ILLEGAL_GENERATION else code
 
-    async def _send_commit(self, generation: int, index: int, offset: int) -> int:
-        make = shapes(OFFSET_COMMIT)
-        partition = make.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-        request = make.OffsetCommitRequest(
-            group_id=self.book.name,
-            generation_id_or_member_epoch=generation,
-            member_id=self.member_id,
-            group_instance_id=self.instance,
-            topics=(make.OffsetCommitRequestTopic(name=self.topic, partitions=(partition,)),),
-        )
-        response = await self._ask(OFFSET_COMMIT, request)
-        return int(response.topics[0].partitions[0].error_code)
-
-    # -- the coordinator -----------------------------------------------------------------------------------
-
-    async def _find(self) -> int:
-        find = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.book.name, key_type=0)
-        found = await self.client.ask_any(FIND_COORDINATOR, find)
-        if not int(found.error_code):
-            self._coordinator = (found.host, found.port)
-        return int(found.error_code)
-
     async def _ask(self, api_key: int, request: Any) -> Any:
-        assert self._coordinator is not None
         clock, member_id = asyncio.get_running_loop().time, self.member_id
         self.book.asks(member_id, clock())
         try:
-            return await self.client.ask(self._coordinator, api_key, request)
+            return await super()._ask(api_key, request)
         finally:
             self.book.hears(member_id, clock())
