@@ -10,7 +10,6 @@ import pytest
 from raftlog.base.errors import (
     InvalidCommitOffsetSize,
     NotCoordinator,
-    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from raftlog.broker.handlers import commit_response, txn_offset_commit
@@ -95,8 +94,7 @@ def test_a_topic_that_is_deleted_while_its_commits_are_gone_through_gets_none(
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         world.publish(topics=successor)
-        code = (UnknownTopicId if version >= 10 else UnknownTopicOrPartition).code
-        assert await committing == [code] * COUNT
+        assert await committing == [UnknownTopicOrPartition.code] * COUNT
         assert not (await world.groups.read("g")).offsets
 
     play(story)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, Final
-from uuid import UUID
 
 from raftlog.base.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
@@ -70,20 +69,17 @@ async def _commits(
 ) -> dict[Place, OffsetCommit]:
     """Return what can be committed, by place; what cannot gets its code.
 
-    Who commits again meanwhile comes after: a connection's requests are dealt with one by one. Topics that are deleted
-    meanwhile cannot: the positions would be their successors'.
+    Who commits again meanwhile comes after: a connection's requests are dealt with one by one. That a topic is deleted
+    meanwhile, who records them sees by its id.
     """
     pace = Pace()
     commits: dict[Place, OffsetCommit] = {}
-    topic_ids: dict[str, UUID] = {}
     missing = (UnknownTopicId if _has_ids(request) else UnknownTopicOrPartition).code
     now_ms = broker.env.wall_clock_ms()
     keep_ms = getattr(message, "retention_time", NOT_SAID)
     expires_ms = -1 if keep_ms < 0 else now_ms + keep_ms
     for row, asked in enumerate(message.topics):
         topic = _topic(broker, request, asked)
-        if topic is not None:
-            topic_ids.setdefault(topic.name, topic.topic_id)
         for column, each in enumerate(asked.partitions):
             if topic is None:
                 codes[row, column] = missing
@@ -101,15 +97,6 @@ async def _commits(
                 commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
             if pace.is_due():
                 await asyncio.sleep(0)
-    topics = broker.image().topics
-    gone = {
-        name
-        for name, topic_id in topic_ids.items()
-        if name not in topics or topics[name].topic_id != topic_id
-    }
-    for place in [each for each, commit in commits.items() if commit.topic in gone]:
-        del commits[place]
-        codes[place] = missing
     return commits
 
 
