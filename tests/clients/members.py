@@ -22,7 +22,6 @@ SESSION_S = 6.0
 """How long a group waits for a silent member: what all members ask for."""
 
 LOOK_S = 0.05
-LEAVE_S = 15.0
 MOST_COMPLAINTS = 5
 
 
@@ -67,6 +66,9 @@ class MemberProcess:
         self.values: list[bytes] = []
         self.partitions: frozenset[int] = frozenset()
         self.given_up: list[int] = []
+        self.fenced: list[bytes] = []
+        """Each time that it heard to be no member any more: only who stood still may."""
+        self.stood_still = False
         self.complaints: deque[bytes] = deque(maxlen=MOST_COMPLAINTS)
         """The last lines that are none of the above, of standard error too."""
         self._process = subprocess.Popen(
@@ -97,12 +99,14 @@ class MemberProcess:
                 self.given_up += gave
                 self.partitions -= set(gave)
             else:
+                if word == b"fenced":
+                    self.fenced.append(rest)
                 self.complaints.append(line.strip())
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended by itself, other than well."""
-        return (self._process.poll() or 0) > 0
+        """Whether it ended by itself, other than well, or was put out of its group without having stood still."""
+        return (self._process.poll() or 0) > 0 or bool(self.fenced and not self.stood_still)
 
     def kill(self) -> None:
         self._process.kill()
@@ -110,6 +114,7 @@ class MemberProcess:
 
     def pause(self) -> None:
         """Let it stand still, with its connections open."""
+        self.stood_still = True
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -120,10 +125,10 @@ class MemberProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(LEAVE_S)
+            self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.kill()
-        self._reader.join(LEAVE_S)
+        self._reader.join(PATIENCE_S)
 
 
 class Party:

@@ -51,7 +51,7 @@ def kill_coordinator(cluster: Cluster, group: str) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    node_id = admin.describe_consumer_groups([group])[group].result(10).coordinator.id
+    node_id = admin.describe_consumer_groups([group])[group].result(PATIENCE_S).coordinator.id
     cluster.kill(node_id)
     cluster.restart(node_id)
     cluster.wait_ready()

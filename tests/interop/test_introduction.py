@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import SESSION_S, Kind, party, python_kind
+from tests.clients.members import SESSION_S, Kind, party, python_kind, until
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import PARTITIONS, Orders, stored_offsets
@@ -56,6 +56,7 @@ def test_two_groups_each_get_everything_and_store_the_next_offset(
     orders = Orders(client, topic)
     orders.send(10)
     where = (cluster.bootstrap_servers, topic)
+    behind_the_last = dict.fromkeys(range(PARTITIONS), 20)
     with (
         party(*where, f"billing-{topic}", kind, kind, partitions=PARTITIONS) as billing,
         party(*where, f"shipping-{topic}", kind, kind, partitions=PARTITIONS) as shipping,
@@ -65,9 +66,14 @@ def test_two_groups_each_get_everything_and_store_the_next_offset(
         orders.send(10)
         for group in (billing, shipping):
             group.wait_read(orders.sent)
+            until(
+                lambda name=group.group: stored_offsets(cluster, name) == behind_the_last,  # type: ignore[misc]
+                "what was read is committed, after it was told",
+                seen=lambda name=group.group: stored_offsets(cluster, name),  # type: ignore[misc]
+            )
             group.leave(0)
             group.leave(0)
-            assert stored_offsets(cluster, group.group) == dict.fromkeys(range(PARTITIONS), 20)
+            assert stored_offsets(cluster, group.group) == behind_the_last
 
 
 @pytest.mark.parametrize("kind", STEADY_KINDS)
