@@ -228,6 +228,10 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
             2 * PATIENCE_S,
             seen=lambda: (len(copied()), len(orders.sent), group),
         )
-    assert stored_offsets(cluster, copies) == dict.fromkeys(range(PARTITIONS), 200)
+    until(
+        lambda: stored_offsets(cluster, copies) == dict.fromkeys(range(PARTITIONS), 200),
+        "the next offsets are stored, by a marker of their own",
+        seen=lambda: stored_offsets(cluster, copies),
+    )
     surprises = [line for each in group.everybody for line in each.complaints if b"Unexpected" in line]
     assert not surprises, "what a client does not expect is fatal to it"

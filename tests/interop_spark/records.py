@@ -102,7 +102,7 @@ def trickling(cluster: Cluster, topic: str, per_second: int) -> Iterator[list[in
         assert producer.flush(PATIENCE_S) == 0
 
 
-def wait_for(holds: Any, what: str, timeout_s: float = 90.0) -> None:
+def wait_for(holds: Any, what: str, timeout_s: float = 180.0) -> None:
     """Wait until `holds()`."""
     until = time.monotonic() + timeout_s
     while not holds():

@@ -27,7 +27,7 @@ def run(writer: Any) -> Any:
     """Read what there is, and return the query."""
     query = writer.trigger(availableNow=True).start()
     try:
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
     finally:
         query.stop()
     return query

@@ -20,7 +20,7 @@ from tests.pipeline.topics import Topics
 
 pytestmark = pytest.mark.spark
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 WORKERS = 2
 
 
