@@ -21,6 +21,9 @@ from tests.clients.stock import PATIENCE_S
 SESSION_S = 6.0
 """How long a group waits for a silent member: what all members ask for."""
 
+SHARED_S = 2 * PATIENCE_S
+"""The longest wait for members to have their shares: one may be silent for its session, another start its Java."""
+
 LOOK_S = 0.05
 MOST_COMPLAINTS = 5
 
@@ -184,7 +187,7 @@ class Party:
         owned = sorted(index for each in self.members for index in each.partitions)
         return owned == list(range(self._partitions))
 
-    def wait_shares(self, shares: Sequence[int], patience_s: float = PATIENCE_S) -> None:
+    def wait_shares(self, shares: Sequence[int], patience_s: float = SHARED_S) -> None:
         """Wait until each partition has one owner and the members have so many each, fewest first."""
         self._wait(lambda: self.is_settled and self.shares == sorted(shares), f"shares {shares}", patience_s)
 

@@ -30,7 +30,7 @@ def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three:
             sent.update(values)
 
     with party(three.bootstrap_servers, topic, f"all-of-{topic}", *KINDS, partitions=PARTITIONS) as group:
-        group.wait_shares([2, 2, 2], 2 * PATIENCE_S)
+        group.wait_shares([2, 2, 2])
         write(30)
         group.wait_read(sent)
         group.kill(0)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import SESSION_S, Kind, party, python_kind
+from tests.clients.members import Kind, party, python_kind
 from tests.clients.nodes import watched
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
@@ -104,7 +104,7 @@ def test_a_member_that_stood_still_is_replaced_and_comes_back(
         sleeper = group.members.pop(1)
         sleeper.pause()
         orders.send(5)
-        group.wait_shares([4], SESSION_S + PATIENCE_S)
+        group.wait_shares([4])
         group.wait_read(orders.sent)
         sleeper.resume()
         group.members.append(sleeper)
@@ -143,7 +143,7 @@ def go_over(cluster: Cluster, client: Confluent, topic: str, *lives: list[Kind])
     """Let the members of a group's lives replace each other, the eldest first, while it reads."""
     orders = Orders(client, topic)
     with party(cluster.bootstrap_servers, topic, f"of-{topic}", *lives[0], partitions=PARTITIONS) as group:
-        group.wait_shares([2, 2], 2 * PATIENCE_S)
+        group.wait_shares([2, 2])
         for kind in (each for life in lives[1:] for each in life):
             orders.send(5)
             group.leave(0)

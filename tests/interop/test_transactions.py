@@ -214,12 +214,12 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
 
     with party(cluster.bootstrap_servers, topic, copies, kind, kind, partitions=PARTITIONS) as group:
         orders.send(50)
-        group.wait_shares([2, 2], 2 * PATIENCE_S)
+        group.wait_shares([2, 2])
         orders.send(50)
         group.kill(0)
         orders.send(50)
         group.join(kind)
-        group.wait_shares([2, 2], 2 * PATIENCE_S)
+        group.wait_shares([2, 2])
         kill_coordinator(cluster, copies)
         orders.send(50)
         until(
