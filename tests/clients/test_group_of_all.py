@@ -5,10 +5,12 @@ Each member is a process of its own, so that a kill is a kill. What it has read 
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import SESSION_S, party, python_kind
+from tests.clients.members import SESSION_S, Kind, MemberProcess, party, python_kind, until
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
 
@@ -45,6 +47,23 @@ def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three:
         write(30)
         group.wait_read(sent)
     writer.close()
+
+
+PUT_OUT = "print('fenced by its coordinator', flush=True); import sys; sys.stdin.read()"
+
+
+@pytest.mark.parametrize("stood_still", [False, True])
+def test_a_member_that_was_put_out_of_its_group_has_failed_unless_it_stood_still(stood_still: bool) -> None:
+    """A broker that says so to a member which beats is wrong, whatever the member makes of it."""
+    member = MemberProcess(Kind("told", (sys.executable, "-c", PUT_OUT)), "nowhere", "nothing", "nobody")
+    try:
+        if stood_still:
+            member.pause()
+            member.resume()
+        until(lambda: bool(member.fenced), "it is heard")
+        assert member.has_failed != stood_still
+    finally:
+        member.kill()
 
 
 def kill_coordinator(cluster: Cluster, group: str) -> None:

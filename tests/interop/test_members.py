@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import Kind, party, python_kind
+from tests.clients.members import SHARED_S, Kind, party, python_kind, until
 from tests.clients.nodes import watched
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
@@ -106,6 +106,27 @@ def test_a_member_that_stood_still_is_replaced_and_comes_back(
         orders.send(5)
         group.wait_shares([4])
         group.wait_read(orders.sent)
+        sleeper.resume()
+        group.members.append(sleeper)
+        group.wait_shares([2, 2])
+        orders.send(5)
+        group.wait_read(orders.sent)
+
+
+@pytest.mark.java
+def test_a_member_that_stood_still_before_it_read_hears_of_it_and_comes_back(
+    cluster: Cluster, client: Confluent, topic: str
+) -> None:
+    """Put out while it asks where to begin, Java's consumer of KIP-848 throws that; who polls on is a member again."""
+    orders = Orders(client, topic)
+    kind = java_kind("consumer")
+    with party(cluster.bootstrap_servers, topic, f"of-{topic}", kind, partitions=PARTITIONS) as group:
+        group.wait_shares([4])
+        group.join(kind)
+        sleeper = group.members.pop(1)
+        until(lambda: bool(sleeper.partitions), "it has something", SHARED_S)
+        sleeper.pause()
+        group.wait_shares([4])
         sleeper.resume()
         group.members.append(sleeper)
         group.wait_shares([2, 2])
