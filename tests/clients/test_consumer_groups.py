@@ -33,7 +33,7 @@ PATIENCE_S = 30.0
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     settings = {
-        "group.consumer.heartbeat.interval.ms": "300",
+        "group.consumer.heartbeat.interval.ms": "1000",
         "group.consumer.session.timeout.ms": "5000",
         "group.initial.rebalance.delay.ms": "0",
     }
