@@ -18,7 +18,6 @@ PARTITIONS = 6
 KINDS = [python_kind(library) for library in ("confluent", "kafka-python", "aiokafka")]
 
 
-@pytest.mark.timeout(180)
 def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three: Cluster, topic: str) -> None:
     """Three libraries, one killed, one added, one that leaves, and the coordinator killed: nothing is left out."""
     writer = Confluent(three.bootstrap_servers)

@@ -15,7 +15,6 @@ PYTHON = [python_kind(library) for library in ("confluent", "kafka-python", "aio
 PARTITIONS = 8
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "stranger",
     [case(kafkajs_kind()), case(java_kind("roundrobin"))],
@@ -50,7 +49,6 @@ def test_one_group_of_four_libraries_processes_every_record(
 
 
 @pytest.mark.kafkajs
-@pytest.mark.timeout(180)
 def test_classic_members_of_every_library_go_on_in_a_group_that_goes_over(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:

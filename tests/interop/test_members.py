@@ -138,7 +138,6 @@ LIBRDKAFKA = python_kind("confluent", "cooperative-sticky"), python_kind("conflu
 JAVA = java_kind("cooperative-sticky"), java_kind("consumer")
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("first", "second"),
     [case(*LIBRDKAFKA), case(*JAVA)],
@@ -151,7 +150,6 @@ def test_a_group_goes_over_to_the_new_protocol_and_back_while_it_reads(
 
 
 @pytest.mark.java
-@pytest.mark.timeout(180)
 def test_a_group_of_two_libraries_goes_over_to_the_new_protocol_and_back(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:

@@ -167,7 +167,6 @@ def test_offsets_are_committed_with_their_transaction_or_not_at_all(
 
 
 @pytest.mark.java
-@pytest.mark.timeout(180)
 def test_a_transaction_outlives_the_death_of_any_node_at_any_step(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
@@ -198,7 +197,6 @@ def test_a_transaction_outlives_the_death_of_any_node_at_any_step(
 
 
 @pytest.mark.java
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "consumer"])
 def test_consume_transform_produce_is_exactly_once_whoever_dies(
     cluster: Cluster, client: Confluent, topic: str, assignor: str
