@@ -39,7 +39,7 @@ interop: $(STAMP)
 
 # Groups and transactions of stock clients, Python's and KafkaJS (where there is Node.js); what a crash does to each semantics.
 interop-groups: $(STAMP)
-	if command -v npm >/dev/null; then cd tests/interop/javascript && npm ci --silent --no-audit --no-fund; fi
+	if command -v npm >/dev/null; then cd tests/interop/javascript && npm ci --silent --no-audit --no-fund --fetch-retries=5; fi
 	$(BIN)/python -m pytest -m "interop and not java" -n 2 -rs tests/interop $(TEST)
 
 # The Java client and Apache Kafka's own tools; Maven fetches them and compiles the programs that use them.
@@ -67,7 +67,7 @@ compose-test: $(STAMP)
 
 # format("raftlog") and the jobs: killed leaders, drivers and executors, a standalone Spark master. Needs a Java runtime.
 test-spark: $(SPARK)
-	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 300 tests/pipeline $(TEST)
+	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 900 tests/pipeline $(TEST)
 
 bench: $(STAMP)
 	$(BIN)/raftlog bench $(BENCH)

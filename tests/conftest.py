@@ -1,4 +1,6 @@
-"""What holds for all tests: no clock fails generated ones, and signals mean what they mean on a terminal."""
+"""What holds for all tests: generated ones are the same in each run, no clock fails them, and signals mean what they
+mean on a terminal.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,11 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("raftlog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "raftlog", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", settings.get_profile("raftlog"), derandomize=False)
+"""New examples in each run: `make test TEST="--hypothesis-profile explore"`."""
 settings.load_profile("raftlog")
 
 

@@ -4,32 +4,48 @@ from __future__ import annotations
 
 from collections import Counter
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from shop import ORDERS, parser, topics_at
 
 
-def read_all(bootstrap: str, topic: str) -> Counter[bytes]:
-    """Return how often each value is there; what an aborted transaction wrote is not."""
-    reader = Consumer(
+def reader_of(bootstrap: str, isolation: str) -> Consumer:
+    """Return a consumer that is no member of a group."""
+    return Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "nobody",  # librdkafka wants a name; nothing is committed under it
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
         }
     )
+
+
+def ends_of(bootstrap: str, topic: str) -> dict[int, int]:
+    """Return where each partition ends now, behind transactions that are about to end, too."""
+    reader = reader_of(bootstrap, "read_uncommitted")
     partitions = reader.list_topics(topic, 10).topics[topic].partitions
-    reader.assign([TopicPartition(topic, index, 0) for index in partitions])
+    ends = {index: reader.get_watermark_offsets(TopicPartition(topic, index), 10)[1] for index in partitions}
+    reader.close()
+    return ends
+
+
+def read_all(bootstrap: str, topic: str) -> Counter[bytes]:
+    """Return how often each value is there; what an aborted transaction wrote is not, an open one is waited for."""
+    ends = ends_of(bootstrap, topic)
+    reader = reader_of(bootstrap, "read_committed")
+    reader.assign([TopicPartition(topic, index, 0) for index in ends])
     found: Counter[bytes] = Counter()
-    at_end = 0
-    while at_end < len(partitions):
+    at_end: set[int] = set()
+    while len(at_end) < len(ends):
         for message in reader.consume(100, 1.0):
             if message.error() is None:
                 found[message.value()] += 1
-            else:
-                at_end += 1
+            elif message.error().code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(message.error())
+            elif message.offset() >= ends[message.partition()]:
+                at_end.add(message.partition())
     reader.close()
     return found
 

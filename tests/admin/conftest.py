@@ -31,7 +31,7 @@ class Api:
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
         try:
             content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
             sent = {"Content-Type": "application/json"} if content is not None else {}

@@ -18,7 +18,7 @@ from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 
 HERE = Path(__file__).parent
-PATIENCE_S = 120
+PATIENCE_S = 300
 GENERATED = re.compile(r"(\d+) generated")
 
 
@@ -43,7 +43,7 @@ def populate(url: str) -> None:
 
 
 def judge(url: str, *options: str, seed: int = 1) -> Verdict:
-    """Have the API at a URL tried, for two minutes at most."""
+    """Have the API at a URL tried, for five minutes at most."""
     with tempfile.TemporaryDirectory(prefix="raftlog-api-") as folder:
         ran = subprocess.run(
             [

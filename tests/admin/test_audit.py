@@ -12,7 +12,7 @@ from raftlog.admin.route import Call
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 30.0
 
 
 def audited(cluster: AdminCluster, api: Api, *request: Any) -> dict[str, Any]:

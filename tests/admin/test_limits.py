@@ -46,7 +46,7 @@ def served(
         api = AdminServer(view, limits, clock=lambda: 0.0)
         await api.start()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 return await story(api)
         finally:
             await api.stop()

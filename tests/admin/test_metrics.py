@@ -46,14 +46,14 @@ def cluster() -> Iterator[AdminCluster]:
         producer = Producer({"bootstrap.servers": running.bootstrap_servers, "acks": "all"})
         for number in range(RECORDS):
             producer.produce(TOPIC, b"x" * 100, partition=number % PARTITIONS)
-        assert producer.flush(10) == 0
+        assert producer.flush(30) == 0
         yield running
 
 
 def scrape(cluster: AdminCluster, node_id: int, query: str = "") -> dict[str, dict[tuple[str, ...], float]]:
     """Return metrics by name and by the values of their labels."""
     host, _, port = cluster.admin_url(node_id).removeprefix("http://").rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=10)
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
     try:
         connection.request("GET", f"/metrics{query}")
         answer = connection.getresponse()

@@ -26,8 +26,8 @@ def create_once(api: Api, name: str) -> None:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Ask again for ten seconds at most."""
-    deadline = time.monotonic() + 10
+    """Ask again for half a minute at most."""
+    deadline = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -386,12 +386,13 @@ def test_question_that_waits_is_neither_cut_short_nor_waited_for(api: Api, node:
     with ThreadPoolExecutor() as threads:
         began_at = time.monotonic()
         waiting = threads.submit(node.get, f"{at}?offset=0&timeout_ms=1500")
+        meanwhile = 0
         while not waiting.done():
-            asked_at = time.monotonic()
             assert node.get(at).status == 200
-            assert time.monotonic() - asked_at < 1
+            meanwhile += not waiting.done()
         assert waiting.result().body["records"] == []
         assert time.monotonic() - began_at >= 1.4
+    assert meanwhile > 3, "behind the one that waits there would be one answer, when that has ended"
 
 
 def test_a_record_without_a_key_is_refused_alone_where_records_need_one(api: Api) -> None:

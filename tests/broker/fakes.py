@@ -361,7 +361,7 @@ class Pipe:
 
     async def wait(self) -> None:
         """Until something is written."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self.transport.wrote.wait()
 
     def frames(self) -> list[memoryview]:

@@ -132,4 +132,4 @@ async def test_a_real_loop_drives_it() -> None:
 
     began_at = loop.time()
     subject.add(Done(), 15)
-    assert await asyncio.wait_for(done, 5) - began_at >= 0.0145
+    assert await asyncio.wait_for(done, 30) - began_at >= 0.0145

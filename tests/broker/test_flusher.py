@@ -219,7 +219,7 @@ async def test_a_failed_sync_is_never_repeated(error: Exception, off_loop_until:
 
     partition.log.sync = fail
     dirty(flusher, partition)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await flusher.flushed()
     assert len(failures) == 1
     partition.log.sync = lambda: None

@@ -49,7 +49,7 @@ async def test_a_proposal_outlives_whatever_goes_wrong_on_its_way() -> None:
     partitions = [Proposing(0, trips=True), Proposing(1)]
     for each in partitions:
         changes.add(each)  # type: ignore[arg-type]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         for each in partitions:
             await each.answered.wait()
     assert tries[:2] == [2, 2]

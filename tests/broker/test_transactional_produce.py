@@ -231,7 +231,7 @@ async def test_a_transaction_that_is_being_ended_is_waited_for_a_moment(tmp_path
     stage = Stage(tmp_path)
     stage.coordinator.codes = [51, 51]
     stage.pipe.send(request(1, (0, batch(0)), version=12))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while stage.partitions[0].log_end_offset == 0:
             await asyncio.sleep(0.005)
     await stage.settle()

@@ -21,10 +21,10 @@ def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(three
     at = ("--http", three.admin_url(2))
     invoke("topic", "create", "written", "--partitions", "1", "--bootstrap", three.bootstrap_servers)
     producer = Producer({"bootstrap.servers": three.bootstrap_servers, "transactional.id": "x/1"})
-    producer.init_transactions(10)
+    producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce("written", b"value")
-    producer.flush(10)
+    assert producer.flush(30) == 0
     code, listed, _ = invoke("transactions", "list", *at, "-o", "json")
     (found,) = [each for each in json.loads(listed) if each["transactional_id"] == "x/1"]
     assert (code, found["state"]) == (0, "Ongoing")
@@ -47,7 +47,10 @@ def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(three
     assert code == exits.FAILED
     assert re.search(r"x/1 is Ongoing, and broker \d ends it in \d+ s, when its timeout is over", said)
     assert "forceTerminateTransaction" in said and said.count("\n") == 1
-    producer.commit_transaction(10)
-    assert invoke("transactions", "abort", *place, "--start-offset", "0", *at)[0] == exits.NOT_FOUND
+    producer.commit_transaction(30)
+    three.wait_until(
+        lambda: invoke("transactions", "abort", *place, "--start-offset", "0", *at)[0] == exits.NOT_FOUND,
+        "its marker is written, which the answer to a commit does not wait for",
+    )
     assert invoke("transactions", "describe", "nobody", *at)[0] == exits.NOT_FOUND
     assert invoke("transactions", "describe", "", *at)[0] == exits.USAGE

@@ -21,8 +21,10 @@ from tests.clients.stock import PATIENCE_S
 SESSION_S = 6.0
 """How long a group waits for a silent member: what all members ask for."""
 
+SHARED_S = 2 * PATIENCE_S
+"""The longest wait for members to have their shares: one may be silent for its session, another start its Java."""
+
 LOOK_S = 0.05
-LEAVE_S = 15.0
 MOST_COMPLAINTS = 5
 
 
@@ -67,6 +69,9 @@ class MemberProcess:
         self.values: list[bytes] = []
         self.partitions: frozenset[int] = frozenset()
         self.given_up: list[int] = []
+        self.fenced: list[bytes] = []
+        """Each time that it heard to be no member any more: only who stood still may."""
+        self.stood_still = False
         self.complaints: deque[bytes] = deque(maxlen=MOST_COMPLAINTS)
         """The last lines that are none of the above, of standard error too."""
         self._process = subprocess.Popen(
@@ -97,12 +102,14 @@ class MemberProcess:
                 self.given_up += gave
                 self.partitions -= set(gave)
             else:
+                if word == b"fenced":
+                    self.fenced.append(rest)
                 self.complaints.append(line.strip())
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended by itself, other than well."""
-        return (self._process.poll() or 0) > 0
+        """Whether it ended by itself, other than well, or was put out of its group without having stood still."""
+        return (self._process.poll() or 0) > 0 or bool(self.fenced and not self.stood_still)
 
     def kill(self) -> None:
         self._process.kill()
@@ -110,6 +117,7 @@ class MemberProcess:
 
     def pause(self) -> None:
         """Let it stand still, with its connections open."""
+        self.stood_still = True
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -120,10 +128,10 @@ class MemberProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(LEAVE_S)
+            self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.kill()
-        self._reader.join(LEAVE_S)
+        self._reader.join(PATIENCE_S)
 
 
 class Party:
@@ -179,7 +187,7 @@ class Party:
         owned = sorted(index for each in self.members for index in each.partitions)
         return owned == list(range(self._partitions))
 
-    def wait_shares(self, shares: Sequence[int], patience_s: float = PATIENCE_S) -> None:
+    def wait_shares(self, shares: Sequence[int], patience_s: float = SHARED_S) -> None:
         """Wait until each partition has one owner and the members have so many each, fewest first."""
         self._wait(lambda: self.is_settled and self.shares == sorted(shares), f"shares {shares}", patience_s)
 

@@ -88,12 +88,15 @@ class Stock(ABC):
         Config names have _ for dots. As with Kafka other nodes hear of a new topic a moment after the answer.
         """
         self._create_topic(name, partitions, replicas, dotted(configs))
-        self.wait_known(name)
+        self.wait_known(name, partitions)
 
-    def wait_known(self, topic: str) -> None:
-        """Wait until all bootstrap nodes know a topic and a leader of each partition."""
+    def wait_known(self, topic: str, partitions: int = 1) -> None:
+        """Wait until all bootstrap nodes know so many partitions of a topic, and a leader of each that there is."""
         for address in self.bootstrap.split(","):
-            until(lambda address=address: _is_known(address, topic), f"{address} knows {topic}")  # type: ignore[misc]
+            until(
+                lambda address=address: is_known(address, topic, partitions),  # type: ignore[misc]
+                f"{address} knows {topic}",
+            )
 
     @abstractmethod
     def _create_topic(self, name: str, partitions: int, replicas: int, configs: dict[str, str]) -> None:
@@ -173,9 +176,10 @@ class Stock(ABC):
         """Describe the cluster."""
 
 
-def _is_known(address: str, topic: str) -> bool:
+def is_known(address: str, topic: str, partitions: int = 1) -> bool:
+    """Whether a node knows at least so many partitions of a topic, and a leader of each that there is."""
     view = view_topic(address, topic)
-    return view is not None and all(each.leader >= 0 for each in view)
+    return view is not None and len(view) >= partitions and all(each.leader >= 0 for each in view)
 
 
 def dotted(configs: Mapping[str, str]) -> dict[str, str]:

@@ -149,7 +149,7 @@ def test_stopping_one_node_after_the_other_is_not_noticed_by_clients(cluster: Cl
     clients = [library(cluster.bootstrap_servers) for library in LIBRARIES]
     admin = Confluent(cluster.bootstrap_servers)
     admin.grow_topic(home, 3)
-    admin.wait_known(home)
+    admin.wait_known(home, 3)
     with ExitStack() as stack:
         take = stack.enter_context(admin.reading(home, 0))
         streams = [

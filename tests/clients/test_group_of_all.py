@@ -5,10 +5,12 @@ Each member is a process of its own, so that a kill is a kill. What it has read 
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import SESSION_S, party, python_kind
+from tests.clients.members import SESSION_S, Kind, MemberProcess, party, python_kind, until
 from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
 
@@ -16,7 +18,6 @@ PARTITIONS = 6
 KINDS = [python_kind(library) for library in ("confluent", "kafka-python", "aiokafka")]
 
 
-@pytest.mark.timeout(180)
 def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three: Cluster, topic: str) -> None:
     """Three libraries, one killed, one added, one that leaves, and the coordinator killed: nothing is left out."""
     writer = Confluent(three.bootstrap_servers)
@@ -30,7 +31,7 @@ def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three:
             sent.update(values)
 
     with party(three.bootstrap_servers, topic, f"all-of-{topic}", *KINDS, partitions=PARTITIONS) as group:
-        group.wait_shares([2, 2, 2], 2 * PATIENCE_S)
+        group.wait_shares([2, 2, 2])
         write(30)
         group.wait_read(sent)
         group.kill(0)
@@ -47,11 +48,28 @@ def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three:
     writer.close()
 
 
+PUT_OUT = "print('fenced by its coordinator', flush=True); import sys; sys.stdin.read()"
+
+
+@pytest.mark.parametrize("stood_still", [False, True])
+def test_a_member_that_was_put_out_of_its_group_has_failed_unless_it_stood_still(stood_still: bool) -> None:
+    """A broker that says so to a member which beats is wrong, whatever the member makes of it."""
+    member = MemberProcess(Kind("told", (sys.executable, "-c", PUT_OUT)), "nowhere", "nothing", "nobody")
+    try:
+        if stood_still:
+            member.pause()
+            member.resume()
+        until(lambda: bool(member.fenced), "it is heard")
+        assert member.has_failed != stood_still
+    finally:
+        member.kill()
+
+
 def kill_coordinator(cluster: Cluster, group: str) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    node_id = admin.describe_consumer_groups([group])[group].result(10).coordinator.id
+    node_id = admin.describe_consumer_groups([group])[group].result(PATIENCE_S).coordinator.id
     cluster.kill(node_id)
     cluster.restart(node_id)
     cluster.wait_ready()

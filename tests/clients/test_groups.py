@@ -30,11 +30,11 @@ MOVING = {
 def cluster() -> Iterator[Cluster]:
     with Cluster(3) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        admin.create_topics([NewTopic("groups", 3, 3)])["groups"].result(10)
+        admin.create_topics([NewTopic("groups", 3, 3)])["groups"].result(PATIENCE_S)
         producer = Producer({"bootstrap.servers": running.bootstrap_servers, "acks": "all"})
         for number in range(RECORDS):
             producer.produce("groups", b"%d" % number, key=b"%d" % (number % 20))
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE_S) == 0
         yield running
 
 
@@ -87,7 +87,7 @@ def insist(call: Callable[[], Any]) -> Any:
 
 def committed(consumer: Consumer) -> list[tuple[int, str | None]]:
     places = [TopicPartition("groups", index) for index in range(3)]
-    found = insist(lambda: consumer.committed(places, 5))
+    found = insist(lambda: consumer.committed(places, PATIENCE_S))
     return [(each.offset, each.metadata) for each in found]
 
 
@@ -101,7 +101,7 @@ def kill_all(cluster: Cluster) -> None:
 
 def kill_coordinator(cluster: Cluster, group: str = "killed-coordinator") -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    node_id = admin.describe_consumer_groups([group])[group].result(10).coordinator.id
+    node_id = admin.describe_consumer_groups([group])[group].result(PATIENCE_S).coordinator.id
     cluster.kill(node_id)
     cluster.restart(node_id)
 
@@ -169,7 +169,7 @@ def test_a_group_too_big_is_told_to_the_program() -> None:
     """GROUP_MAX_SIZE_REACHED of a cluster with group.max.size=1; after a leave the next one gets in."""
     with Cluster(1, settings={"group.max.size": "1"}) as small:
         admin = AdminClient({"bootstrap.servers": small.bootstrap_servers})
-        admin.create_topics([NewTopic("groups", 3, 1)])["groups"].result(10)
+        admin.create_topics([NewTopic("groups", 3, 1)])["groups"].result(PATIENCE_S)
         first = consumer_of(small, "full")
         assert settled(lambda: shares(first) == (3,))
         second = consumer_of(small, "full")
@@ -190,19 +190,23 @@ def test_groups_and_offsets_are_deleted_by_stock_admins(cluster: Cluster) -> Non
     reader.commit(asynchronous=False)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     with pytest.raises(KafkaException, match=r"NON_EMPTY_GROUP|not empty"):
-        admin.delete_consumer_groups(["to-go"])["to-go"].result(10)
+        admin.delete_consumer_groups(["to-go"])["to-go"].result(PATIENCE_S)
     places = [TopicPartition("groups", index) for index in range(3)]
-    assert all(each.offset > 0 for each in reader.committed(places, 5))
+    assert all(each.offset > 0 for each in insist(lambda: reader.committed(places, PATIENCE_S)))
     reader.close()
     python = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers.split(","))
     from kafka import TopicPartition as Place
 
     python.delete_group_offsets("to-go", [Place("groups", 0)])
     after = consumer_of(cluster, "to-go")
-    assert [each.offset >= 0 for each in after.committed(places, 5)] == [False, True, True]
+    assert [each.offset >= 0 for each in insist(lambda: after.committed(places, PATIENCE_S))] == [
+        False,
+        True,
+        True,
+    ]
     after.close()
     python.delete_groups(["to-go"])
-    assert "to-go" not in {each.group_id for each in admin.list_consumer_groups().result(10).valid}
+    assert "to-go" not in {each.group_id for each in admin.list_consumer_groups().result(PATIENCE_S).valid}
     python.close()
 
 

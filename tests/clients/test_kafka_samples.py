@@ -11,7 +11,7 @@ from raftlog.testing.cluster import NodeProcess
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog.testing.probe import view_cluster
 from tests.base.test_config_samples import BROKER, CONTROLLER, SERVER
-from tests.clients.stock import Stock, until
+from tests.clients.stock import PATIENCE_S, Stock, until
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
@@ -103,5 +103,5 @@ def test_the_shipped_samples_of_a_controller_and_a_broker_serve_together(samples
 def test_the_shipped_sample_of_a_broker_alone_says_what_to_add(samples: Samples) -> None:
     """One line in the log, and the process ends: nobody waits for a quorum that cannot be found."""
     broker = samples.start(2, BROKER)
-    assert broker.wait(10) == 2
+    assert broker.wait(PATIENCE_S) == 2
     assert f"add controller.quorum.voters=ID@localhost:{samples.controller_port}" in broker.log_tail()

@@ -6,7 +6,7 @@ import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import batches_on_disk, bytes_on_disk
-from tests.clients.stock import Refused, Stock, until
+from tests.clients.stock import Config, Refused, Stock, until
 from tests.clients.with_confluent import Confluent
 
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -24,8 +24,9 @@ def test_topics_are_created_grown_and_deleted(stock: Stock, topic: str) -> None:
     replicas = stock.topics()[topic]
     assert [sorted(each) for each in replicas] == [[1, 2, 3]] * 2
     stock.grow_topic(topic, 5)
-    until(lambda: len(stock.topics()[topic]) == 5, "every node knows the new partitions")
-    assert stock.topics()[topic][:2] == replicas
+    stock.wait_known(topic, 5)
+    grown = stock.topics()[topic]
+    assert (len(grown), grown[:2]) == (5, replicas)
     stock.produce(topic, [b"in the newest partition"], partition=4)
     stock.delete_topic(topic)
     until(lambda: topic not in stock.topics(), "every node knows that the topic is gone")
@@ -50,8 +51,13 @@ def test_configs_are_described_and_altered(stock: Stock, topic: str) -> None:
     """DescribeConfigs lists all of them; what was set says so, at creation and by (Incremental)AlterConfigs."""
     stock.create_topic(topic, 1, 3, segment_bytes="1048576")
     stock.set_config(topic, "retention.ms", "3600000")
-    until(lambda: stock.configs(topic)["retention.ms"] == ("3600000", True), "a node knows the new config")
-    configs = stock.configs(topic)
+    configs: dict[str, Config] = {}
+
+    def is_known() -> bool:
+        configs.update(stock.configs(topic))
+        return configs["retention.ms"] == ("3600000", True)
+
+    until(is_known, "the node that is asked knows the new config")
     assert configs["segment.bytes"].set_on_topic == stock.keeps_other_configs
     assert configs["min.insync.replicas"].set_on_topic is False
     assert len(configs) > 25

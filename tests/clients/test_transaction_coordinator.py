@@ -17,6 +17,8 @@ from kafka.errors import ClusterAuthorizationFailedError
 from raftlog.testing.cluster import Cluster
 
 PATIENCE_S = 30.0
+SHORT_MS = 4_000
+"""Of a transaction that is to take too long: still long enough for a record to be acknowledged in it."""
 
 Run = Callable[[str, str, str], None]
 """(bootstrap servers, transactional id, topic): commit two transactions of two records, abort one between them."""
@@ -140,7 +142,7 @@ def test_a_producer_that_takes_too_long_is_fenced_and_its_records_are_never_seen
     """transaction.timeout.ms; the next producer of the id goes on."""
     name = f"slow-{topic}"
     settings = {"bootstrap.servers": three.bootstrap_servers, "transactional.id": name}
-    slow = Producer({**settings, "transaction.timeout.ms": 1_000})
+    slow = Producer({**settings, "transaction.timeout.ms": SHORT_MS})
     slow.init_transactions(PATIENCE_S)
     slow.begin_transaction()
     slow.produce(topic, "late")

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from raftlog.testing.cluster import Cluster
+from tests.clients.stock import until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -79,6 +80,16 @@ def read_to_the_end(cluster: Cluster, topic: str, **settings: Any) -> Counter[by
     return found
 
 
+def wait_committed(cluster: Cluster, topic: str, wanted: dict[bytes, int]) -> None:
+    """Wait until as many records are to be seen, then see them: a commit is answered before its markers are written."""
+    until(
+        lambda: read_to_the_end(cluster, topic).total() >= sum(wanted.values()),
+        f"{topic} has its last markers",
+        patience_s=PATIENCE_S,
+    )
+    assert read_to_the_end(cluster, topic) == wanted
+
+
 def test_who_reads_committed_sees_committed_transactions_only(three: Cluster) -> None:
     """An aborted one never, an open one not yet; who reads uncommitted sees all."""
     make_topic(three, "outcomes")
@@ -99,7 +110,7 @@ def test_who_reads_committed_sees_committed_transactions_only(three: Cluster) ->
     everything = read_to_the_end(three, "outcomes", **{"isolation.level": "read_uncommitted"})
     assert everything == {b"committed": 60, b"aborted": 60, b"open": 1}
     producer.commit_transaction(PATIENCE_S)
-    assert read_to_the_end(three, "outcomes") == {b"committed": 60, b"open": 1}
+    wait_committed(three, "outcomes", {b"committed": 60, b"open": 1})
 
 
 def test_a_zombie_is_fenced_and_what_it_left_open_is_aborted(three: Cluster) -> None:
@@ -116,7 +127,7 @@ def test_a_zombie_is_fenced_and_what_it_left_open_is_aborted(three: Cluster) -> 
     successor.begin_transaction()
     successor.produce("zombies", b"successor")
     successor.commit_transaction(PATIENCE_S)
-    assert read_to_the_end(three, "zombies") == {b"successor": 1}
+    wait_committed(three, "zombies", {b"successor": 1})
 
 
 class Pipeline:
@@ -178,4 +189,4 @@ def test_each_record_is_processed_once_while_nodes_are_killed(own_cluster: Clust
             own_cluster.restart(victim)
         step += 1
     pipeline.consumer.close()
-    assert read_to_the_end(own_cluster, "output") == {b"%d" % number: 1 for number in range(RECORDS)}
+    wait_committed(own_cluster, "output", {b"%d" % number: 1 for number in range(RECORDS)})

@@ -144,6 +144,17 @@ def test_a_lost_answer_does_not_fence():
     assert isinstance(made.beat("a", 1, owned={T: frozenset(range(4))}), FencedMemberEpoch)
 
 
+def test_what_is_to_be_given_up_is_told_until_it_is():
+    """Whoever lost that answer and says nothing of it (librdkafka) would keep all, and let the others wait for ever."""
+    made = bench()
+    made.beat("a", 0)
+    made.beat("b", 0)
+    lost = made.beat("a", 1)
+    assert len(share(lost)) == 2 and made.beat("a", 1) == lost
+    assert made.beat("a", 1, owned=lost.assignment).epoch == 2
+    assert made.beat("a", 2) == Heard("a", 2)
+
+
 def test_a_member_that_begins_anew_gets_its_place_back():
     """Epoch 0 with a known id (KAFKA-19233): it has given up all, and is given what its target holds."""
     made = bench()

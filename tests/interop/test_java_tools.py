@@ -10,7 +10,6 @@ import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.members import party, python_kind, until
-from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import stored_offsets
 from tests.interop.kinds import java_command, java_kind, java_maker
@@ -145,7 +144,7 @@ def test_the_stock_tools_find_groups_by_state_and_type(
         party(*where, empty, python_kind("confluent"), partitions=PARTITIONS) as gone,
     ):
         for group in (one, other, gone):
-            group.wait_shares([PARTITIONS], 2 * PATIENCE_S)
+            group.wait_shares([PARTITIONS])
             group.wait_read([b"x"])
         gone.leave(0)
 

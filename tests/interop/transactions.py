@@ -6,9 +6,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from raftlog.testing.cluster import Cluster
+from tests.clients.stock import until
 from tests.interop.kinds import Maker
 
 TIMEOUT_MS = 60_000
@@ -77,12 +78,16 @@ def values(cluster: Cluster, topic: str, partitions: int = 1, *, committed: bool
     )
     reader.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     found: list[str] = []
-    at_end = 0
-    while at_end < partitions:
+    ended: set[int] = set()
+
+    def at_the_end() -> bool:
         for message in reader.consume(500, 0.2):
             if message.error() is None:
                 found.append(message.value().decode())
-            else:
-                at_end += 1
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+        return len(ended) == partitions
+
+    until(at_the_end, f"{topic} is read to its end")
     reader.close()
     return found

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-STEP_S = 20.0
+STEP_S = 30.0
 
 
 class Producing(Protocol):

@@ -13,6 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from raftlog.testing.cluster import Cluster
+from tests.clients.stock import is_known, until
 
 PATIENCE_S = 30.0
 
@@ -29,10 +30,18 @@ def create(cluster: Cluster, topic: str, partitions: int = 4, **config: str) -> 
     named = {"min.insync.replicas": "2"} | {name.replace("_", "."): value for name, value in config.items()}
     new = NewTopic(topic, num_partitions=partitions, replication_factor=3, config=named)
     _administer(cluster, lambda admin: admin.create_topics([new]))
+    _wait_known(cluster, topic, partitions)
 
 
 def grow(cluster: Cluster, topic: str, partitions: int) -> None:
     _administer(cluster, lambda admin: admin.create_partitions([NewPartitions(topic, partitions)]))
+    _wait_known(cluster, topic, partitions)
+
+
+def _wait_known(cluster: Cluster, topic: str, partitions: int) -> None:
+    """Other nodes hear of a new partition a moment after the answer, and a client may ask any of them."""
+    for node in cluster.nodes.values():
+        until(lambda node=node: is_known(node.address, topic, partitions), f"{node.address} knows {topic}")  # type: ignore[misc]
 
 
 def cut(cluster: Cluster, topic: str, partition: int, offset: int) -> None:
@@ -93,7 +102,7 @@ def trickling(cluster: Cluster, topic: str, per_second: int) -> Iterator[list[in
         assert producer.flush(PATIENCE_S) == 0
 
 
-def wait_for(holds: Any, what: str, timeout_s: float = 90.0) -> None:
+def wait_for(holds: Any, what: str, timeout_s: float = 180.0) -> None:
     """Wait until `holds()`."""
     until = time.monotonic() + timeout_s
     while not holds():

@@ -63,12 +63,15 @@ async def test_a_signal_ends_a_node_cleanly_and_nothing_is_left_running(
     assert not _left_running()
 
 
-async def test_a_signal_before_the_node_is_ready_ends_it_too(settings: dict[str, str]) -> None:
+async def test_a_signal_before_the_node_is_ready_ends_it_too(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two of three voters are absent, so it never becomes ready, and nobody need be asked for leave."""
+    monkeypatch.setattr("raftlog.node.CONTROLLED_SHUTDOWN_S", 3_600.0)
     voters = f"1@{LOOPBACK}:{settings['listeners'].rpartition(':')[2]},2@{LOOPBACK}:1,3@{LOOPBACK}:2"
     config = load_config(settings | {"controller.quorum.voters": voters})
     asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(process.run(config), 5)
+    await asyncio.wait_for(process.run(config), 30)
 
 
 async def test_what_a_callback_raises_ends_the_process(settings: dict[str, str], tmp_path: Path) -> None:

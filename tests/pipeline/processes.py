@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,8 @@ import psutil
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.topics import Topics
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
+"""Three Javas may have to start before anything is to be seen, on a machine that does other things, too."""
 
 
 def given(topics: Topics, topic: str, folder: Path, **more: Any) -> dict[str, Any]:
@@ -52,8 +54,21 @@ def wait_for(holds: Callable[[], Any], process: subprocess.Popen[str]) -> None:
 
 def crash(process: subprocess.Popen[str]) -> None:
     """Kill -9 a job, its Java and its workers, as a machine that fails does: nothing of it goes on."""
-    family = [*psutil.Process(process.pid).children(recursive=True), process]
-    for each in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            each.kill()
+    _signal_all(process, signal.SIGKILL)
     process.communicate(timeout=PATIENCE_S)
+
+
+def stand_still(process: subprocess.Popen[str]) -> None:
+    """Let a job, its Java and its workers do nothing until they are killed or go on."""
+    _signal_all(process, signal.SIGSTOP)
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    _signal_all(process, signal.SIGCONT)
+
+
+def _signal_all(process: subprocess.Popen[str], number: int) -> None:
+    job = psutil.Process(process.pid)
+    for each in (*job.children(recursive=True), job):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.send_signal(number)

@@ -22,7 +22,7 @@ from tests.pipeline.processes import PATIENCE_S, finished, given, started, wait_
 from tests.pipeline.test_standalone import master  # noqa: F401 - a fixture
 from tests.pipeline.topics import Topics
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 RECORDS = 4_000
 

@@ -12,7 +12,7 @@ from tests.pipeline.processes import PATIENCE_S, given, started
 from tests.pipeline.topics import Topics
 from tests.pipeline.two_clusters import check_mirror_across_a_crash
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,19 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.testing.ports import HeldPorts
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.topics import Topics
 
 pytestmark = pytest.mark.spark
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 WORKERS = 2
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 class Process:
@@ -57,10 +51,12 @@ class Process:
 @pytest.fixture
 def master(java: None, tmp_path: Path) -> Iterator[str]:
     """The address of a Spark master that two workers have joined."""
-    port, ui = free_port(), free_port()
+    held = HeldPorts(2)
+    port, ui = held.ports
     address = f"spark://127.0.0.1:{port}"
     package = "org.apache.spark.deploy"
     with ExitStack() as stack:
+        stack.callback(held.release)
         for name in ("master", *(f"worker-{number}" for number in range(WORKERS))):
             (tmp_path / name).mkdir()
         where = ["--host", "127.0.0.1"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PATIENCE_S = 90
+PATIENCE_S = 180
 
 
 class Stream:

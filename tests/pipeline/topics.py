@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from tests.clients.stock import is_known, until
+from tests.clients.wire import view_topic
+
 PATIENCE_S = 30.0
+LINGER_MS = 10_000
+"""Nothing is sent before everything is handed over (flush waits for no time), however slowly that goes."""
 
 
 class Row(NamedTuple):
@@ -23,7 +28,7 @@ class Row(NamedTuple):
 
 
 class Topics:
-    """The topics of one cluster."""
+    """The topics of one cluster. What is changed about one is known to every node when the call returns."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -33,12 +38,15 @@ class Topics:
         named = {name.replace("_", "."): value for name, value in config.items()}
         new = NewTopic(topic, partitions, replicas, config=named)
         self._done(self._admin.create_topics([new]))
+        self._everywhere(lambda address: is_known(address, topic, partitions), f"{topic} is known")
 
     def delete(self, topic: str) -> None:
         self._done(self._admin.delete_topics([topic]))
+        self._everywhere(lambda address: view_topic(address, topic) is None, f"{topic} is gone")
 
     def grow(self, topic: str, partitions: int) -> None:
         self._done(self._admin.create_partitions([NewPartitions(topic, partitions)]))
+        self._everywhere(lambda address: is_known(address, topic, partitions), f"{topic} has grown")
 
     def forget(self, topic: str, partition: int, before: int) -> None:
         """Delete the records before an offset."""
@@ -53,9 +61,9 @@ class Topics:
         timestamp_ms: int = 0,
         **more: Any,
     ) -> None:
-        """Write values to a partition, and return when all replicas have them."""
+        """Write values to a partition, in one batch if they are few, and return when all replicas have them."""
         refused: list[str] = []
-        producer = Producer({"bootstrap.servers": self.servers, "acks": "all"})
+        producer = Producer({"bootstrap.servers": self.servers, "acks": "all", "linger.ms": LINGER_MS})
         for value in values:
             producer.produce(
                 topic,
@@ -93,6 +101,10 @@ class Topics:
         finally:
             consumer.close()
         return sorted(rows, key=lambda row: (row.partition, row.offset))
+
+    def _everywhere(self, holds: Callable[[str], bool], what: str) -> None:
+        for address in self.servers.split(","):
+            until(lambda address=address: holds(address), f"{what} at {address}")  # type: ignore[misc]
 
     @staticmethod
     def _done(futures: dict[Any, Any]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raftlog.testing.cluster import Cluster, ClusterError
+from raftlog.testing.cluster import READY_TIMEOUT_S, Cluster, ClusterError
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -100,7 +100,7 @@ time.sleep(60)
         assert starter.stdout is not None
         pid, directory = starter.stdout.readline().split()
         starter.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + READY_TIMEOUT_S
     while alive(int(pid)) and time.monotonic() < deadline:
         os.sched_yield()
     assert not alive(int(pid))

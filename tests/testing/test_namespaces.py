@@ -12,13 +12,14 @@ import pytest
 from raftlog.proof.chaos.ground import Unavailable
 from raftlog.proof.chaos.places import find_folder, read_places
 from raftlog.proof.place import Place
+from raftlog.testing.cluster import READY_TIMEOUT_S
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 
 async def until_ready(place: Place, nodes: set[int]) -> None:
     """Wait until these nodes are ready and no others."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(READY_TIMEOUT_S):
         while (await place.view()).ready != nodes:
             await asyncio.sleep(0.1)
 

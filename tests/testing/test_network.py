@@ -25,7 +25,7 @@ def network() -> Iterator[Network]:
     network.release()
 
 
-MOMENT_S = 0.2
+MOMENT_S = 0.5
 
 
 class Ends:
@@ -97,6 +97,12 @@ def test_a_slow_link_is_late_one_way(network: Network, ends: Ends) -> None:
     ends.sockets[1].sendto(b"?", ends.addresses[2])
     assert ends.sockets[2].recv(1) == b"?"
     assert time.monotonic() - began >= 0.1
-    began = time.monotonic()
-    assert ends.arriving(2, 1) == ends.arriving(1, 0) == 1
-    assert time.monotonic() - began < 0.1
+
+    def both_others_take_s() -> float:
+        began = time.monotonic()
+        assert ends.arriving(2, 1) == ends.arriving(1, 0) == 1
+        return time.monotonic() - began
+
+    assert min(both_others_take_s() for _ in range(20)) < 0.1, (
+        "of many looks one is not held up by this machine"
+    )

@@ -80,7 +80,10 @@ def decide_beat(draft: Draft, beat: Beat) -> Heard:
     draft.reconcile(beat.member_id, beat.owned)
     current = draft.state.current_of(beat.member_id)
     is_news = beat.is_full or beat.epoch != had.epoch or current.assigned != had.assigned
-    return Heard(beat.member_id, current.epoch, current.assigned if is_news else None)
+    # others wait for what it gives up, and it may not have heard: librdkafka takes an answer that comes late for lost,
+    # and asks again as if it had missed nothing
+    is_owed = current.state is MemberState.UNREVOKED_PARTITIONS
+    return Heard(beat.member_id, current.epoch, current.assigned if is_news or is_owed else None)
 
 
 def _admit(draft: Draft, beat: Beat) -> Current:

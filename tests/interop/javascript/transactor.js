@@ -12,7 +12,11 @@ const { Kafka, logLevel } = require('kafkajs')
 const [bootstrap, transactionalId, timeoutMs] = process.argv.slice(2)
 const tell = (...words) => process.stdout.write(words.join(' ').replace(/\s+/g, ' ') + '\n')
 
-const kafka = new Kafka({ brokers: bootstrap.split(','), logLevel: logLevel.NOTHING, retry: { initialRetryTime: 100 } })
+const kafka = new Kafka({
+  brokers: bootstrap.split(','),
+  logLevel: logLevel.NOTHING,
+  retry: { initialRetryTime: 100, retries: 8 }, // for half a minute: its own five are over after three seconds
+})
 const producer = kafka.producer({
   transactionalId,
   transactionTimeout: Number(timeoutMs),

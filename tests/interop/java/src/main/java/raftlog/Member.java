@@ -8,9 +8,13 @@ import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.errors.StaleMemberEpochException;
 import org.apache.kafka.common.errors.UnknownMemberIdException;
 
-/** One consumer of a group, `Member BOOTSTRAP TOPIC GROUP ASSIGNOR [INSTANCE]`: what tests/clients/member.py is for Python. */
+/**
+ * One consumer of a group, `Member BOOTSTRAP TOPIC GROUP ASSIGNOR [INSTANCE]`: what tests/clients/member.py is for Python.
+ * Tells `fenced` and why when it hears that it is no member any more, and polls on, by which it joins again.
+ */
 public final class Member {
     private Member() {}
 
@@ -18,12 +22,22 @@ public final class Member {
         AtomicBoolean ended = Lines.ended();
         try (KafkaConsumer<String, String> consumer = Consumers.subscribed(words)) {
             while (!ended.get()) {
-                ConsumerRecords<String, String> found = consumer.poll(Duration.ofMillis(100));
+                ConsumerRecords<String, String> found = polled(consumer);
                 for (ConsumerRecord<String, String> each : found) {
                     Lines.tell("read " + each.value());
                 }
                 commit(consumer, found.isEmpty());
             }
+        }
+    }
+
+    /** In KIP-848 what a member asks while its session ends (where to begin) is refused, and thrown at whoever polls. */
+    private static ConsumerRecords<String, String> polled(KafkaConsumer<String, String> consumer) {
+        try {
+            return consumer.poll(Duration.ofMillis(100));
+        } catch (UnknownMemberIdException | StaleMemberEpochException gone) {
+            Lines.tell("fenced " + gone);
+            return ConsumerRecords.empty();
         }
     }
 
@@ -33,10 +47,9 @@ public final class Member {
         }
         try {
             consumer.commitSync();
-        } catch (CommitFailedException
-                | RebalanceInProgressException
-                | RetriableException
-                | UnknownMemberIdException moved) {
+        } catch (UnknownMemberIdException gone) {
+            Lines.tell("fenced " + gone);
+        } catch (CommitFailedException | RebalanceInProgressException | RetriableException moved) {
             // the next owner reads it again
         }
     }

@@ -26,7 +26,7 @@ public final class Transactor {
         settings.put(ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, words[0]);
         settings.put(ProducerConfig.TRANSACTIONAL_ID_CONFIG, words[1]);
         settings.put(ProducerConfig.TRANSACTION_TIMEOUT_CONFIG, words[2]);
-        settings.put(ProducerConfig.MAX_BLOCK_MS_CONFIG, "20000");
+        settings.put(ProducerConfig.MAX_BLOCK_MS_CONFIG, "30000");
         try (KafkaProducer<String, String> producer =
                 new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
             Lines.tell("done");
