@@ -19,7 +19,7 @@ from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
 from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
-from raftlog.proof.stories.exactly_once import exactly_once
+from raftlog.proof.stories.exactly_once import exactly_once, exactly_once_groups
 from raftlog.proof.stories.group_churn import group_churn
 from raftlog.proof.stories.group_ends import group_ends
 from raftlog.proof.stories.jepsen import jepsen
@@ -63,6 +63,7 @@ STORIES: Final[dict[str, Story]] = {
     "double-failover": double_failover,
     "controller": controller,
     "exactly-once": exactly_once,
+    "exactly-once-groups": exactly_once_groups,
     "group-churn": group_churn,
     "group-ends": group_ends,
     "group-migration": group_migration,

@@ -16,6 +16,7 @@ from raftlog.proof.stories.endurance import Report
 from raftlog.proof.stories.scene import SERVED_S, Scene
 from raftlog.proof.stories.zombie import hide
 from raftlog.proof.workloads.exactly_once import STEPS, Book, BookReader, ExactlyOnceWorker
+from raftlog.proof.workloads.successor import Successor
 from raftlog.proof.workloads.wire import AWAY, Client, create_topic
 
 OUTCOMES = "outcomes"
@@ -37,6 +38,8 @@ COORDINATORS = ((TRANSACTION_STATE_TOPIC, 0), (TRANSACTION_STATE_TOPIC, 0), (CON
 class ExactlyOnce:
     """The stage, the workers and their readers."""
 
+    kind: type[ExactlyOnceWorker] = ExactlyOnceWorker
+
     def __init__(self, loop: SimLoop, *, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.chance = loop.stream("exactly-once")
         self.scene = Scene(
@@ -44,6 +47,8 @@ class ExactlyOnce:
             settings={
                 "offsets.topic.num.partitions": "1",
                 "transaction.state.log.num.partitions": "1",
+                "group.min.session.timeout.ms": "500",
+                "group.initial.rebalance.delay.ms": "0",
                 **settings,
             },
         )
@@ -66,7 +71,7 @@ class ExactlyOnce:
     def _employ(self, name: str, transactional_id: str) -> ExactlyOnceWorker:
         chance = self.scene.loop.stream(f"client/{name}")
         client = Client(name, self.scene.cluster.bootstrap)
-        worker = ExactlyOnceWorker(
+        worker = self.kind(
             client, transactional_id, book=self.book, bumping=chance.random() < 0.5, chance=chance
         )
         self.scene.loop.host(name).start(worker.run())
@@ -160,9 +165,7 @@ class ExactlyOnce:
 
         async def look() -> None:
             client = Client("auditor", self.scene.cluster.bootstrap)
-            worker = ExactlyOnceWorker(
-                client, transactional_id, book=self.book, bumping=False, chance=self.chance
-            )
+            worker = self.kind(client, transactional_id, book=self.book, bumping=False, chance=self.chance)
             while not found:
                 try:
                     found.append(await worker.producer().committed())
@@ -187,9 +190,24 @@ class ExactlyOnce:
         return reader.values
 
 
+class Successors(ExactlyOnce):
+    """The same with workers that only their group fences."""
+
+    kind = Successor
+
+
 async def exactly_once(loop: SimLoop, seconds: float = 6.0) -> Report:
     """For some virtual seconds, kill and hide those who matter at moments that matter. Raises AssertionError."""
-    story = ExactlyOnce(loop)
+    return await _tell(ExactlyOnce(loop), seconds)
+
+
+async def exactly_once_groups(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """The same where each worker has an id of its own, and the group fences them. Raises AssertionError."""
+    return await _tell(Successors(loop), seconds)
+
+
+async def _tell(story: ExactlyOnce, seconds: float) -> Report:
+    loop = story.scene.loop
     await story.begin()
     end = loop.time() + seconds
     while loop.time() < end:

@@ -195,6 +195,9 @@ class ExactlyOnceWorker:
         producer = self.producer()
         await self._step("init")
         await producer.init()
+        await self._go_on(producer)
+
+    async def _go_on(self, producer: TransactionalProducer) -> None:
         number = await producer.committed()
         for _ in range(self.chance.randint(1, 12)):
             if self.stopping:
@@ -217,9 +220,7 @@ class ExactlyOnceWorker:
         await self._step("offsets")
         if not self.bumping:
             await producer.add_offsets()
-        acked = self.book.acked.get(self.transactional_id, 0)
-        await producer.commit_offset(number + 1)
-        await self._look_again(producer, number, acked)
+        await self._commit_offset(producer, attempt)
         await self._step("end")
         return await self._end(producer, attempt)
 
@@ -232,15 +233,17 @@ class ExactlyOnceWorker:
                 self.book.history.blame(f"{attempt} was not taken at {where}: {error}")
             raise
 
-    async def _look_again(self, producer: TransactionalProducer, number: int, acked: int) -> None:
+    async def _commit_offset(self, producer: TransactionalProducer, attempt: Attempt) -> None:
         """Without a membership that fences it (KIP-447), a worker must see that what it read was not the past.
 
         Only the coordinator that has just replicated something of ours is certainly not one that was cut off.
         """
+        acked = self.book.acked.get(self.transactional_id, 0)
+        await producer.commit_offset(attempt.number + 1)
         offset = await producer.still_committed()
         self.book.found_offset(self.transactional_id, offset, acked=acked)
-        if offset != number:
-            raise LookupError(f"number {number} is no news, all up to {offset} are done")
+        if offset != attempt.number:
+            raise LookupError(f"number {attempt.number} is no news, all up to {offset} are done")
 
     async def _end(self, producer: TransactionalProducer, attempt: Attempt) -> int:
         if self.chance.random() >= COMMIT_RATE:
