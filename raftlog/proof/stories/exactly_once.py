@@ -7,7 +7,7 @@ commits nothing more (KIP-98, 360, 447, 890). When all is calm no transaction st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -21,8 +21,6 @@ from raftlog.proof.workloads.wire import AWAY, Client, create_topic
 
 OUTCOMES = "outcomes"
 PARTITIONS = 3
-IDS = ("one", "two")
-WORKERS_EACH = 2
 DYING_RATE = 0.5
 """How many workers die at some step instead of coming to an end, and leave what they had open to its timeout."""
 
@@ -39,6 +37,8 @@ class ExactlyOnce:
     """The stage, the workers and their readers."""
 
     kind: type[ExactlyOnceWorker] = ExactlyOnceWorker
+    ids: Sequence[str] = ("one", "two")
+    workers_each = 2
 
     def __init__(self, loop: SimLoop, *, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.chance = loop.stream("exactly-once")
@@ -56,14 +56,25 @@ class ExactlyOnce:
         self.workers: list[ExactlyOnceWorker] = []
         self.readers: list[BookReader] = []
 
+    async def tell(self, seconds: float) -> Report:
+        """For some virtual seconds, kill and hide those who matter at moments that matter. Raises AssertionError."""
+        loop = self.scene.loop
+        await self.begin()
+        end = loop.time() + seconds
+        while loop.time() < end:
+            await self.moment()
+            await self.trouble()
+            await self.progress(self.chance.randrange(10))
+        return await self.end()
+
     async def begin(self) -> None:
         scene = self.scene
         await scene.begin()
         scene.pace([2.0] * len(scene.producers))
         admin = Client("books", scene.cluster.bootstrap)
         await scene.loop.host("admin").start(create_topic(admin, OUTCOMES, partitions=PARTITIONS))
-        for transactional_id in IDS:
-            for number in range(WORKERS_EACH):
+        for transactional_id in self.ids:
+            for number in range(self.workers_each):
                 self.workers.append(self._employ(f"{transactional_id}{number}", transactional_id))
         self.readers = [self._reader(f"reader{index}", index) for index in range(PARTITIONS)]
         await self.progress(1)
@@ -141,7 +152,7 @@ class ExactlyOnce:
             lambda: all(each.done for each in self.workers), SERVED_S, "the workers come to an end"
         )
         await scene.cluster.until(self._all_ended, ENDED_S, "no transaction is open")
-        offsets = {each: await self._offset_of(each) for each in IDS}
+        offsets = {each: await self._offset_of(each) for each in self.ids}
         last = {reader.where: await self._read_anew(reader) for reader in self.readers}
         for reader in self.readers:
             reader.stopping = True
@@ -198,20 +209,9 @@ class Successors(ExactlyOnce):
 
 async def exactly_once(loop: SimLoop, seconds: float = 6.0) -> Report:
     """For some virtual seconds, kill and hide those who matter at moments that matter. Raises AssertionError."""
-    return await _tell(ExactlyOnce(loop), seconds)
+    return await ExactlyOnce(loop).tell(seconds)
 
 
 async def exactly_once_groups(loop: SimLoop, seconds: float = 6.0) -> Report:
     """The same where each worker has an id of its own, and the group fences them. Raises AssertionError."""
-    return await _tell(Successors(loop), seconds)
-
-
-async def _tell(story: ExactlyOnce, seconds: float) -> Report:
-    loop = story.scene.loop
-    await story.begin()
-    end = loop.time() + seconds
-    while loop.time() < end:
-        await story.moment()
-        await story.trouble()
-        await story.progress(story.chance.randrange(10))
-    return await story.end()
+    return await Successors(loop).tell(seconds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from raftlog.proof.workloads.committed_reader import CommittedReader
@@ -26,9 +27,6 @@ NOT_PART: Final = frozenset({48, 120})
 """INVALID_TXN_STATE, TRANSACTION_ABORTABLE."""
 
 COMMIT_RATE: Final = 0.75
-RESTS_S: Final = (0.2, 2.0, 4.0)
-"""Up to how long a worker waits before it takes the id again."""
-
 NUMBERS_HASHED: Final = 7
 
 
@@ -159,6 +157,9 @@ class BookReader(CommittedReader):
 class ExactlyOnceWorker:
     """One of those that share a transactional id; `bumping`: it speaks transaction.version 2."""
 
+    rests_s: Sequence[float] = (0.2, 2.0, 4.0)
+    """Up to how long it waits before it takes the id again."""
+
     def __init__(
         self, client: Client, transactional_id: str, *, book: Book, bumping: bool, chance: random.Random
     ) -> None:
@@ -187,7 +188,7 @@ class ExactlyOnceWorker:
             except AWAY as error:
                 if isinstance(error, Refused):
                     self.book.fenced += 1
-            await asyncio.sleep(self.chance.uniform(0.0, self.chance.choice(RESTS_S)))
+            await asyncio.sleep(self.chance.uniform(0.0, self.chance.choice(self.rests_s)))
         self.done = True
 
     async def _live(self) -> None:
