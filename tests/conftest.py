@@ -8,10 +8,9 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "raftlog", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("explore", settings.get_profile("raftlog"), derandomize=False)
+_TOO_SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("raftlog", derandomize=True, **_TOO_SLOW)
+settings.register_profile("explore", **_TOO_SLOW)
 """New examples in each run: `make test TEST="--hypothesis-profile explore"`."""
 settings.load_profile("raftlog")
 

@@ -78,6 +78,8 @@ class OpenTransaction(NamedTuple):
     coordinator_epoch: int
     last_timestamp: int
     """Of its producer's last batch there, wall clock ms."""
+    last_sequence: int
+    """Of the same; -1: it has none."""
 
 
 class TransactionSurvey:
@@ -181,9 +183,9 @@ class TransactionSurvey:
     async def end_hanging(self, place: TopicPartition, start_offset: int) -> OpenTransaction:
         """Abort what is open there since an offset; returns what it was, once the marker is committed.
 
-        Its producer may be alive: that it is still open, and not the next one, the leader sees as it writes the marker.
-        Raises TransactionalIdNotFound if nothing is open since then, InvalidTxnState if a coordinator knows of it, or
-        it ended meanwhile.
+        Its producer may be alive: that it is still open, and not the next one, nor one that has grown into it, the
+        leader sees as it writes the marker. Raises TransactionalIdNotFound if nothing is open since then,
+        InvalidTxnState if a coordinator knows of it, or it ended or was written to meanwhile.
         """
         at_offset = [each for each in await self._open_in([place]) if each.start_offset == start_offset]
         if not at_offset:
@@ -255,7 +257,12 @@ class TransactionSurvey:
             topics=(topic,),
             coordinator_epoch=max(found.coordinator_epoch, 0),
         )
-        asked = make.WriteTxnMarkersRequest(markers=(marker,), open_since=found.start_offset)
+        asked = make.WriteTxnMarkersRequest(
+            markers=(marker,),
+            open_since=found.start_offset,
+            last_sequence=found.last_sequence,
+            last_timestamp=found.last_timestamp,
+        )
         answer = await self._ask(self._leader(place), ApiKey.WRITE_TXN_MARKERS, asked)
         ((code,),) = (
             tuple(each.error_code for topic in result.topics for each in topic.partitions)
@@ -263,7 +270,8 @@ class TransactionSurvey:
         )
         if code == InvalidTxnState.code:
             raise InvalidTxnState(
-                f"it has ended since: {place} has none open since offset {found.start_offset}"
+                f"it has ended since, or its producer goes on: {place} has none that is open since offset "
+                f"{found.start_offset} and was not written to while its coordinator was looked for"
             )
         if code:
             raise from_code(code)
@@ -297,6 +305,7 @@ def _open_of(topic: str, partition: Any) -> list[OpenTransaction]:
             each.producer_epoch,
             each.coordinator_epoch,
             each.last_timestamp,
+            each.last_sequence,
         )
         for each in partition.active_producers
         if each.current_txn_start_offset >= 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from raftlog.base.types import NO_OFFSET
+from raftlog.base.types import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 from raftlog.coordinator.group import CommittedOffset, Member
 
 
@@ -101,7 +101,8 @@ class CommitInTransaction(msgspec.Struct, frozen=True):
 class TransactionEnd(msgspec.Struct, frozen=True):
     """How a transaction ends, as its coordinator has it written; answered with None at commit.
 
-    `open_since`: where it must begin in the partition, or InvalidTxnState; -1: wherever it does.
+    `open_since`: where it must begin in the partition, or InvalidTxnState; -1: wherever it does. Else `last_sequence`
+    and `last_timestamp` must be those of its producer's last batch, as well.
     """
 
     producer_id: int
@@ -110,6 +111,8 @@ class TransactionEnd(msgspec.Struct, frozen=True):
     coordinator_epoch: int
     transaction_version: int = 0
     open_since: int = NO_OFFSET
+    last_sequence: int = NO_SEQUENCE
+    last_timestamp: int = NO_TIMESTAMP
 
 
 class DeleteOffsets(msgspec.Struct, frozen=True):

@@ -1,5 +1,7 @@
 """Seeds that once found something. They are told in the tests and by `make sim`, so that it stays found.
 
+`planted:` is what a seed finds where that bug of `tests/planted` is put into sound code.
+
 A change of the simulator or of a story gives every seed another world: the seed then proves less than it did, and the
 unit test that came with the mending proves the rest.
 """
@@ -43,5 +45,8 @@ REGRESSIONS: Final = (
     Regression(
         "endurance", 6.0, 112, "a disk failed while its node was being stopped and followed nobody any more"
     ),
+    Regression("exactly-once-groups", 3.0, 13, "planted: offsets of an open transaction are told"),
+    Regression("group-migration", 3.0, 6, "planted: an upgrade believes assignments, not who still reads"),
+    Regression("hanging-transactions", 3.0, 9, "an operator's abort took what had grown into what hung"),
     Regression("refused-holes", 6.0, 1, "rot cut a committed marker off, and what it had aborted was shown"),
 )

@@ -10,18 +10,27 @@ import dataclasses
 from functools import cache
 from typing import Any, Final
 
-from kio.static.primitive import i64
+from kio.static.primitive import i32, i64
 
-from raftlog.base.types import NO_OFFSET
+from raftlog.base.types import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 
 FIRST_TAG: Final = 0x7261
 """Far from Kafka's own."""
 
-_OPEN_SINCE: Final = dataclasses.field(
-    default=i64(NO_OFFSET), metadata={"kafka_type": "int64", "tag": FIRST_TAG}
-)
-_OWN: Final = {"WriteTxnMarkersRequest": (("open_since", i64, _OPEN_SINCE),)}
-"""By the message's name. `open_since`: where the transactions to be ended must begin; -1: wherever they do."""
+
+def _field(kafka_type: str, default: Any, number: int) -> Any:
+    return dataclasses.field(default=default, metadata={"kafka_type": kafka_type, "tag": FIRST_TAG + number})
+
+
+_OWN: Final = {
+    "WriteTxnMarkersRequest": (
+        ("open_since", i64, _field("int64", i64(NO_OFFSET), 0)),
+        ("last_sequence", i32, _field("int32", i32(NO_SEQUENCE), 1)),
+        ("last_timestamp", i64, _field("int64", i64(NO_TIMESTAMP), 2)),
+    )
+}
+"""By the message's name. `open_since`: where the transactions to be ended must begin; -1: wherever they do, and the
+others say nothing. `last_sequence` and `last_timestamp`: of the last batch that their producer may have written."""
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError
-from raftlog.base.types import NO_OFFSET, EpochEnd
+from raftlog.base.types import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP, EpochEnd
 from raftlog.metadata.image import BrokerState
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ class ReplicaId(NamedTuple):
 class Marker(NamedTuple):
     """How a transaction ends, as its coordinator has it written. `epoch`: the producer's (see `check_marker`).
 
-    `open_since`: where the transaction must begin that it ends, as an operator saw it; -1: wherever it does.
+    `open_since`: where the transaction must begin that it ends, as an operator saw it; -1: wherever it does. Else
+    `last_sequence` and `last_timestamp` must be those of its producer's last batch, as well.
     """
 
     producer_id: int
@@ -103,6 +104,8 @@ class Marker(NamedTuple):
     coordinator_epoch: int
     transaction_version: int = 0
     open_since: int = NO_OFFSET
+    last_sequence: int = NO_SEQUENCE
+    last_timestamp: int = NO_TIMESTAMP
 
 
 class PartitionRead(NamedTuple):

@@ -144,9 +144,9 @@ class Leading(Role):
         if self.below_min_isr:
             raise NotEnoughReplicas()
         producers = self.log.producers
-        producer_id, epoch, commit, coordinator_epoch, version, open_since = marker
-        if open_since != NO_OFFSET:
-            producers.check_open_since(producer_id, open_since)
+        producer_id, epoch, commit, coordinator_epoch, version, *seen = marker
+        if marker.open_since != NO_OFFSET:
+            producers.check_unchanged(producer_id, *seen)
         is_needed = producers.check_marker(
             producer_id, epoch, coordinator_epoch=coordinator_epoch, transaction_version=version
         )

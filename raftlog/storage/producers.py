@@ -84,6 +84,11 @@ class Producer:
         self.idle_since_ms = NO_TIMESTAMP
         """When a look found `idle_mark` to be the newest batch; records' own timestamps may be years old."""
 
+    @property
+    def last_sequence(self) -> int:
+        """Of its newest batch that has one; -1: none is remembered."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
 
 class AbortedTransaction(NamedTuple):
     """A transaction whose records read_committed consumers skip."""
@@ -150,7 +155,7 @@ class ProducerState:
             ActiveProducer(
                 producer_id,
                 producer.epoch,
-                producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE,
+                producer.last_sequence,
                 producer.last_timestamp,
                 producer.coordinator_epoch,
                 producer.open_since,
@@ -214,11 +219,16 @@ class ProducerState:
             raise InvalidProducerEpoch(f"a marker of epoch {epoch}, the producer has {producer.epoch}")
         return is_open or epoch > producer.epoch or coordinator_epoch > producer.coordinator_epoch
 
-    def check_open_since(self, producer_id: int, offset: int) -> None:
-        """Raise InvalidTxnState unless a producer's transaction is open since that very offset."""
+    def check_unchanged(self, producer_id: int, offset: int, last_sequence: int, last_timestamp: int) -> None:
+        """Raise InvalidTxnState unless a producer's transaction is open since that very offset, and it wrote no more.
+
+        What it has written since is part of another transaction, which somebody coordinates: it would be lost to that.
+        """
         producer = self._producers.get(producer_id)
         if producer is None or producer.open_since != offset:
             raise InvalidTxnState(f"no transaction of producer {producer_id} is open since offset {offset}")
+        if (producer.last_sequence, producer.last_timestamp) != (last_sequence, last_timestamp):
+            raise InvalidTxnState(f"producer {producer_id} has written since")
 
     def forget_confirmed(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
         """A marker came, whether or not it has to be written: what was confirmed of what it ends is over."""

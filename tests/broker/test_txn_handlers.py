@@ -96,9 +96,9 @@ async def end(world: World, version: int, *, commit: bool = True, epoch: int = 0
         "topics": [topic],
         **changes,
     }
-    open_since = marker.pop("open_since", -1)
+    seen = {each: marker.pop(each, -1) for each in ("open_since", "last_sequence", "last_timestamp")}
     world.asker = 2
-    answer = await world.call(write_txn_markers, version, markers=[marker], open_since=open_since)
+    answer = await world.call(write_txn_markers, version, markers=[marker], **seen)
     world.asker = None
     (result,) = answer.markers
     assert result.producer_id == PRODUCER
@@ -165,16 +165,20 @@ def test_write_txn_markers(version: int) -> None:
 
 @versions(write_txn_markers)
 def test_a_marker_for_one_transaction_does_not_end_another(version: int) -> None:
-    """INVALID_TXN_STATE where none is open since the offset that is named; brokers say that in a field of their own."""
+    """INVALID_TXN_STATE where none is open since the offset that is named, or it was written to since: brokers say
+    that in fields of their own.
+    """
 
     async def story(world: World) -> None:
         transactional(world)
         await pend(world, 3, 42)
-        for other in (1, 7):
-            assert await end(world, version, commit=False, open_since=other) == 48
+        (found,) = world.replicas.partitions[INDEX].active_producers()
+        seen = {"last_sequence": found.last_sequence, "last_timestamp": found.last_timestamp}
+        for other in ({"open_since": 1}, {"open_since": 7}, {"last_sequence": 3}, {"last_timestamp": 4}):
+            assert await end(world, version, commit=False, **{"open_since": 0, **seen, **other}) == 48
         assert await fetch(world, 7) == (-1, 88)
-        assert await end(world, version, commit=True, open_since=0) == 0
-        assert await end(world, version, commit=False, open_since=0) == 48
+        assert await end(world, version, commit=True, open_since=0, **seen) == 0
+        assert await end(world, version, commit=False, open_since=0, **seen) == 48
         assert await fetch(world, 7) == (42, 0)
 
     play(story)

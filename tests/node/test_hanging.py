@@ -205,6 +205,26 @@ def test_the_next_transaction_of_a_producer_that_lives_is_not_ended(goes_on: boo
     play(story)
 
 
+def test_a_transaction_that_grew_into_the_one_that_hangs_is_not_ended() -> None:
+    """Its producer went on in the same partition after an operator had looked: the coordinator knows of that by now."""
+
+    async def story(world: World) -> None:
+        seen = await world.write(LOST)
+
+        async def meanwhile() -> None:
+            await world.write(LOST, sequence=1)
+
+        async def end(survey: TransactionSurvey) -> None:
+            await SlowSurvey(survey._broker, meanwhile).end_hanging(PLACE, seen)
+
+        with pytest.raises(InvalidTxnState, match="its producer goes on"):
+            await world.ask(end)
+        assert world.replica().last_stable_offset == seen
+        assert world.replica().log_end_offset == seen + 2
+
+    play(story)
+
+
 def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
     """A part of the ids has no leader: one of them may be the transaction's."""
 

@@ -12,7 +12,7 @@ from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.group import Group, OffsetCommitted
 from raftlog.coordinator.positions import Positions
 from raftlog.coordinator.replay import Replay
-from raftlog.proof.stories.exactly_once import exactly_once
+from raftlog.proof.stories.exactly_once import exactly_once, exactly_once_groups
 from raftlog.proof.stories.transactions import transactions
 from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
@@ -140,6 +140,6 @@ PLANTS = [
         pending_offsets_forgotten,
         6.0,
     ),
-    Plant("unstable-offsets-told", "H15 processed twice", exactly_once, unstable_offsets_told, 6.0),
+    Plant("unstable-offsets-told", "H15 processed twice", exactly_once_groups, unstable_offsets_told, 6.0),
     Plant("markers-answered-early", "H14 lost marker", exactly_once, markers_answered_at_the_append, 6.0),
 ]

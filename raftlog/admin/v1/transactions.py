@@ -63,7 +63,10 @@ class DescribedId(msgspec.Struct):
 
 
 class Hanging(msgspec.Struct):
-    """What is open in a partition since `start_offset`. `last_ms`: when its producer wrote there last, by its clock."""
+    """What is open in a partition since `start_offset`. `last_ms`: when its producer wrote there last, by its clock.
+
+    `last_sequence`: of what it wrote last, -1 for offsets of groups.
+    """
 
     topic_name: str
     partition_id: int
@@ -72,6 +75,7 @@ class Hanging(msgspec.Struct):
     producer_epoch: int
     coordinator_epoch: int
     last_ms: int
+    last_sequence: int
 
 
 class HangingTransactions(msgspec.Struct):

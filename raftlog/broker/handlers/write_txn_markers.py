@@ -69,6 +69,8 @@ def _marker(message: Any, asked: Any) -> Marker:
         asked.coordinator_epoch,
         getattr(asked, "transaction_version", 0),
         message.open_since,
+        message.last_sequence,
+        message.last_timestamp,
     )
 
 

@@ -19,9 +19,10 @@ from raftlog.proof.stories.corruption import corruption
 from raftlog.proof.stories.disk_errors import disk_errors
 from raftlog.proof.stories.double_failover import double_failover
 from raftlog.proof.stories.endurance import endure
-from raftlog.proof.stories.exactly_once import exactly_once
+from raftlog.proof.stories.exactly_once import exactly_once, exactly_once_groups
 from raftlog.proof.stories.group_churn import group_churn
 from raftlog.proof.stories.group_ends import group_ends
+from raftlog.proof.stories.hanging import hanging_transactions
 from raftlog.proof.stories.jepsen import jepsen
 from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
@@ -63,9 +64,11 @@ STORIES: Final[dict[str, Story]] = {
     "double-failover": double_failover,
     "controller": controller,
     "exactly-once": exactly_once,
+    "exactly-once-groups": exactly_once_groups,
     "group-churn": group_churn,
     "group-ends": group_ends,
     "group-migration": group_migration,
+    "hanging-transactions": hanging_transactions,
     "kip-101": kip_101,
     "last-replica": last_replica,
     "late-bytes": late_bytes,

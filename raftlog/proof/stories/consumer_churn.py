@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.proof.simulator.loop import SimLoop
@@ -17,6 +18,7 @@ from raftlog.proof.workloads.classic_worker import ClassicWorker
 from raftlog.proof.workloads.consumer_book import SESSION_S, ConsumerBook
 from raftlog.proof.workloads.consumer_worker import ConsumerWorker
 from raftlog.proof.workloads.cooperative_worker import CooperativeWorker
+from raftlog.proof.workloads.visitor import Visitor
 from raftlog.proof.workloads.wire import Client
 
 REBALANCED_S = 5.0
@@ -29,19 +31,30 @@ INSTANCES = (None, None, None, "one", "one", "two")
 """The members' static ids: two processes believe that they are the same one."""
 
 
+class Company(NamedTuple):
+    """The static ids, or none, of a group's members, by what they are."""
+
+    consumers: Sequence[str | None] = ()
+    classic: Sequence[str | None] = ()
+    visitors: Sequence[str | None] = ()
+
+
+CONSUMERS = Company(INSTANCES)
+HALF_CLASSIC = Company((None, "one"), (None, None))
+VISITED = Company(classic=(None, None, None), visitors=(None,))
+
+
 async def consumer_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     """For some virtual seconds, kill the coordinator when it served a while. Raises AssertionError."""
-    return await _churn(loop, seconds, INSTANCES, ())
+    return await _churn(loop, seconds, CONSUMERS)
 
 
 async def group_migration(loop: SimLoop, seconds: float = 6.0) -> Report:
-    """The same with a few members, half of which are classic. Raises AssertionError."""
-    return await _churn(loop, seconds, (None, "one"), (None, None))
+    """The same with a few members, some of which are classic, or all but visitors. Raises AssertionError."""
+    return await _churn(loop, seconds, loop.stream("company").choice((HALF_CLASSIC, VISITED)))
 
 
-async def _churn(
-    loop: SimLoop, seconds: float, instances: Sequence[str | None], classic: Sequence[str | None]
-) -> Report:
+async def _churn(loop: SimLoop, seconds: float, company: Company) -> Report:
     chance = loop.stream("consumer-churn")
     scene = Scene(
         loop,
@@ -58,9 +71,16 @@ async def _churn(
     await scene.begin()
     scene.pace([2.0] * len(scene.producers))
     book = ConsumerBook("churn", scene.history, frozenset(filter(None, INSTANCES)))
-    workers = [_employ(scene, book, f"m{number}", each) for number, each in enumerate(instances)]
     kind = chance.choice((ClassicWorker, CooperativeWorker))
-    workers += [_employ(scene, book, f"c{number}", each, kind=kind) for number, each in enumerate(classic)]
+    workers = [
+        _employ(scene, book, f"{letter}{number}", each, kind=its)
+        for letter, its, instances in (
+            ("m", ConsumerWorker, company.consumers),
+            ("c", kind, company.classic),
+            ("v", Visitor, company.visitors),
+        )
+        for number, each in enumerate(instances)
+    ]
     await _progress(scene, book, 1)
     end = loop.time() + seconds
     while loop.time() < end:

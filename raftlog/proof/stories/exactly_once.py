@@ -7,7 +7,7 @@ commits nothing more (KIP-98, 360, 447, 890). When all is calm no transaction st
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -16,12 +16,11 @@ from raftlog.proof.stories.endurance import Report
 from raftlog.proof.stories.scene import SERVED_S, Scene
 from raftlog.proof.stories.zombie import hide
 from raftlog.proof.workloads.exactly_once import STEPS, Book, BookReader, ExactlyOnceWorker
+from raftlog.proof.workloads.successor import Successor
 from raftlog.proof.workloads.wire import AWAY, Client, create_topic
 
 OUTCOMES = "outcomes"
 PARTITIONS = 3
-IDS = ("one", "two")
-WORKERS_EACH = 2
 DYING_RATE = 0.5
 """How many workers die at some step instead of coming to an end, and leave what they had open to its timeout."""
 
@@ -37,6 +36,10 @@ COORDINATORS = ((TRANSACTION_STATE_TOPIC, 0), (TRANSACTION_STATE_TOPIC, 0), (CON
 class ExactlyOnce:
     """The stage, the workers and their readers."""
 
+    kind: type[ExactlyOnceWorker] = ExactlyOnceWorker
+    ids: Sequence[str] = ("one", "two")
+    workers_each = 2
+
     def __init__(self, loop: SimLoop, *, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.chance = loop.stream("exactly-once")
         self.scene = Scene(
@@ -44,6 +47,8 @@ class ExactlyOnce:
             settings={
                 "offsets.topic.num.partitions": "1",
                 "transaction.state.log.num.partitions": "1",
+                "group.min.session.timeout.ms": "500",
+                "group.initial.rebalance.delay.ms": "0",
                 **settings,
             },
         )
@@ -51,14 +56,25 @@ class ExactlyOnce:
         self.workers: list[ExactlyOnceWorker] = []
         self.readers: list[BookReader] = []
 
+    async def tell(self, seconds: float) -> Report:
+        """For some virtual seconds, kill and hide those who matter at moments that matter. Raises AssertionError."""
+        loop = self.scene.loop
+        await self.begin()
+        end = loop.time() + seconds
+        while loop.time() < end:
+            await self.moment()
+            await self.trouble()
+            await self.progress(self.chance.randrange(10))
+        return await self.end()
+
     async def begin(self) -> None:
         scene = self.scene
         await scene.begin()
         scene.pace([2.0] * len(scene.producers))
         admin = Client("books", scene.cluster.bootstrap)
         await scene.loop.host("admin").start(create_topic(admin, OUTCOMES, partitions=PARTITIONS))
-        for transactional_id in IDS:
-            for number in range(WORKERS_EACH):
+        for transactional_id in self.ids:
+            for number in range(self.workers_each):
                 self.workers.append(self._employ(f"{transactional_id}{number}", transactional_id))
         self.readers = [self._reader(f"reader{index}", index) for index in range(PARTITIONS)]
         await self.progress(1)
@@ -66,7 +82,7 @@ class ExactlyOnce:
     def _employ(self, name: str, transactional_id: str) -> ExactlyOnceWorker:
         chance = self.scene.loop.stream(f"client/{name}")
         client = Client(name, self.scene.cluster.bootstrap)
-        worker = ExactlyOnceWorker(
+        worker = self.kind(
             client, transactional_id, book=self.book, bumping=chance.random() < 0.5, chance=chance
         )
         self.scene.loop.host(name).start(worker.run())
@@ -136,7 +152,7 @@ class ExactlyOnce:
             lambda: all(each.done for each in self.workers), SERVED_S, "the workers come to an end"
         )
         await scene.cluster.until(self._all_ended, ENDED_S, "no transaction is open")
-        offsets = {each: await self._offset_of(each) for each in IDS}
+        offsets = {each: await self._offset_of(each) for each in self.ids}
         last = {reader.where: await self._read_anew(reader) for reader in self.readers}
         for reader in self.readers:
             reader.stopping = True
@@ -160,9 +176,7 @@ class ExactlyOnce:
 
         async def look() -> None:
             client = Client("auditor", self.scene.cluster.bootstrap)
-            worker = ExactlyOnceWorker(
-                client, transactional_id, book=self.book, bumping=False, chance=self.chance
-            )
+            worker = self.kind(client, transactional_id, book=self.book, bumping=False, chance=self.chance)
             while not found:
                 try:
                     found.append(await worker.producer().committed())
@@ -187,13 +201,17 @@ class ExactlyOnce:
         return reader.values
 
 
+class Successors(ExactlyOnce):
+    """The same with workers that only their group fences."""
+
+    kind = Successor
+
+
 async def exactly_once(loop: SimLoop, seconds: float = 6.0) -> Report:
     """For some virtual seconds, kill and hide those who matter at moments that matter. Raises AssertionError."""
-    story = ExactlyOnce(loop)
-    await story.begin()
-    end = loop.time() + seconds
-    while loop.time() < end:
-        await story.moment()
-        await story.trouble()
-        await story.progress(story.chance.randrange(10))
-    return await story.end()
+    return await ExactlyOnce(loop).tell(seconds)
+
+
+async def exactly_once_groups(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """The same where each worker has an id of its own, and the group fences them. Raises AssertionError."""
+    return await Successors(loop).tell(seconds)

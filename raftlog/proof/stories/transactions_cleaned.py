@@ -12,7 +12,7 @@ from dataclasses import replace
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.compaction import cleanings
-from raftlog.proof.stories.exactly_once import IDS, ExactlyOnce
+from raftlog.proof.stories.exactly_once import ExactlyOnce
 from raftlog.proof.stories.report import Report
 from raftlog.proof.stories.scene import SERVED_S, Scene
 
@@ -39,7 +39,7 @@ async def transactions_cleaned(loop: SimLoop, seconds: float = 3.0) -> Report:
     begun_at = loop.time()
     while loop.time() < begun_at + seconds:
         if loop.time() > begun_at + seconds / 3:
-            story.rest(IDS[0])
+            story.rest(story.ids[0])
         await story.moment()
         await story.trouble()
         await story.progress(story.chance.randrange(10))

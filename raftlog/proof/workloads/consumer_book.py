@@ -6,6 +6,7 @@ could have been taken for dead. In one epoch a partition has one owner for ever.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
@@ -22,6 +23,8 @@ class ConsumerBook(GroupBook):
         super().__init__(*args)  # type: ignore[arg-type]
         self._hands: defaultdict[int, dict[str, float]] = defaultdict(dict)
         """By partition: who reads it, and until when at least that process is alive to the coordinator."""
+        self.took_one = asyncio.Event()
+        """Set when a member was told to give up something, for who wants to be there before it has."""
 
     def heard(self, member_id: str, sent_at: float) -> None:
         """A heartbeat was answered: the session lasts from when it was sent, or longer."""

@@ -144,6 +144,8 @@ class ConsumerWorker(Worker):
     async def _adopt(self, parts: set[int], sent_at: float) -> int:
         """Take what is new, and keep for a while what is to be given up."""
         self._giving_up = self.positions.keys() - parts
+        if self._giving_up:
+            self.book.took_one.set()
         new = sorted(parts - self.positions.keys())
         now = asyncio.get_running_loop().time()
         owner = self.instance or self.member_id

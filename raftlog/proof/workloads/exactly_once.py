@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from raftlog.proof.workloads.committed_reader import CommittedReader
@@ -26,9 +27,6 @@ NOT_PART: Final = frozenset({48, 120})
 """INVALID_TXN_STATE, TRANSACTION_ABORTABLE."""
 
 COMMIT_RATE: Final = 0.75
-RESTS_S: Final = (0.2, 2.0, 4.0)
-"""Up to how long a worker waits before it takes the id again."""
-
 NUMBERS_HASHED: Final = 7
 
 
@@ -159,6 +157,9 @@ class BookReader(CommittedReader):
 class ExactlyOnceWorker:
     """One of those that share a transactional id; `bumping`: it speaks transaction.version 2."""
 
+    rests_s: Sequence[float] = (0.2, 2.0, 4.0)
+    """Up to how long it waits before it takes the id again."""
+
     def __init__(
         self, client: Client, transactional_id: str, *, book: Book, bumping: bool, chance: random.Random
     ) -> None:
@@ -187,7 +188,7 @@ class ExactlyOnceWorker:
             except AWAY as error:
                 if isinstance(error, Refused):
                     self.book.fenced += 1
-            await asyncio.sleep(self.chance.uniform(0.0, self.chance.choice(RESTS_S)))
+            await asyncio.sleep(self.chance.uniform(0.0, self.chance.choice(self.rests_s)))
         self.done = True
 
     async def _live(self) -> None:
@@ -195,6 +196,9 @@ class ExactlyOnceWorker:
         producer = self.producer()
         await self._step("init")
         await producer.init()
+        await self._go_on(producer)
+
+    async def _go_on(self, producer: TransactionalProducer) -> None:
         number = await producer.committed()
         for _ in range(self.chance.randint(1, 12)):
             if self.stopping:
@@ -217,9 +221,7 @@ class ExactlyOnceWorker:
         await self._step("offsets")
         if not self.bumping:
             await producer.add_offsets()
-        acked = self.book.acked.get(self.transactional_id, 0)
-        await producer.commit_offset(number + 1)
-        await self._look_again(producer, number, acked)
+        await self._commit_offset(producer, attempt)
         await self._step("end")
         return await self._end(producer, attempt)
 
@@ -232,15 +234,17 @@ class ExactlyOnceWorker:
                 self.book.history.blame(f"{attempt} was not taken at {where}: {error}")
             raise
 
-    async def _look_again(self, producer: TransactionalProducer, number: int, acked: int) -> None:
+    async def _commit_offset(self, producer: TransactionalProducer, attempt: Attempt) -> None:
         """Without a membership that fences it (KIP-447), a worker must see that what it read was not the past.
 
         Only the coordinator that has just replicated something of ours is certainly not one that was cut off.
         """
+        acked = self.book.acked.get(self.transactional_id, 0)
+        await producer.commit_offset(attempt.number + 1)
         offset = await producer.still_committed()
         self.book.found_offset(self.transactional_id, offset, acked=acked)
-        if offset != number:
-            raise LookupError(f"number {number} is no news, all up to {offset} are done")
+        if offset != attempt.number:
+            raise LookupError(f"number {attempt.number} is no news, all up to {offset} are done")
 
     async def _end(self, producer: TransactionalProducer, attempt: Attempt) -> int:
         if self.chance.random() >= COMMIT_RATE:

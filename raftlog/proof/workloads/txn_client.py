@@ -167,11 +167,20 @@ class TransactionalProducer:
 
         async def ask() -> None:
             answer = await self._ask(
-                GROUP, COMMIT_OFFSETS, "TxnOffsetCommitRequest", group_id=self.group, topics=(topic,)
+                GROUP,
+                COMMIT_OFFSETS,
+                "TxnOffsetCommitRequest",
+                group_id=self.group,
+                topics=(topic,),
+                **self.seat(),
             )
             self._check("TxnOffsetCommit", int(answer.topics[0].partitions[0].error_code))
 
         await self._persist(ask)
+
+    def seat(self) -> dict[str, Any]:
+        """Return the fields by which a member of the group commits; none: it is no member (before KIP-447)."""
+        return {}
 
     async def end(self, *, commit: bool) -> None:
         """End the transaction. Refused only if no earlier try can have been heard; else the fate is unknown."""

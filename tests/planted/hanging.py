@@ -1,0 +1,45 @@
+"""Bugs of an operator's abort: what it ends beside the transaction that the operator was shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import InvalidTxnState
+from raftlog.broker import txn_hanging
+from raftlog.proof.stories.hanging import hanging_transactions
+from raftlog.storage.producers import ProducerState
+from tests.planted.plant import Plant
+
+
+def what_is_open_ends(patch: pytest.MonkeyPatch) -> None:
+    """The leader ends whatever its producer has open by then."""
+    patch.setattr(ProducerState, "check_unchanged", lambda state, producer_id, offset, *last: None)
+
+
+def what_began_there_ends(patch: pytest.MonkeyPatch) -> None:
+    """The leader looks where the transaction begins, and not whether another one has grown into it since."""
+
+    def check_where_it_begins(state: ProducerState, producer_id: int, offset: int, *last: int) -> None:
+        producer = state.get(producer_id)
+        if producer is None or producer.open_since != offset:
+            raise InvalidTxnState
+
+    patch.setattr(ProducerState, "check_unchanged", check_where_it_begins)
+
+
+def coordinators_are_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """Whatever is open hangs."""
+
+    def nobody(*arguments: Any) -> None:
+        return None
+
+    patch.setattr(txn_hanging, "_coordinated", nobody)
+
+
+PLANTS = [
+    Plant("abort-ends-the-next", "half a transaction", hanging_transactions, what_is_open_ends, 6.0),
+    Plant("abort-takes-what-grew", "half a transaction", hanging_transactions, what_began_there_ends, 6.0),
+    Plant("abort-asks-nobody", "half a transaction", hanging_transactions, coordinators_are_not_asked, 6.0),
+]
