@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from typer.testing import CliRunner
 
 from raftlog.cli.app import app
+from tests.clients.members import until
+
+Rows = list[dict[str, Any]]
 
 
 class Ran(NamedTuple):
@@ -62,8 +66,20 @@ class CommandLine:
         )
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
-    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+    def rows(self, *arguments: str) -> Rows:
         """Return what a listing command prints; it must succeed."""
         ran = self(*arguments, "-o", "jsonl")
         assert ran.returncode == 0, ran.stderr
         return [json.loads(line) for line in ran.stdout.splitlines()]
+
+    def rows_once(self, holds: Callable[[Rows], object], *arguments: str) -> Rows:
+        """Return what a listing command prints once that holds: any node is asked, and some hear of a change later."""
+        found: list[Rows] = []
+
+        def look() -> bool:
+            ran = self(*arguments, "-o", "jsonl")
+            found.append([json.loads(line) for line in ran.stdout.splitlines()])
+            return ran.returncode == 0 and bool(holds(found[-1]))
+
+        until(look, " ".join(arguments), seen=lambda: found[-1])
+        return found[-1]

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.cli.live import CommandLine, invoke
+from tests.clients.members import until
 
 pytestmark = pytest.mark.slow
 
@@ -17,15 +18,18 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(raftlog: CommandL
         "topic", "create", name, "-p", "2", "--replication-factor", "3", "-c", "retention.ms=60000"
     )
     assert (made.returncode, made.stdout) == (0, f"{name} created\n"), made.stderr
-    assert {"topic": name, "partitions": 2, "replication_factor": 3} in raftlog.rows("topic", "list")
+    listed = {"topic": name, "partitions": 2, "replication_factor": 3}
+    raftlog.rows_once(lambda rows: listed in rows, "topic", "list")
     assert raftlog("topic", "add-partitions", name, "--num", "1").stdout == f"{name} has 3 partitions\n"
-    partitions = raftlog.rows("topic", "describe", name)
-    assert [each["partition"] for each in partitions] == [0, 1, 2]
-    assert all(sorted(each["isr"]) == [1, 2, 3] for each in partitions)
-    shown = raftlog("topic", "describe", name).stdout
-    assert shown.startswith(f"{name}  partitions 3  replication factor 3\n  retention.ms=60000\n\npartition")
+    described = [(number, [1, 2, 3]) for number in range(3)]
+    raftlog.rows_once(
+        lambda rows: [(each["partition"], sorted(each["isr"])) for each in rows] == described,
+        *("topic", "describe", name),
+    )
+    head = f"{name}  partitions 3  replication factor 3\n  retention.ms=60000\n\npartition"
+    until(lambda: raftlog("topic", "describe", name).stdout.startswith(head), "it is shown to people too")
     assert raftlog("topic", "delete", name).stdout == f"{name} deleted\n"
-    assert raftlog("topic", "describe", name).returncode == 3
+    until(lambda: raftlog("topic", "describe", name).returncode == 3, "it is gone")
 
 
 def test_asking_for_a_topic_does_not_create_it(raftlog: CommandLine, name: str) -> None:
@@ -39,14 +43,20 @@ def test_settings_are_read_changed_and_forgotten_with_their_source(raftlog: Comm
     """`topic alter` and `config` are two ways to the same."""
     raftlog("topic", "create", name)
     assert raftlog("topic", "alter", name, "-c", "retention.ms=5000").stdout == "retention.ms=5000\n"
-    (row,) = raftlog.rows("config", "get", "topic", name, "retention.ms")
-    assert (row["value"], row["source"]) == ("5000", "topic")
+    raftlog.rows_once(
+        lambda rows: [(each["value"], each["source"]) for each in rows] == [("5000", "topic")],
+        *("config", "get", "topic", name, "retention.ms"),
+    )
     assert raftlog("config", "set", "topic", name, "segment.bytes=1048576").returncode == 0
-    changed = raftlog.rows("config", "get", "topic", name, "--changed")
-    assert {"retention.ms", "segment.bytes"} <= {row["name"] for row in changed}
+    raftlog.rows_once(
+        lambda rows: {"retention.ms", "segment.bytes"} <= {each["name"] for each in rows},
+        *("config", "get", "topic", name, "--changed"),
+    )
     assert raftlog("config", "unset", "topic", name, "segment.bytes", "retention.ms").returncode == 0
-    (row,) = raftlog.rows("config", "get", "topic", name, "retention.ms")
-    assert row["source"] == "default"
+    raftlog.rows_once(
+        lambda rows: [each["source"] for each in rows] == ["default"],
+        *("config", "get", "topic", name, "retention.ms"),
+    )
 
 
 def test_a_change_that_is_refused_changes_nothing(raftlog: CommandLine, name: str) -> None:
@@ -55,7 +65,7 @@ def test_a_change_that_is_refused_changes_nothing(raftlog: CommandLine, name: st
     refused = raftlog("topic", "alter", name, "-c", "retention.ms=5000", "-c", "segment.bytes=nonsense")
     assert refused.returncode == 1 and "segment.bytes" in refused.stderr
     assert refused.stderr.count("\n") == 1 and refused.stdout == ""
-    (row,) = raftlog.rows("config", "get", "topic", name, "retention.ms")
+    (row,) = raftlog.rows_once(len, "config", "get", "topic", name, "retention.ms")
     assert row["source"] == "default"
 
 
