@@ -44,7 +44,7 @@ __all__ = [
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Kafka's older names; the newer one wins where both are set."""
 
-GROUP_SESSION, GROUP_HEARTBEAT = settings_of(GroupConfig)
+GROUP_SESSION, GROUP_HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG", "RAFTLOG_BOOTSTRAP"})
 

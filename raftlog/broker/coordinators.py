@@ -78,11 +78,12 @@ class Coordinators:
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
         """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
+        before = self._tenures.all()
         self._tenures.on_metadata(old, new)
         if len(self._tenures) and self._timer is None:
             self._schedule_tick()
         if old.topic_names is not new.topic_names:
-            self._forget_deleted_topics(old, new)
+            self._forget_deleted_topics(old, new, before)
 
     def _new_tenure(self, index: int, leader_epoch: int) -> GroupTenure:
         return GroupTenure(
@@ -115,14 +116,17 @@ class Coordinators:
         """Whether there is room for one more member id that nobody has used yet."""
         return sum(each.unused_id_bytes for each in self._active()) < MOST_UNUSED_ID_BYTES
 
-    def _forget_deleted_topics(self, old: MetadataImage, new: MetadataImage) -> None:
+    def _forget_deleted_topics(
+        self, old: MetadataImage, new: MetadataImage, tenures: Iterable[GroupTenure]
+    ) -> None:
+        """`tenures`: those that there were. New ones read back by the new image, and believe what names no id."""
         gone = {
             name: frozenset({topic.topic_id, None})
             for name, topic in old.topics.items()
             if (now := new.topics.get(name)) is None or now.topic_id != topic.topic_id
         }
         if gone:
-            for tenure in self._tenures.all():
+            for tenure in tenures:
                 tenure.forget_topics(gone)
             if self._timer is not None:
                 self._tick()

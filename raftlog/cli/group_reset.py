@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
@@ -13,6 +13,9 @@ from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.moments import read_duration_ms, read_moment
 from raftlog.cli.partition import offsets_at
 from raftlog.cli.target import Admin
+
+AT_ONCE: Final = 5_000
+"""Offsets that are committed by one request; a raftlog broker takes 8,000."""
 
 
 def one_rule(given: Mapping[str, Any]) -> tuple[str, Any]:
@@ -67,11 +70,18 @@ def _within(place: Place, wanted: int, first: int, end: int) -> int:
 
 
 def move(admin: Admin, name: str, planned: Mapping[Place, int]) -> None:
-    """Commit these offsets for a group without members. Raises Failure."""
+    """Commit these offsets for a group without members, as many at a time as a request may. Raises Failure."""
+    left = list(planned.items())
+    while left:
+        _move(admin, name, left[:AT_ONCE])
+        left = left[AT_ONCE:]
+
+
+def _move(admin: Admin, name: str, planned: Sequence[tuple[Place, int]]) -> None:
     library = confluent_kafka()
     request = [
         library.ConsumerGroupTopicPartitions(
-            name, [library.TopicPartition(*place, offset) for place, offset in planned.items()]
+            name, [library.TopicPartition(*place, offset) for place, offset in planned]
         )
     ]
     (future,) = admin.ask(admin.client.alter_consumer_group_offsets, request).values()

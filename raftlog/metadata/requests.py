@@ -163,7 +163,7 @@ class ConfigOp(msgspec.Struct, frozen=True):
 
 
 class ConfigAlteration(msgspec.Struct, frozen=True):
-    """`resource_type` is "topic" or "broker"; broker name "" is the cluster default."""
+    """`resource_type` is "topic", "broker" or "group"; broker name "" is the cluster default."""
 
     resource_type: str
     resource_name: str

@@ -105,7 +105,7 @@ def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int,
     position = _LENGTH.size
     if is_flexible(api_key, version) and api_key != API_VERSIONS:
         position = skip_tagged(frame, position)
-    return _LENGTH.unpack_from(frame)[0], read_message(entity, frame, position)
+    return _LENGTH.unpack_from(frame)[0], read_message(entity, frame, position, is_asked_for=True)
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:

@@ -77,12 +77,15 @@ class Cursor:
 Read = Callable[[Cursor], Any]
 
 
-def read_message(entity: KioType, buffer: memoryview, position: int) -> Any:
+def read_message(entity: KioType, buffer: memoryview, position: int, *, is_asked_for: bool = False) -> Any:
     """Decode a message. Raises InvalidRequest, saying what is wrong with it.
 
+    `is_asked_for`: an answer to a question of ours. One of very many small parts may cost what any message may.
     Bytes behind it are ignored, as Kafka does: librdkafka 2.16 leaves three when it asks for all topics.
     """
     cursor = Cursor(buffer, position)
+    if is_asked_for:
+        cursor.budget_bytes = CEILING_BYTES
     try:
         return entity_reader(entity)(cursor)
     except (IndexError, struct.error):

@@ -74,7 +74,7 @@ def pieces_writer(entity: KioType) -> WritePieces:
     """Return what writes the same bytes as `entity_writer`, and stops behind each entity that is in an array.
 
     So a message of any size can be written a little at a time, by who has other things to do. An entity that has no
-    array of entities is one piece, however many strings it has.
+    array of entities is one piece, however many strings it has; so is one that may be null.
     """
     schema = schema_of(entity)
     if not any(map(_has_pieces, schema.fields)):

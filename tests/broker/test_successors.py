@@ -120,6 +120,21 @@ def test_an_offset_that_does_not_say_its_topics_id_is_believed() -> None:
     play(story)
 
 
+def test_news_of_a_replacement_and_of_the_own_election_in_one_leave_what_names_no_id() -> None:
+    """A broker that lags hears of both at once: an offset without an id is for the topic that is there."""
+
+    async def story(world: World) -> None:
+        world.publish(topics=NEW)
+        await world.groups.commit(commit_of(None))
+        world.publish(leader=2, topics=OLD)
+        await world.pass_time(1)
+        world.publish(leader=1, topics=NEW)
+        await world.pass_time(1)
+        assert await offsets(world) == {0: 5}
+
+    play(story)
+
+
 def test_a_commit_that_was_under_way_when_its_topic_was_replaced_is_refused() -> None:
     """What the handler looked up is compared once more where the offset is recorded."""
 

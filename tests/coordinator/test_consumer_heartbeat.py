@@ -77,8 +77,9 @@ def test_a_first_member_gets_everything():
 def test_a_heartbeat_that_changes_nothing_writes_nothing():
     """Only what is new is told, and only what changes is recorded."""
     made = bench()
-    made.beat("a", 0)
+    told = made.beat("a", 0).assignment
     batches = len(made.batches)
+    assert made.beat("a", 1, owned=told) == Heard("a", 1, None)
     assert made.beat("a", 1) == Heard("a", 1, None)
     assert len(made.batches) == batches
 
@@ -155,6 +156,20 @@ def test_what_is_to_be_given_up_is_told_until_it_is():
     assert made.beat("a", 2) == Heard("a", 2)
 
 
+def test_what_a_member_may_read_now_is_told_until_it_says_that_it_has_it():
+    """Whoever lost that answer would leave what others gave up for it unread, in this epoch."""
+    made = bench()
+    made.beat("a", 0)
+    made.beat("b", 0)
+    kept = made.beat("a", 1).assignment
+    made.beat("a", 1, owned=kept)
+    lost = made.beat("b", 2)
+    assert len(share(lost)) == 2 and made.beat("b", 2) == lost
+    assert made.beat("b", 2, owned={}) == lost
+    assert made.beat("b", 2, owned=lost.assignment) == Heard("b", 2)
+    assert made.beat("b", 2) == Heard("b", 2)
+
+
 def test_a_member_that_begins_anew_gets_its_place_back():
     """Epoch 0 with a known id (KAFKA-19233): it has given up all, and is given what its target holds."""
     made = bench()
@@ -203,9 +218,9 @@ def test_strangers_are_told_so():
 def test_a_group_has_so_many_members_at_most():
     """GROUP_MAX_SIZE_REACHED (group.consumer.max.size); members that are there go on."""
     made = bench(group_consumer_max_size=1)
-    made.beat("a", 0)
+    told = made.beat("a", 0).assignment
     assert isinstance(made.beat("b", 0), GroupMaxSizeReached)
-    assert made.beat("a", 1) == Heard("a", 1)
+    assert made.beat("a", 1, owned=told) == Heard("a", 1)
 
 
 def test_a_broker_has_so_many_groups_at_most():
@@ -447,9 +462,11 @@ def test_topics_that_come_grow_and_go_are_noticed_at_the_next_heartbeat():
     made.image = image_of({"t": 2})
     assert share(made.beat("a", 1)) == {0, 1}
     made.image = image_of({"t": 3, "u": 1})
-    assert share(made.beat("a", 2)) == {0, 1, 2}
+    grown = made.beat("a", 2)
+    assert share(grown) == {0, 1, 2}
     made.image = image_of({"t": 3, "u": 2})
-    assert made.beat("a", 3) == Heard("a", 3), "a topic that nobody reads is no news"
+    heard = made.beat("a", 3, owned=grown.assignment)
+    assert heard == Heard("a", 3), "a topic that nobody reads is no news"
     made.image = image_of({"u": 2})
     assert made.beat("a", 3).assignment == {}
 

@@ -86,6 +86,11 @@ def targets_of_leavers_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft, "remove", remove)
 
 
+def told_once(patch: pytest.MonkeyPatch) -> None:
+    """What a member may read now it is told in one answer, and has it, whether or not that came."""
+    patch.setattr(ConsumerGroup, "_note_told", lambda *_: None)
+
+
 def _write_instead(patch: pytest.MonkeyPatch, change: Any) -> None:
     encode_all = journal.encode_all
     patch.setattr(journal, "encode_all", lambda records: encode_all([change(each) for each in records]))
@@ -202,6 +207,7 @@ PLANTS = [
     Plant(
         "static-id-taken-over", "KIP-345 two lives at once", consumer_churn, static_ids_are_taken_over, 6.0
     ),
+    Plant("told-once", "partitions that nobody reads", consumer_churn, told_once, 6.0),
     Plant("consumer-sleepers-stay", "partitions that nobody reads", consumer_churn, sleepers_stay, 6.0),
     Plant("heartbeats-answered-early", "two owners at once", consumer_churn, told_before_the_commit, 6.0),
 ]

@@ -13,7 +13,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from raftlog.base.errors import InvalidRequest, UnsupportedVersion
 from raftlog.protocol import codec
-from raftlog.protocol.apis import APIS, BUILT, advertised
+from raftlog.protocol.apis import APIS, BUILT, ApiKey, advertised
 from raftlog.protocol.reader import ALLOWANCE_BYTES, OBJECT_BYTES_PER_RECEIVED_BYTE, read_message
 from raftlog.protocol.schema import message_type
 from raftlog.protocol.shapes import build, request_shapes, response_shapes
@@ -259,3 +259,18 @@ def test_shapes_drop_what_a_version_lacks_and_refuse_what_none_has() -> None:
         response_shapes(3, 1).MetadataResponseTopic(nmae="a")
     with pytest.raises(AttributeError):
         response_shapes(3, 1).NoSuchThing  # noqa: B018
+
+
+def test_an_answer_of_very_many_small_parts_is_read() -> None:
+    """What a request may not cost for its size, another broker's answer may: short ids by the ten thousand."""
+    make = response_shapes(ApiKey.LIST_TRANSACTIONS, 0)
+    states = tuple(
+        make.TransactionState(transactional_id=f"x{each}", producer_id=each, transaction_state="Empty")
+        for each in range(20_000)
+    )
+    answer = make.ListTransactionsResponse(error_code=0, transaction_states=states)
+    frame = codec.encode_response(ApiKey.LIST_TRANSACTIONS, 0, 1, answer)
+    _, found = codec.decode_response(ApiKey.LIST_TRANSACTIONS, 0, memoryview(frame)[4:])
+    assert len(found.transaction_states) == len(states)
+    with pytest.raises(InvalidRequest, match="more elements than its size allows"):
+        decode(type(found), frame[9:])

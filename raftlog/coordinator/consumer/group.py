@@ -29,6 +29,7 @@ from raftlog.coordinator.consumer import classic_members
 from raftlog.coordinator.consumer.draft import MOST_READ, Draft, Effort, Surroundings, TooMuchToRead
 from raftlog.coordinator.consumer.heartbeat import check_beat, decide_beat, decide_fence, decide_leave
 from raftlog.coordinator.consumer.migration import Bounds, classic_offers, downgraded, upgraded
+from raftlog.coordinator.consumer.reconcile import is_part
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, Beat
 from raftlog.coordinator.consumer.state import (
     ConsumerMembership,
@@ -97,6 +98,10 @@ class ConsumerGroup:
         """What was decided last; None if the request was refused, which is no sign of life."""
         self._too_large: tuple[int, int, Effort] | None = None
         """In which epoch and with which topics not all of a decision fitted into a batch, and how much did."""
+        self._unheard: set[str] = set()
+        """Members that were told what they have now, and have not said since that they have it. Soft: who loses its
+        coordinator tells the next one all, and is told all.
+        """
         self._weights = Weights()
         self.offers: Offered = {}
         """What the members offered, once it is a classic group."""
@@ -137,7 +142,9 @@ class ConsumerGroup:
         """Answered with Heard."""
 
         def write(draft: Draft) -> object:
-            return (decide_leave if beat.epoch in LEAVES else decide_beat)(draft, beat)
+            if beat.epoch in LEAVES:
+                return decide_leave(draft, beat)
+            return decide_beat(draft, beat, tell_again=beat.member_id in self._unheard)
 
         def decide(group: Group) -> Decision:
             check_beat(beat, self._config.group_consumer_assignors)
@@ -156,6 +163,16 @@ class ConsumerGroup:
             if before and self.recorded and self.recorded.revokes_other(before, beat.member_id):
                 self._sessions.end(self._clock(beat.member_id))  # it has its whole time for each step
             self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVES)
+            self._note_told(before, beat)
+
+    def _note_told(self, before: ConsumerMembership | None, beat: Beat) -> None:
+        if self.recorded is None or beat.member_id not in self.recorded.members:
+            return
+        has = self.recorded.current_of(beat.member_id).assigned
+        if beat.owned is not None and is_part(has, beat.owned):
+            self._unheard.discard(beat.member_id)
+        elif before is None or has != before.current_of(beat.member_id).assigned:
+            self._unheard.add(beat.member_id)
 
     def _is_refused(self, group: Group, beat: Beat) -> bool:
         """Whether a member goes on as before, with an expression that turned out to match too much."""
@@ -383,6 +400,7 @@ class ConsumerGroup:
         self._weights.follow(has)
         self._refused &= {it.regex for it in has.values() if it.regex} if self._refused else frozenset()
         for member_id in had.keys() - has.keys():
+            self._unheard.discard(member_id)
             self._sessions.end(self._clock(member_id))
             if after is not None:  # in a classic group sessions go on
                 self._sessions.end(ClockKey(self.group_id, member_id))

@@ -67,9 +67,11 @@ def _check_joining(beat: Beat) -> None:
         raise InvalidRequest("subscribed_topic_names or subscribed_topic_regex must be given when joining")
 
 
-def decide_beat(draft: Draft, beat: Beat) -> Heard:
+def decide_beat(draft: Draft, beat: Beat, *, tell_again: bool = False) -> Heard:
     """Write a member's heartbeat into a draft; returns its answer. Raises UnknownMemberId, FencedMemberEpoch,
     UnreleasedInstanceId, FencedInstanceId, GroupMaxSizeReached, TooMuchToRead.
+
+    `tell_again`: the member was told what it has, and has not said since that it has it.
     """
     draft.check_room(beat.member_id, beat.instance_id)
     had = _admit(draft, beat)
@@ -80,9 +82,10 @@ def decide_beat(draft: Draft, beat: Beat) -> Heard:
     draft.reconcile(beat.member_id, beat.owned)
     current = draft.state.current_of(beat.member_id)
     is_news = beat.is_full or beat.epoch != had.epoch or current.assigned != had.assigned
-    # others wait for what it gives up, and it may not have heard: librdkafka takes an answer that comes late for lost,
-    # and asks again as if it had missed nothing
-    is_owed = current.state is MemberState.UNREVOKED_PARTITIONS
+    # it may not have heard: librdkafka takes an answer that comes late for lost, and asks again as if it had missed
+    # nothing. Others wait for what it gives up, and nobody reads what it does not know that it has
+    says_it_has = beat.owned is not None and is_part(current.assigned, beat.owned)
+    is_owed = (tell_again and not says_it_has) or current.state is MemberState.UNREVOKED_PARTITIONS
     return Heard(beat.member_id, current.epoch, current.assigned if is_news or is_owed else None)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
@@ -26,6 +27,12 @@ REBALANCED_S = 5.0
 
 PATIENCE_S = 8.0
 """How long a request may take: a classic member's JoinGroup waits for the others."""
+
+ROUNDS = 4
+"""How often in turn every partition must be read in the end: at first by members that have yet to give it up."""
+
+LATE_SHARE = 0.5
+"""How many members hear some answers too late."""
 
 INSTANCES = (None, None, None, "one", "one", "two")
 """The members' static ids: two processes believe that they are the same one."""
@@ -92,6 +99,8 @@ async def _churn(loop: SimLoop, seconds: float, company: Company) -> Report:
         await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
         scene.cluster.start()
         await _progress(scene, book, chance.randrange(10))
+    if not company.classic:  # who comes last is given what others give up, and nothing else brings it about
+        workers.append(_employ(scene, book, "last", None))
     await _calm_down(scene, book, workers)
     return await scene.end()
 
@@ -99,14 +108,17 @@ async def _churn(loop: SimLoop, seconds: float, company: Company) -> Report:
 async def _calm_down(scene: Scene, book: ConsumerBook, workers: list[ConsumerWorker]) -> None:
     for each in workers:
         each.calm = True
-    before = dict(book.acked)
-    await scene.cluster.until(
-        lambda: all(book.least(index) > before.get(index, 0) for index in range(PARTITIONS)),
-        SERVED_S,
-        "every partition is read by somebody",
-    )
+    for _ in range(ROUNDS):
+        before = dict(book.acked)
+        await scene.cluster.until(
+            partial(_all_are_read, book, before), SERVED_S, "every partition is read by somebody"
+        )
     for each in workers:
         each.stopping = True
+
+
+def _all_are_read(book: ConsumerBook, before: dict[int, int]) -> bool:
+    return all(book.least(index) > before.get(index, 0) for index in range(PARTITIONS))
 
 
 async def _moment(scene: Scene, book: ConsumerBook) -> None:
@@ -139,5 +151,8 @@ def _employ(
     client = Client(name, scene.cluster.bootstrap, timeout_s=PATIENCE_S)
     chance = scene.loop.stream(f"client/{name}")
     worker = kind(client, (TOPIC, PARTITIONS), book=book, instance=instance, chance=chance)
+    late = scene.loop.stream(f"late answers/{name}")
+    if late.random() < LATE_SHARE:
+        worker.late_answers = late
     scene.loop.host(name).start(worker.run())
     return worker

@@ -1,7 +1,8 @@
 """A member of a consumer group (KIP-848) among others: it beats, commits what it owns, and behaves badly.
 
 It leaves, for a while or for good, forgets who it was, sleeps through its session and then goes on as if nothing had
-happened, takes its time to give up a partition, and sends a commit of its former epoch late.
+happened, takes its time to give up a partition, and sends a commit of its former epoch late. Some take answers for lost
+and ask again as if they had missed nothing, and say what they have only where that has changed, as librdkafka does.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ UNRELEASED_INSTANCE_ID: Final = 111
 STALE_MEMBER_EPOCH: Final = 113
 OVER: Final = frozenset({UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID})
 
+TOO_LATE: Final = 0.5
+"""How many answers are, where some are."""
+
 REBALANCE_MS: Final = 30_000
 """Longer than a session: who does not give up in time is silent before."""
 
@@ -38,6 +42,9 @@ class ConsumerWorker(Worker):
 
     quickness = 0.3
     """How likely it is that it gives up what it was told to before it does anything else."""
+
+    late_answers: random.Random | None = None
+    """Which answers to heartbeats come too late; None: none of them."""
 
     def __init__(
         self,
@@ -53,6 +60,8 @@ class ConsumerWorker(Worker):
         self.epoch = JOINING
         self._giving_up: set[int] = set()
         self._must_tell_all = True
+        self._said: tuple[int, ...] | None = None
+        """The partitions that it last said it has, and was heard."""
         self._by_regex = chance.random() < 0.3
         self._forget()
 
@@ -79,7 +88,7 @@ class ConsumerWorker(Worker):
         """All is lost but the name."""
         self.book.gives_up(self.member_id)
         self.epoch, self.positions, self._giving_up = JOINING, {}, set()
-        self._former, self._must_tell_all = None, True
+        self._former, self._must_tell_all, self._said = None, True, None
 
     def _forget(self) -> None:
         self._begin_anew()
@@ -111,7 +120,9 @@ class ConsumerWorker(Worker):
         make = shapes(CONSUMER_GROUP_HEARTBEAT)
         tells_all = self._must_tell_all or self.epoch == JOINING
         topic_id = await self._topic_id()
-        owned = make.TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(self.positions)))
+        has = tuple(sorted(self.positions))
+        owned = (make.TopicPartitions(topic_id=topic_id, partitions=has),) if has else ()
+        is_known = self.late_answers is not None and has == self._said and not tells_all
         request = make.ConsumerGroupHeartbeatRequest(
             group_id=self.book.name,
             member_id=self.member_id,
@@ -120,13 +131,15 @@ class ConsumerWorker(Worker):
             rebalance_timeout=REBALANCE_MS if tells_all else -1,
             subscribed_topic_names=(() if self._by_regex else (self.topic,)) if tells_all else None,
             subscribed_topic_regex=(self.topic[:-1] + "." if self._by_regex else "") if tells_all else None,
-            topic_partitions=(owned,) if self.positions else (),
+            topic_partitions=None if is_known else owned,
         )
         member_id, sent_at = self.member_id, asyncio.get_running_loop().time()
         answer = await self._ask(CONSUMER_GROUP_HEARTBEAT, request)
         if int(answer.error_code):
             return int(answer.error_code)
-        self._must_tell_all = False
+        if self.late_answers is not None and self.late_answers.random() < TOO_LATE:
+            return 0
+        self._must_tell_all, self._said = False, has
         self.book.heard(member_id, sent_at)
         before, self.epoch = self.epoch, answer.member_epoch
         if before not in (JOINING, self.epoch) and self.positions:
