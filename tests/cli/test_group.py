@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from raftlog.cli import exits
+from raftlog.cli import exits, group_reset
 from raftlog.cli.group_lookup import named
 from tests.cli.live import CommandLine, invoke
 from tests.clients.members import until
@@ -77,6 +77,17 @@ def test_an_offset_beyond_the_end_is_the_end_and_said_to_be(raftlog: CommandLine
     assert ran.returncode == 0 and json.loads(ran.stdout)["new_offset"] == 10
     assert f"{ten} 1 has offsets 0 to 10, not 5000: 10 instead" in ran.stderr
     assert "there is no group new yet" in ran.stderr
+
+
+def test_more_partitions_than_one_request_commits_are_reset(
+    raftlog: CommandLine, ten: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many requests as it takes, each partition in one of them."""
+    monkeypatch.setattr(group_reset, "AT_ONCE", 1)
+    ran = raftlog("group", "reset", f"many-{ten}", "-t", ten, "--to-latest", "--execute")
+    assert ran.returncode == exits.OK, ran.stderr
+    found = raftlog.rows("group", "offsets", f"many-{ten}")
+    assert [(row["partition"], row["offset"]) for row in found] == [(0, 0), (1, 10)]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.coordinator.consumer import draft
+from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.requests import Beat, Heard
 from raftlog.coordinator.consumer.state import ConsumerMembership, MemberState
 from raftlog.coordinator.group import CommittedOffset
@@ -152,6 +153,7 @@ def test_what_is_to_be_given_up_is_told_until_it_is():
     made.beat("b", 0)
     lost = made.beat("a", 1)
     assert len(share(lost)) == 2 and made.beat("a", 1) == lost
+    assert made.beat("a", 1, owned={T: frozenset(range(4))}) == lost, "more than it may read is not all right"
     assert made.beat("a", 1, owned=lost.assignment).epoch == 2
     assert made.beat("a", 2) == Heard("a", 2)
 
@@ -168,6 +170,17 @@ def test_what_a_member_may_read_now_is_told_until_it_says_that_it_has_it():
     assert made.beat("b", 2, owned={}) == lost
     assert made.beat("b", 2, owned=lost.assignment) == Heard("b", 2)
     assert made.beat("b", 2) == Heard("b", 2)
+
+
+def test_who_never_said_that_it_has_what_it_was_told_is_forgotten_when_it_leaves():
+    """Members come under new ids all the time."""
+    made = bench()
+    for number in range(3):
+        made.beat(f"m{number}", 0)
+        made.beat(f"m{number}", -1)
+    made.beat("stays", 0)
+    found = made.coordinator._groups.find("g")
+    assert isinstance(found, ConsumerGroup) and found._unheard == {"stays"}
 
 
 def test_a_member_that_begins_anew_gets_its_place_back():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import Kind, party, until
+from tests.clients.members import Kind, Party, party, until
 from tests.clients.nodes import leader_of
 from tests.clients.stock import PATIENCE_S
 from tests.clients.test_group_of_all import kill_coordinator
@@ -204,6 +204,21 @@ def test_a_transaction_outlives_the_death_of_any_node_at_any_step(
     assert sorted(values(cluster, topic, 3, committed=True)) == sorted(expected)
 
 
+def read_copies(cluster: Cluster, copies: str) -> list[str]:
+    """What readers of committed records see, in order."""
+    return sorted(values(cluster, copies, PARTITIONS, committed=True))
+
+
+def wait_copied(cluster: Cluster, copies: str, orders: Orders, group: Party) -> None:
+    wanted = sorted(map(bytes.decode, orders.sent))
+    until(
+        lambda: read_copies(cluster, copies) == wanted,
+        "each record is there once",
+        2 * PATIENCE_S,
+        seen=lambda: (len(read_copies(cluster, copies)), len(wanted), group),
+    )
+
+
 @pytest.mark.java
 @pytest.mark.parametrize("assignor", ["cooperative-sticky", "consumer"])
 def test_consume_transform_produce_is_exactly_once_whoever_dies(
@@ -214,10 +229,6 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
     orders = Orders(client, topic)
     client.create_topic(copies, PARTITIONS, 3)
     kind = Kind("copier", java_command("raftlog.Copier"), assignor)
-
-    def copied() -> list[str]:
-        return sorted(values(cluster, copies, PARTITIONS, committed=True))
-
     with party(cluster.bootstrap_servers, topic, copies, kind, kind, partitions=PARTITIONS) as group:
         orders.send(50)
         group.wait_shares([2, 2])
@@ -228,12 +239,7 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
         group.wait_shares([2, 2])
         kill_coordinator(cluster, copies)
         orders.send(50)
-        until(
-            lambda: copied() == sorted(map(bytes.decode, orders.sent)),
-            "each record is there once",
-            2 * PATIENCE_S,
-            seen=lambda: (len(copied()), len(orders.sent), group),
-        )
+        wait_copied(cluster, copies, orders, group)
     until(
         lambda: stored_offsets(cluster, copies) == dict.fromkeys(range(PARTITIONS), 200),
         "the next offsets are stored, by a marker of their own",
@@ -254,25 +260,16 @@ def test_who_takes_over_from_a_copier_that_died_before_its_commit_copies_all_onc
     copies = f"copies-of-{topic}"
     orders = Orders(client, topic)
     client.create_topic(copies, PARTITIONS, 3)
-
-    def copied() -> list[str]:
-        return sorted(values(cluster, copies, PARTITIONS, committed=True))
-
     with party(cluster.bootstrap_servers, topic, copies, holder, partitions=PARTITIONS) as group:
         orders.send(50)
         dead = group.members[0]
         until(lambda: b"holds" in dead.complaints, "records are produced", 2 * PATIENCE_S, seen=lambda: group)
         group.kill(0)
-        assert copied() == []
+        assert read_copies(cluster, copies) == []
         group.join(kind, kind)
         group.wait_shares([2, 2], 2 * PATIENCE_S)
         orders.send(50)
-        until(
-            lambda: copied() == sorted(map(bytes.decode, orders.sent)),
-            "each record is there once",
-            2 * PATIENCE_S,
-            seen=lambda: (len(copied()), len(orders.sent), group),
-        )
+        wait_copied(cluster, copies, orders, group)
         until(
             lambda: stored_offsets(cluster, copies) == dict.fromkeys(range(PARTITIONS), 100),
             "the next offsets are stored",
