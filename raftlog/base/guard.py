@@ -1,0 +1,33 @@
+"""The guard between what a client or peer can cause and the end of the process.
+
+A callback of the event loop that raises ends the node (`process.py`), since it is taken for a broken invariant.
+Callbacks and tasks that act for one connection therefore run under that connection's guard: an exception costs that
+connection only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+
+class Guard:
+    """A connection under which callbacks run. Subclasses say how it ends."""
+
+    __slots__ = ()
+
+    def crash(self, what: str) -> None:
+        """Log the exception being handled, once, and close this connection at once. `what` was being done."""
+        raise NotImplementedError
+
+    def guarded(self, call: Callable[..., object], *args: Any) -> Callable[..., None]:
+        """Return a callback for the event loop that calls `call(*args, ...)`; an exception closes this connection."""
+        return partial(self.run_guarded, call, *args)
+
+    def run_guarded(self, call: Callable[..., object], *args: Any) -> None:
+        """Call `call(*args)` now; an exception closes this connection."""
+        try:
+            call(*args)
+        except Exception:
+            self.crash(getattr(call, "__qualname__", repr(call)))
