@@ -79,7 +79,7 @@ class AdminServer:
         self._node = node
         self._limits = limits or Limits()
         self._lag = node.lag = LoopLag()
-        self._asker = Asker(node.config, node.image)
+        self._asker = Asker(node.config, node.image, node.introduce)
         self._tokens: Mapping[bytes, Caller] | None = None
         self._wrong = WrongTokens(clock)
         self._runner: web.AppRunner | None = None

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from raftlog.base import config_network as network
-from raftlog.base.config_group import ConsumerGroupSettings
+from raftlog.base.config_memory import MemorySettings
 from raftlog.base.config_network import Listener
 from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config_topic import HOUR_MS, MINUTE_MS
@@ -52,7 +52,7 @@ def _read_secret(text: str) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeConfig(ConsumerGroupSettings):
+class NodeConfig(MemorySettings):
     """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
 
     # Who this is
@@ -166,10 +166,18 @@ class NodeConfig(ConsumerGroupSettings):
         "connections.max.idle.ms", "long", 600_000, "An idle connection is closed after this; negative never"
     )
     max_connections: int = setting(
-        "max.connections", "int", INT_MAX, "Most client connections at once", at_least=0
+        "max.connections",
+        "int",
+        INT_MAX,
+        "Most client connections at once; never more than files and memory allow. Brokers come on top",
+        at_least=0,
     )
     max_connections_per_ip: int = setting(
-        "max.connections.per.ip", "int", INT_MAX, "Most connections from one address", at_least=0
+        "max.connections.per.ip",
+        "int",
+        INT_MAX,
+        "Most client connections from one address; brokers come on top",
+        at_least=0,
     )
     request_timeout_ms: int = setting(
         "request.timeout.ms", "int", 30_000, "Longest wait for another node's answer", at_least=1

@@ -75,7 +75,7 @@ NAMES = frozenset(
     offsets.topic.compression.codec password.encoder.cipher.algorithm password.encoder.iterations
     password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret
     password.encoder.secret port principal.builder.class producer.id.expiration.check.interval.ms
-    producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
+    producer.purgatory.purge.interval.requests queued.max.requests
     quota.consumer.default quota.producer.default quota.window.num quota.window.size.seconds
     remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
     remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms

@@ -33,6 +33,10 @@ class Offload(Protocol):
     def __call__(self, call: Callable[[], T], /) -> asyncio.Future[T]: ...
 
 
+def _nothing() -> None:
+    pass
+
+
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -98,6 +102,14 @@ class Env:
     offload: Offload = field(default_factory=ThreadOffload)
     open_files: int = 4096
     """Descriptors that logs may keep open between uses; connections need some too."""
+    sockets: int = 16384
+    """Descriptors that there are for clients' connections."""
+    memory_bytes: int = 1 << 30
+    """What the container or the machine has; see `raftlog.base.memory`."""
+    trim_memory: Callable[[], None] = _nothing
+    """Give memory that is free back to the system."""
+    on_bug: Callable[[], None] = _nothing
+    """A connection was closed for a fault of ours: for a simulation, which fails of it."""
     threads: bool = True
     """False in simulations: `offload` then runs on the loop, after a virtual delay."""
     slices: asyncio.Lock = field(default_factory=asyncio.Lock)

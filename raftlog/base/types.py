@@ -13,6 +13,9 @@ NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
 
+TOPIC_NAME_CHARS: Final = 249
+"""Most characters of a topic's name: with `-` and a partition number it must be a folder's name."""
+
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})

@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from raftlog.base.env import Env
-from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
+from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut, UnknownServerError
+from raftlog.base.log import get_logger
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import find_handler
 from raftlog.broker.peer_auth import FIRST_ASKING_HELLO, FIRST_SLOW_HELLO
@@ -32,6 +33,8 @@ LARGE_BYTES: Final = 64 * 1024
 """An answer as large is decoded away from the loop: all transactional ids of a broker take a third of a second."""
 
 CLIENT_ID: Final = "raftlog"
+
+log = get_logger(__name__)
 
 
 class Connect(Protocol):
@@ -64,6 +67,7 @@ class BrokerLinks:
 
         This broker itself is asked without a connection; it may raise what its handler raises. What was asked on the
         connection for what `is_slow` and is not answered may be heard until something else is asked on that one.
+        Nothing but a KafkaError is raised, whatever the other broker says and wherever a handler of ours fails.
         """
         lane = broker_id, api_key, is_slow
         try:
@@ -95,6 +99,10 @@ class BrokerLinks:
             if express is None:
                 raise
             return express(request, message, error)
+        except Exception as error:
+            log.exception("request_to_ourselves_crashed", api_key=api_key)
+            self._broker.env.on_bug()
+            raise UnknownServerError("a request to this broker itself failed") from error
 
     def close(self) -> None:
         """Drop all connections; whoever waits hears BrokerNotAvailable."""
@@ -126,9 +134,15 @@ class _Link:
             frame = await answer
         finally:
             self._waiting.pop(number, None)
-        if len(frame) > LARGE_BYTES:
-            return (await self._env.offload(partial(decode_response, api_key, version, frame)))[1]
-        return decode_response(api_key, version, frame)[1]
+        try:
+            if len(frame) > LARGE_BYTES:
+                return (await self._env.offload(partial(decode_response, api_key, version, frame)))[1]
+            return decode_response(api_key, version, frame)[1]
+        except Exception as error:
+            self.hang_up()
+            raise BrokerNotAvailable(
+                f"broker {self._broker_id} answered what cannot be read: {error}"
+            ) from error
 
     def hang_up(self) -> None:
         """Begin again on a new connection: this one may be silent for ever."""
@@ -152,7 +166,9 @@ class _Link:
             channel = await self._connect(self._broker_id, on_lost=self._lost, hello=self._hello)
             channel.on_frame = self._answered
             self._channel = channel
-        except (OSError, KafkaError, TimeoutError):
+        except Exception as error:
+            if not isinstance(error, OSError | KafkaError | TimeoutError):
+                log.exception("peer_not_connected", broker_id=self._broker_id)
             self._paused_until = asyncio.get_running_loop().time() + PAUSE_S
         finally:
             self._connecting = None

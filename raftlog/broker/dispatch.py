@@ -6,7 +6,6 @@ unknown API and anything unforeseen end the connection, with one line in the log
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable
 from types import ModuleType
@@ -58,26 +57,41 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
         connection.crash("request")
 
 
+def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
+    """Handle a step of the brokers' handshake; anything else is refused. `frame` as above. Never raises."""
+    try:
+        header, position = decode_header(frame)
+        if header.api_key == peer_auth.API_KEY:
+            connection.api_key = header.api_key
+            peer_auth.answer(connection, header, frame, position)
+        else:
+            connection.server.admission.refuse(connection)
+    except InvalidRequest as error:
+        connection.close("request_malformed", reason=error.message)
+    except Exception:
+        connection.crash("handshake")
+
+
 def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
     api_key, version, _, client_id = header
     api = APIS.get(api_key)
     if api is None:
+        del connection.server.counters.requests[api_key]  # a client can make up 65,000 of them
         connection.close("unknown_api_requested", api_key=api_key, api_version=version, client_id=client_id)
         return
     handler = find_handler(api_key)
     if handler is None or not api.handles(version):
         _refuse_version(connection, header)
         return
-    copy = memoryview(bytes(frame))  # it may be needed after the receive buffer went on
-    message = decode_request(api_key, version, copy, position)
+    message = decode_request(api_key, version, connection.lasting(frame), position)
     request = RequestContext(
         *header,
         connection.listener,
         connection.peer_host,
-        None if connection.peer is None else connection.peer.broker_id,
+        connection.broker_id,
         connection,
     )
-    _respond(connection, handler, request, message)
+    _respond(connection, handler, request, message, size=len(frame))
 
 
 def _refuse_version(connection: Connection, header: RequestHeader) -> None:
@@ -96,7 +110,10 @@ def _refuse_version(connection: Connection, header: RequestHeader) -> None:
         connection.respond((encode_response(api_key, version, correlation_id, response),))
 
 
-def _respond(connection: Connection, handler: ModuleType, request: RequestContext, message: Any) -> None:
+def _respond(
+    connection: Connection, handler: ModuleType, request: RequestContext, message: Any, *, size: int
+) -> None:
+    """Answer now or later; `size` is that of the request's frame, whose bytes `message` may refer to."""
     try:
         result = handler.handle(connection.server.broker, request, message)
     except KafkaError as error:
@@ -104,17 +121,17 @@ def _respond(connection: Connection, handler: ModuleType, request: RequestContex
     if inspect.isawaitable(result):
         slot = Slot(connection)
         connection.hold(slot)
-        task = connection.server.loop.create_task(_answer_later(slot, handler, request, message, result))
-        connection.server.tasks.add(task)
-        task.add_done_callback(connection.server.tasks.discard)
+        connection.spawn(_answer_later(slot, handler, request, (message, size), result))
     elif result is not None:
         connection.respond((_encode(request, result),))
 
 
 async def _answer_later(
-    slot: Slot, handler: ModuleType, request: RequestContext, message: Any, result: Awaitable[Any]
+    slot: Slot, handler: ModuleType, request: RequestContext, asked: tuple[Any, int], result: Awaitable[Any]
 ) -> None:
-    connection = slot.connection
+    connection, (message, size) = slot.connection, asked
+    requests = connection.server.requests
+    requests.take(size)
     try:
         try:
             response = await result
@@ -124,18 +141,21 @@ async def _answer_later(
             await _answer(slot, request, response)
     except InvalidRequest as error:
         connection.close("request_failed", api_key=request.api_key, reason=error.message)
-    except asyncio.CancelledError:
-        connection.abort()
-        raise
-    except Exception:
-        connection.crash(APIS[request.api_key].name)
+    finally:
+        requests.give(size)
 
 
 async def _answer(slot: Slot, request: RequestContext, response: Any) -> None:
     if response is None:
         slot.answer(())
         return
-    frame = await encoded(request.api_key, request.api_version, request.correlation_id, response)
+    frame = await encoded(
+        request.api_key,
+        request.api_version,
+        request.correlation_id,
+        response,
+        account=slot.connection.server.memory.answers,
+    )
     if slot.connection.is_open:  # encoding may have taken several turns
         slot.answer((frame,))
 

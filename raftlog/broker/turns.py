@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from raftlog.base.errors import KafkaError
+from raftlog.base.memory import Account
 from raftlog.protocol.codec import response_pieces
 
 Part = TypeVar("Part")
@@ -76,17 +77,23 @@ async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
             await asyncio.sleep(0)
 
 
-async def encoded(api_key: int, version: int, correlation_id: int, message: Any) -> bytearray:
-    """Return the whole frame of a response, as `encode_response` does, encoded in turns.
+async def encoded(
+    api_key: int, version: int, correlation_id: int, message: Any, *, account: Account
+) -> bytearray:
+    """Return the whole frame of a response, as `encode_response` does, encoded in turns and counted meanwhile.
 
     This bounds how long encoding keeps the loop (BYTES_AT_ONCE, and the part that goes beyond), not how large an
     answer is: that is the business of whoever gives it. A part is an entity with its strings, and has no parts.
     """
-    out, due = bytearray(), BYTES_AT_ONCE
-    for _ in response_pieces(api_key, version, correlation_id, message, out):
-        if len(out) >= due:
-            await asyncio.sleep(0)
-            due = len(out) + BYTES_AT_ONCE
+    out, counted = bytearray(), 0
+    try:
+        for _ in response_pieces(api_key, version, correlation_id, message, out):
+            if len(out) >= counted + BYTES_AT_ONCE:
+                account.take(len(out) - counted)
+                counted = len(out)
+                await asyncio.sleep(0)
+    finally:
+        account.give(counted)
     return out
 
 

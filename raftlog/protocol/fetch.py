@@ -13,7 +13,7 @@ from uuid import UUID
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import InvalidRequest
-from raftlog.base.types import EpochEnd
+from raftlog.base.types import TOPIC_NAME_CHARS, EpochEnd
 from raftlog.protocol.codec import response_head, skip_tagged
 from raftlog.protocol.wire import (
     ELEMENTS_FREE,
@@ -197,6 +197,8 @@ def _int32s(buffer: memoryview, position: int, count: int) -> tuple[tuple[int, .
 def _required(topic: TopicKey | None) -> TopicKey:
     if topic is None:
         raise InvalidRequest("a topic name is null")
+    if type(topic) is str and len(topic) > TOPIC_NAME_CHARS:
+        raise InvalidRequest(f"a topic name has {len(topic)} characters, more than {TOPIC_NAME_CHARS}")
     return topic
 
 

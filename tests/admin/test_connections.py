@@ -43,3 +43,14 @@ def test_slow_client_holds_up_nobody(cluster: AdminCluster) -> None:
         slow.sendall(b"POST /v3/clusters/x/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n")
         with urllib.request.urlopen(f"{cluster.admin_url(1)}/v1/live", timeout=30) as answer:
             assert answer.status == 200
+
+
+def test_health_is_told_while_clients_have_all_places() -> None:
+    """The API asks its own brokers: as a node of the cluster, not as one more client."""
+    with AdminCluster(1, settings={"max.connections": "2"}) as cluster:
+        host, _, port = cluster.bootstrap.partition(",")[0].rpartition(":")
+        with socket.create_connection((host, int(port))), socket.create_connection((host, int(port))):
+            for _ in range(3):
+                with urllib.request.urlopen(f"{cluster.admin_url(1)}/v1/health", timeout=30) as answer:
+                    health = json.load(answer)
+                assert [each["state"] for each in health["brokers"]] == ["in_service"]

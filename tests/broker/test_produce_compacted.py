@@ -138,3 +138,21 @@ def test_records_out_of_their_place_are_refused() -> None:
     shuffled = bytes(sound[:61]) + records[length : 2 * length] + records[:length] + records[2 * length :]
     with pytest.raises(InvalidRecord, match="says that it is number"):
         require_keys(read_header(shuffled), shuffled)
+
+
+async def test_batches_that_wait_to_be_looked_at_are_counted_and_refused_where_there_is_no_room() -> None:
+    """NOT_ENOUGH_REPLICAS, which a producer tries again after; decompressed they are counted as well."""
+    world = World(KeyedPartition())
+    unappended, plain = world.server.memory.unappended, world.server.memory.decompression
+    pipe, other = world.connect(), world.connect()
+    data = keyed(5_000, codec=GZIP)
+    pipe.send(produce(1, (0, data)))
+    await asyncio.sleep(0)
+    assert unappended.used == len(data)
+    unappended.take(unappended.limit)
+    other.send(produce(1, (0, data)))
+    assert results(other) == [(19, -1)]
+    await all_answered(world)
+    assert results(pipe) == [(0, 0)]
+    assert plain.most > len(data)
+    assert (unappended.used, plain.used) == (unappended.limit, 0)

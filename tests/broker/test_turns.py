@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from raftlog.base.errors import GroupIdNotFound
+from raftlog.base.memory import Account
 from raftlog.broker.turns import BYTES_AT_ONCE, CALLS_AT_ONCE, PARTS_TOGETHER, Queue, encoded, together
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_response
@@ -69,6 +70,8 @@ async def test_an_answer_is_encoded_in_turns_by_its_bytes() -> None:
         answer = make.OffsetFetchResponse(
             groups=(make.OffsetFetchResponseGroup(group_id="g", topics=(topic,)),)
         )
-        frame, turns = await turns_beside(encoded(key, version, 7, answer))
+        frame, turns = await turns_beside(
+            encoded(key, version, 7, answer, account=Account("answers", 1 << 20))
+        )
         assert frame == encode_response(key, version, 7, answer)
         assert turns == pytest.approx(len(frame) // BYTES_AT_ONCE, abs=1)

@@ -2,12 +2,14 @@
 
 A consumer sees what is committed. A replica, only on a connection that proved to be that broker, sees the log's end,
 and the offset it asks for says what it has flushed. Records that are not in memory are read by `env.offload`.
+
+One answer to a client takes at most a part of the memory that is left for answers, so it may bring less than was asked
+for. While that memory is short, an answer has at most SMALL_BYTES of records: a fetch whose next batch is larger waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from errno import EIO
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +22,7 @@ from raftlog.base.errors import (
 )
 from raftlog.broker.handlers.fetch_response import encode, encode_error, refuse_all
 from raftlog.broker.locate import locate
-from raftlog.broker.sessions import INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
+from raftlog.broker.sessions import ENTRY_BYTES, INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
 from raftlog.broker.slots import Slot
 from raftlog.broker.throttle import is_listed
 from raftlog.protocol.codec import RequestHeader
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 API_KEY: Final = 1
 READ_COMMITTED: Final = 1
 NOTHING: Final = -1
+
+SHARE_OF_ROOM: Final = 4
+"""An answer takes at most this part of the memory that is left for answers, or one batch."""
+
+SMALL_BYTES: Final = 64 * 1024
 
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
@@ -51,10 +58,14 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     except KafkaError as error:
         connection.respond(encode_error(header, error.code))
         return
-    if replica is not None and session.session_id:
-        connection.session_ids.add(session.session_id)
+    if replica is not None and session.session_id and session.session_id not in connection.session_ids:
+        connection.session_ids += (session.session_id,)
     fetch = PendingFetch(connection, header, request, session=session, replica=replica)
-    buffers = fetch.start()
+    try:
+        buffers = fetch.start()
+    except Exception:
+        fetch.abandoned()
+        raise
     if buffers is None:
         connection.hold(fetch)
     else:
@@ -78,9 +89,12 @@ class PendingFetch(Slot):
 
     __slots__ = (
         "_cold",
+        "_counted_bytes",
         "_gathered_bytes",
+        "_reserved_bytes",
         "_ticket",
         "_wake_due",
+        "_withheld",
         "full",
         "header",
         "max_bytes",
@@ -110,6 +124,9 @@ class PendingFetch(Slot):
         self.max_bytes = min(max(0, request.max_bytes), connection.server.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._gathered_bytes = 0
+        self._reserved_bytes = 0
+        self._counted_bytes = 0
+        self._withheld = False  # records that only the want of memory kept from the answer
         self._cold: list[ColdRead] = []
         self._ticket = NOTHING
         self._wake_due = False
@@ -118,11 +135,14 @@ class PendingFetch(Slot):
 
     def start(self) -> list[Buffer] | None:
         """Return the response if there is enough to tell or the client does not wait; None: it comes later."""
-        waiting = self.session.fetch
+        session = self.session
+        waiting = session.fetch
         if isinstance(waiting, PendingFetch):
-            waiting.give_up()  # the client came back on another connection
-        if self._gather() or self.request.max_wait_ms <= 0 or not self.session.entries:
+            waiting.connection.run_guarded(waiting.give_up)  # the client came back on another connection
+        if self._gather() or self.request.max_wait_ms <= 0 or not session.entries:
             return self._complete()
+        if session.session_id == NO_SESSION and self.connection.server.requests.is_full:
+            return self._complete()  # what nobody else counts could only wait in memory that there is not
         self._wait()
         return None
 
@@ -130,20 +150,15 @@ class PendingFetch(Slot):
         """Look again in the next loop iteration, once however many partitions woke the session."""
         if not self._wake_due:
             self._wake_due = True
-            self.connection.server.loop.call_soon(self._attempt, self._look_again)
+            connection = self.connection
+            connection.server.loop.call_soon(connection.guarded(self._look_again))
+
+    def memory_freed(self) -> None:
+        """There is memory for answers again."""
+        self.wake_soon()
 
     def expired(self) -> None:
         """The client's max wait is over."""
-        self._attempt(self._finish_waiting)
-
-    def _attempt(self, step: Callable[[], None]) -> None:
-        """Nobody above would answer for what is our own fault: better no connection than a wait without end."""
-        try:
-            step()
-        except Exception:
-            self.connection.crash("fetch")
-
-    def _finish_waiting(self) -> None:
         if self.replica is not None:
             self.session.notice_log_starts()
         self._stop_waiting()
@@ -174,7 +189,14 @@ class PendingFetch(Slot):
                 session.park(entry)
         for entry in session.ready:
             entry.read = None  # not kept while waiting: it is read again
+        if session.session_id == NO_SESSION:
+            self._count_entries(len(session.entries))
         self._ticket = self.connection.server.deadlines.add(self, self.request.max_wait_ms)
+        self._wait_for_memory()
+
+    def _wait_for_memory(self) -> None:
+        if self._withheld:
+            self.connection.server.memory.answers.wait(self)
 
     def _stop_waiting(self) -> None:
         if self.session.fetch is self:
@@ -182,6 +204,16 @@ class PendingFetch(Slot):
         if self._ticket != NOTHING:
             self.connection.server.deadlines.remove(self, self._ticket)
             self._ticket = NOTHING
+        self.connection.server.memory.answers.leave(self)
+        if self._counted_bytes:
+            self._count_entries(0)
+
+    def _count_entries(self, count: int) -> None:
+        """Have the account for requests know what waits here beside the sessions that are kept."""
+        requests, size = self.connection.server.requests, count * ENTRY_BYTES
+        requests.give(self._counted_bytes)
+        requests.take(size)
+        self._counted_bytes = size
 
     def _look_again(self) -> None:
         self._wake_due = False
@@ -198,6 +230,7 @@ class PendingFetch(Slot):
             for entry in session.ready:
                 entry.read = None
                 session.park(entry)
+            self._wait_for_memory()
 
     def _may_have(self) -> int:
         """Estimate how many bytes a gather would bring; a partition that no longer leads counts as enough."""
@@ -234,22 +267,32 @@ class PendingFetch(Slot):
         """Read every partition that is not dry; say whether that is worth a response now."""
         session = self.session
         lasting = session.session_id != NO_SESSION
-        left = self.max_bytes
+        most = self.max_bytes
+        is_short = withheld = False
+        if self.replica is None:
+            answers = self.connection.server.memory.answers
+            room = max(0, answers.limit - answers.used)
+            is_short = answers.used >= answers.plenty
+            most = min(most, room // SHARE_OF_ROOM, SMALL_BYTES if is_short else room)
+        left = most
         total = 0
         urgent = False
         self._cold.clear()
         for entry in tuple(session.ready):
             limit = min(left, entry.max_bytes)
-            read = entry.read = self._read(entry, limit, min_one=total == 0)
+            min_one = total == 0 and not is_short
+            read = entry.read = self._read(entry, limit, min_one=min_one)
             records = read.records
             entry.dry = False
             if records is None:
-                self._cold.append(ColdRead(entry, read, limit, self, min_one=total == 0))
+                self._cold.append(ColdRead(entry, read, limit, self, min_one=min_one))
                 total += limit
             elif records:
                 total += len(records)
             elif entry.held and not read.error_code and read.diverging is None:
                 continue  # asked again with the next fetch
+            elif is_short and self._has_more(entry, read):
+                withheld = True
             elif not read.error_code and read.diverging is None and self._is_dry(entry, read):
                 entry.dry = True
                 if lasting:
@@ -258,9 +301,10 @@ class PendingFetch(Slot):
                     del session.ready[entry]
             else:
                 urgent = True  # an error, a point to truncate to, or records that do not fit any more
-            left = max(0, self.max_bytes - total)
+            left = max(0, most - total)
         self._gathered_bytes = total
-        return urgent or bool(self._cold) or total >= self.min_bytes
+        self._withheld = withheld
+        return urgent or bool(self._cold) or total >= min(self.min_bytes, max(most, 1))
 
     def _read(self, entry: Entry, max_bytes: int, *, min_one: bool) -> PartitionRead:
         partition = entry.partition
@@ -334,6 +378,10 @@ class PendingFetch(Slot):
     def _is_dry(self, entry: Entry, read: PartitionRead) -> bool:
         return entry.offset >= self.end_of(entry, read)
 
+    def _has_more(self, entry: Entry, read: PartitionRead) -> bool:
+        """Say whether only the limits of this answer keep the records of a partition from it."""
+        return not read.error_code and read.diverging is None and not self._is_dry(entry, read)
+
     def end_of(self, entry: Entry, read: PartitionRead) -> int:
         """Return the offset that this reader may not read past."""
         if self.replica is not None and entry.partition is not None:
@@ -342,18 +390,23 @@ class PendingFetch(Slot):
 
     def _read_cold(self) -> None:
         cold = tuple(self._cold)
+        self._reserve(self._gathered_bytes)
         future = self.connection.server.broker.env.offload(lambda: [each.run() for each in cold])
-        future.add_done_callback(self._cold_read)
+        future.add_done_callback(self.connection.guarded(self._cold_read))
+
+    def _reserve(self, size: int) -> None:
+        """Count records that are being read; once they are there, they are counted as any answer is."""
+        answers = self.connection.server.memory.answers
+        before, self._reserved_bytes = self._reserved_bytes, size
+        answers.take(size)
+        answers.give(before)
 
     def _cold_read(self, future: asyncio.Future[list[PartitionRead]]) -> None:
         """Back on the loop."""
+        self._reserve(0)
+        reads = future.result()
         if not self.connection.is_open:
             self.abandoned()
-            return
-        try:
-            reads = future.result()
-        except Exception:
-            self.connection.crash("cold read")
             return
         for cold, read in zip(self._cold, reads, strict=True):
             cold.entry.read = cold.finish(read)

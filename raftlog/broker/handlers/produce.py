@@ -18,6 +18,7 @@ from raftlog.base.errors import (
     InvalidRequiredAcks,
     InvalidTopic,
     KafkaError,
+    NotEnoughReplicas,
     RequestTimedOut,
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
@@ -38,12 +39,14 @@ from raftlog.protocol.produce import (
     encode_produce_response,
 )
 from raftlog.records.header import validate_produced
-from raftlog.records.raw import TakesLong, keys_in, plain_of
+from raftlog.records.raw import MOST_CHECKED_BYTES, TakesLong, keys_in, plain_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from raftlog.base.disk import Buffer
     from raftlog.base.env import Env
+    from raftlog.base.memory import Account
     from raftlog.broker.connection import Connection
     from raftlog.replication.partition import Partition
 
@@ -100,6 +103,11 @@ def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | Non
     return None
 
 
+def _no_memory() -> KafkaError:
+    """Return a refusal after which every client tries again, without looking for another leader first."""
+    return NotEnoughReplicas("the memory for batches that wait to be appended is used up")
+
+
 def _dialect(version: int) -> Dialect:
     if version >= FIRST_ADDING_VERSION:
         return Dialect.ADDS
@@ -125,24 +133,33 @@ class Unlooked(NamedTuple):
 
     topic: TopicKey
     partition: int
-    records: bytes
+    records: memoryview
     results: list[Produced]
     position: int
 
 
-async def look_at_keys(env: Env, records: bytes, max_message_bytes: int) -> None:
-    """Look at each record of a batch for a compacted topic, a few at a time. Raises what is wrong with the batch."""
+async def look_at_keys(env: Env, records: Buffer, max_message_bytes: int, *, memory: Account) -> None:
+    """Look at each record of a batch for a compacted topic, a few at a time. Raises what is wrong with the batch.
+
+    `memory`: what decompression may take; a batch that would take more is refused.
+    """
     header = validate_produced(records, max_message_bytes)
-    plain = await env.offload(partial(plain_of, header, records))
-    for number, _ in enumerate(keys_in(header, plain), 1):
-        if number % PARTS_AT_ONCE == 0:
-            await asyncio.sleep(0)
+    most = min(MOST_CHECKED_BYTES, memory.limit)
+    plain = await env.offload(partial(plain_of, header, records, max_bytes=most))
+    memory.take(len(plain))
+    try:
+        for number, _ in enumerate(keys_in(header, plain), 1):
+            if number % PARTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+    finally:
+        memory.give(len(plain))
 
 
 class PendingProduce(Slot):
     """One produce request, from its first append to its response. It is what hangs on partitions (`CommitWaiter`)."""
 
     __slots__ = (
+        "_kept_bytes",
         "_leaders",
         "_open",
         "_settling",
@@ -168,6 +185,7 @@ class PendingProduce(Slot):
         self._leaders: tuple[int, ...] = ()
         self._ticket = NOTHING
         self._settling = True
+        self._kept_bytes = 0
         self._unverified: dict[tuple[TopicKey, int], KafkaError] = {}
         """What was not appended because its transaction was not confirmed, and why."""
 
@@ -181,16 +199,25 @@ class PendingProduce(Slot):
                 asked.add(topic, index, records)
         if not asked:
             return False
-        # the receive buffer goes on meanwhile
+        if self.connection.server.memory.unappended.is_full:
+            self._unverified = dict.fromkeys(asked.places(), _no_memory())
+            return False
         wanted.topics = [
-            (
-                topic,
-                [(index, None if records is None else memoryview(bytes(records))) for index, records in each],
-            )
+            (topic, [(index, None if records is None else self._keep(records)) for index, records in each])
             for topic, each in wanted.topics
         ]
         self.go_on_later(self._verify(asked))
         return True
+
+    def _keep(self, records: memoryview) -> memoryview:
+        """Return the records as they stay until they are appended; the account knows of them."""
+        self.connection.server.memory.unappended.take(len(records))
+        self._kept_bytes += len(records)
+        return self.connection.lasting(records)
+
+    def _let_go(self) -> None:
+        size, self._kept_bytes = self._kept_bytes, 0
+        self.connection.server.memory.unappended.give(size)
 
     async def _verify(self, asked: Questions) -> None:
         self._unverified = await asked.refused(_dialect(self.header.api_version))
@@ -224,7 +251,12 @@ class PendingProduce(Slot):
                     continue
                 except TakesLong:
                     assert records is not None
-                    self.unlooked.append(Unlooked(topic, index, bytes(records), results, len(results)))
+                    if self.connection.server.memory.unappended.is_full:
+                        partition.refuse_unverified(records)
+                        results.append(self._failure(topic, index, _no_memory()))
+                        continue
+                    kept = self._keep(records)
+                    self.unlooked.append(Unlooked(topic, index, kept, results, len(results)))
                     results.append(Produced(index))
                     continue
                 if acks == ALL_ACKS:
@@ -252,41 +284,37 @@ class PendingProduce(Slot):
     def go_on_later(self, work: Coroutine[None, None, None]) -> None:
         """Answer after this work; what comes on this connection behind it waits, to stay in order."""
         self.overlaps = False
-        server = self.connection.server
-        task = server.loop.create_task(self._conclude(work))
-        server.tasks.add(task)
-        task.add_done_callback(server.tasks.discard)
+        self.connection.spawn(self._conclude(work))
 
     async def _conclude(self, work: Coroutine[None, None, None]) -> None:
         connection = self.connection
         try:
             await work
-            if not connection.is_open:
-                return
-            if self._wanted.acks == NO_ACKS:
-                _close_on_error(connection, self)
-                self.answer(())
-            elif (buffers := self.settle()) is not None:
-                self.answer(buffers)
-            else:
-                connection.overlap(self)
-        except asyncio.CancelledError:
-            connection.abort()
-            raise
-        except Exception:
-            connection.crash("produce")
+        finally:
+            self._let_go()
+        if not connection.is_open:
+            return
+        if self._wanted.acks == NO_ACKS:
+            _close_on_error(connection, self)
+            self.answer(())
+        elif (buffers := self.settle()) is not None:
+            self.answer(buffers)
+        else:
+            connection.overlap(self)
 
     async def _append_unlooked(self, each: Unlooked) -> None:
-        broker, acks = self.connection.server.broker, self._wanted.acks
+        server, acks = self.connection.server, self._wanted.acks
+        broker = server.broker
         try:
             limit = locate(broker, each.topic, each.partition).config.max_message_bytes
-            async with self.connection.server.key_looks:
-                await look_at_keys(broker.env, each.records, limit)
+            async with server.key_looks:
+                memory = server.memory.decompression
+                await look_at_keys(broker.env, each.records, limit, memory=memory)
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now
             appended = partition.append_produced(
-                memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), has_keys=True
+                each.records, acks=acks, now_ms=broker.env.wall_clock_ms(), has_keys=True
             )
         except KafkaError as error:
             each.results[each.position] = self._failure(each.topic, each.partition, error)
@@ -325,14 +353,17 @@ class PendingProduce(Slot):
 
     def committed(self, partition: Partition) -> None:
         """The partition's high watermark passed what this request appended."""
-        if self._open.pop(partition, None) is not None and not self._open and not self._settling:
-            self._respond()
+        try:
+            if self._open.pop(partition, None) is not None and not self._open and not self._settling:
+                self._respond()
+        except Exception:  # it may be another connection's request that committed this
+            self.connection.crash("committed")
 
     def failed(self, partition: Partition, error: KafkaError) -> None:
         """It may be committed later, or never."""
         place = self._open.get(partition)
         if place is not None:
-            self._fail(place, error)
+            self.connection.run_guarded(self._fail, place, error)
             self.committed(partition)
 
     def expired(self) -> None:

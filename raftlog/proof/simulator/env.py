@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from raftlog.base.env import Env
-from raftlog.proof.simulator.hosts import Host
+from raftlog.proof.simulator.hosts import Host, Process
 
 T = TypeVar("T")
 
@@ -51,5 +53,12 @@ class SimEnv(Env):
             wall_clock_ms=host.wall_clock_ms,
             random=host.random(),
             offload=SimOffload(host),
+            on_bug=partial(_fail_simulation, host, host.process),
             threads=False,
         )
+
+
+def _fail_simulation(host: Host, process: Process) -> None:
+    """A connection's guard hides no bug here, unless its process was killed in the midst of what failed."""
+    if process.alive:
+        host.loop.failures.append({"message": "a connection crashed", "exception": sys.exc_info()[1]})
