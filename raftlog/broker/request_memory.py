@@ -4,9 +4,9 @@ All connections receive into one window, so that an idle one holds nothing. A co
 only the beginning of one that is not complete yet is copied into a buffer of its connection.
 
 The rule: below three quarters of the account everybody reads. From there on a connection with the beginning of a
-frame stops reading and waits for a grant, which is room for the rest of that frame. Grants go to those that lack least, as
-long as all of them fit into the account. One is always given, however large, so there is progress. A connection that has
-nothing yet reads a small piece at a time, so small requests are served as ever. One that has a grant and sends too
+frame stops reading and waits for a grant, which is room for the rest of that frame. Grants go to those that lack least,
+as long as all of them fit into the account. One is always given, however large, so there is progress. A connection that
+has nothing yet reads a small piece at a time, so small requests are served as ever. One that has a grant and sends too
 slowly is closed (`broker/watch.py`), so none waits for ever.
 """
 

@@ -48,7 +48,7 @@ def test_slow_client_holds_up_nobody(cluster: AdminCluster) -> None:
 def test_health_is_told_while_clients_have_all_places() -> None:
     """The API asks its own brokers: as a node of the cluster, not as one more client."""
     with AdminCluster(1, settings={"max.connections": "2"}) as cluster:
-        host, _, port = cluster.bootstrap.partition(",")[0].rpartition(":")
+        host, _, port = cluster.bootstrap_servers.partition(",")[0].rpartition(":")
         with socket.create_connection((host, int(port))), socket.create_connection((host, int(port))):
             for _ in range(3):
                 with urllib.request.urlopen(f"{cluster.admin_url(1)}/v1/health", timeout=30) as answer:

@@ -341,7 +341,7 @@ async def test_a_request_that_is_verified_is_counted_until_it_is_appended(tmp_pa
 async def test_without_memory_for_it_a_transaction_is_told_to_come_again_and_nobody_is_asked(
     tmp_path: Path,
 ) -> None:
-    """NOT_ENOUGH_REPLICAS, and what the producer sent behind it waits for it; what needs no confirmation is appended."""
+    """NOT_ENOUGH_REPLICAS; the producer's later batches wait for it, others are appended."""
     stage = Stage(tmp_path)
     unappended = stage.world.server.memory.unappended
     unappended.take(unappended.limit)
