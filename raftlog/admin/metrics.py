@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 from aiohttp import web
 
-from raftlog.admin import metrics_kafka, metrics_own, process_facts
+from raftlog.admin import metrics_clients, metrics_kafka, metrics_own, process_facts
 from raftlog.admin.errors import ApiError
 from raftlog.admin.exposition import MEDIA_TYPE, Family, slices
 from raftlog.admin.loop_lag import LoopLag
@@ -19,9 +19,9 @@ from raftlog.admin.sending import send
 
 
 class WhichMetrics(msgspec.Struct, forbid_unknown_fields=True):
-    """`family`: only raftlog's own names, only those that Kafka's dashboards query, or all."""
+    """`family`: raftlog's own names, those that Kafka's dashboards query, what clients pushed (KIP-714), or all."""
 
-    family: Literal["all", "raftlog", "kafka"] = "all"
+    family: Literal["all", "raftlog", "kafka", "clients"] = "all"
 
 
 async def get_metrics(call: Call) -> web.StreamResponse:
@@ -50,6 +50,8 @@ def families(scrape: Scrape, which: str) -> Iterator[Family]:
         parts.append(metrics_own.families(scrape))
     if which in ("all", "kafka"):
         parts.append(metrics_kafka.families(scrape))
+    if which in ("all", "clients"):
+        parts.append(metrics_clients.families(scrape))
     parts.append(process_facts.families())
     for part in parts:
         yield from part

@@ -15,7 +15,7 @@ import msgspec
 
 from raftlog.base.types import NO_BROKER, TopicPartition
 
-ResourceType = Literal["topic", "broker", "group"]
+ResourceType = Literal["topic", "broker", "group", "client-metrics"]
 
 EMPTY: Mapping[object, object] = MappingProxyType({})
 

@@ -47,7 +47,7 @@ HOMES: dict[str, frozenset[str]] = {
     "confluent_kafka": frozenset({"cli", "pipeline", "proof", "testing"}),
     "kafka": frozenset({"cli", "testing"}),
     "structlog": frozenset({"base"}),
-    "re2": frozenset({"coordinator"}),
+    "re2": frozenset({"base"}),
     "aiohttp": frozenset({"admin"}),
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),
