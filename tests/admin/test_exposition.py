@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import gzip
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from raftlog.admin import scrape as scraping
@@ -24,7 +26,7 @@ from raftlog.admin.facts import (
     TransactionFacts,
 )
 from raftlog.admin.loop_lag import LoopLag
-from raftlog.admin.metrics import families
+from raftlog.admin.metrics import accepts_gzip, compressed, families
 from raftlog.admin.survey import SLICE
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
@@ -36,6 +38,12 @@ from tests.broker.fakes import TOPIC_ID
 from tests.protocol.otlp_bytes import gauge, metrics_data, point
 
 PARTITIONS = 5_000
+NAMES_OF_OTHERS = {
+    "kafka_consumergroup_current_offset_sum",
+    "kafka_consumergroup_lag_sum",
+    "kafka_server_socket_server_metrics_connection_count",
+}
+"""Gauges of kafka_exporter and the JMX exporter that end as parts of a histogram do; dashboards query them so."""
 
 
 class Node:
@@ -212,3 +220,53 @@ async def test_what_clients_pushed_is_text_that_prometheus_reads() -> None:
         "client_instance_id": str(UUID(int=1)),
         "a_b": 'x"',
     }
+
+
+async def test_names_end_as_prometheus_has_it_but_for_those_that_dashboards_query() -> None:
+    """Counters in _total, and nothing else in that or in a suffix of histograms (promtool check metrics)."""
+    node = Node()
+    scrape = await scraping.gather(view(node), node, LoopLag())
+    odd = set()
+    for each in families(scrape, "all"):
+        ends_as_part = each.name.endswith(("_sum", "_count", "_bucket", "_info_total"))
+        if ends_as_part or (each.kind == "counter") != each.name.endswith("_total"):
+            odd.add(each.name)
+    assert odd <= NAMES_OF_OTHERS
+    assert "kafka_consumergroup_lag_sum" in odd
+
+
+@pytest.mark.parametrize(
+    ("header", "taken"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("*", True),
+        ("gzip;q=0, *", False),
+        ("gzip;q=0.000", False),
+        ("identity", False),
+        ("", False),
+        ("gzip;q=x", False),
+    ],
+)
+def test_only_who_asks_for_gzip_gets_it(header: str, taken: bool) -> None:
+    """RFC 9110: a weight of zero is a no."""
+    assert accepts_gzip(header) == taken
+
+
+async def test_a_scrape_of_thousands_of_partitions_is_compressed_piece_by_piece() -> None:
+    """What is compressed between two turns of the loop is what is made there."""
+    node = Node()
+    scrape = await scraping.gather(view(node), node, LoopLag())
+    plain = [piece.encode() for piece in slices(families(scrape, "raftlog"))]
+    taken: list[int] = []
+
+    def counted() -> Iterator[bytes]:
+        for piece in plain:
+            taken.append(len(piece))
+            yield piece
+
+    small = b""
+    for piece in compressed(counted()):
+        small += piece
+    assert gzip.decompress(small) == b"".join(plain)
+    assert max(taken) < 100_000 and len(small) < sum(taken) / 10
