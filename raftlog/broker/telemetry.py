@@ -204,18 +204,23 @@ class ClientTelemetry:
     def _client(
         self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage, *, now: float
     ) -> Client:
+        """Return a client as it is asked now. One that is asked for nothing is not kept: anybody may ask."""
         client = self._clients.get(instance_id)
         if client is None:
-            self._make_room(now)
             client = Client(attributes, self._asked(instance_id, attributes, image), image.configs)
-            self._clients[instance_id] = client
+            if client.asked.metrics:
+                self._make_room(now)
+                self._clients[instance_id] = client
         elif client.configs is not image.configs:
+            client.configs = image.configs
             asked = self._asked(instance_id, client.attributes, image)
             if asked != client.asked:
                 client.asked, client.got_at, client.pushed_at = asked, None, None
-            client.configs = image.configs
+            if not asked.metrics:
+                self._remove(instance_id)
         client.seen_at = now
-        self._clients.move_to_end(instance_id)
+        if instance_id in self._clients:
+            self._clients.move_to_end(instance_id)
         return client
 
     def _make_room(self, now: float) -> None:

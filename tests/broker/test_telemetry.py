@@ -90,8 +90,11 @@ def broker() -> Broker:
 
 def test_without_a_subscription_a_client_is_asked_for_nothing() -> None:
     """Every client that can asks, once in five minutes (Kafka's default)."""
-    asked = Broker(image_of()).subscribe()
+    broker = Broker(image_of())
+    asked = broker.subscribe()
     assert (asked.metrics, asked.interval_ms) == ((), 300_000)
+    broker.push(gauge("a", point(1)))
+    assert (broker.telemetry.clients, broker.shown()) == (0, {}), "nothing is kept of it"
 
 
 def test_subscriptions_that_match_are_joined() -> None:
@@ -241,6 +244,14 @@ def test_asking_and_pushing_too_often_is_throttled(broker: Broker) -> None:
     assert broker.shown() == {"kafka_client_a": {(): 3}}
     broker.now += INTERVAL_S
     refusal(broker, InvalidRequest)
+
+
+def test_a_client_that_is_asked_for_nothing_any_more_is_forgotten_with_what_it_pushed(broker: Broker) -> None:
+    """Its next push or question is answered with the new subscription."""
+    broker.push(gauge("a", point(1)))
+    broker.image = image_of()
+    assert broker.subscribe().metrics == ()
+    assert (broker.telemetry.clients, broker.telemetry.series_count) == (0, 0)
 
 
 def test_a_client_that_is_silent_is_forgotten(broker: Broker) -> None:
