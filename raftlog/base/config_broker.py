@@ -171,6 +171,7 @@ class NodeConfig(MemorySettings):
         INT_MAX,
         "Most client connections at once; never more than files and memory allow. Brokers come on top",
         at_least=0,
+        update="cluster-wide",
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip",
@@ -178,6 +179,7 @@ class NodeConfig(MemorySettings):
         INT_MAX,
         "Most client connections from one address; brokers come on top",
         at_least=0,
+        update="cluster-wide",
     )
     request_timeout_ms: int = setting(
         "request.timeout.ms", "int", 30_000, "Longest wait for another node's answer", at_least=1
@@ -305,6 +307,7 @@ class NodeConfig(MemorySettings):
         15_000,
         "How often logs that are worth compacting are looked for",
         at_least=1,
+        update="cluster-wide",
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",
@@ -313,6 +316,7 @@ class NodeConfig(MemorySettings):
         "Memory for the keys of one log that is compacted; what does not fit waits for the next round",
         unit="bytes",
         at_least=1024,
+        update="cluster-wide",
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
@@ -320,6 +324,7 @@ class NodeConfig(MemorySettings):
         86_400_000,
         "An idempotent producer that was silent for this long is forgotten",
         at_least=1,
+        update="cluster-wide",
     )
 
     # Replication
@@ -486,6 +491,15 @@ class NodeConfig(MemorySettings):
     )
     group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)
 
+    # What clients tell of themselves
+    telemetry_max_bytes: int = setting(
+        "telemetry.max.bytes",
+        "int",
+        MIB,
+        "Most bytes of metrics in one push of a client (KIP-714), compressed or not",
+        at_least=1,
+    )
+
     # The process
     log_level: str = _node(
         "raftlog.log.level",
@@ -514,7 +528,7 @@ class NodeConfig(MemorySettings):
         "raftlog.admin.listener",
         "string",
         ("127.0.0.1", 9644),
-        "Where the HTTP admin API listens, as host:port; empty for nowhere. Beyond loopback it needs tokens",
+        "Where the HTTP admin API listens, as host:port; empty for nowhere. Beyond loopback it needs tokens and TLS",
         read=network.parse_optional_address,
         show=network.format_optional_address,
     )
@@ -523,6 +537,12 @@ class NodeConfig(MemorySettings):
         "string",
         "",
         "File of lines `role name token` (role: reader or operator); unset, whoever is on this machine may do all",
+    )
+    admin_tokens_without_tls: bool = _node(
+        "raftlog.admin.tokens.without.tls",
+        "boolean",
+        False,
+        "Take tokens over plain HTTP beyond loopback, though whoever is on the way can read and use them",
     )
     admin_ssl_certificate: str = _node(
         "raftlog.admin.ssl.certificate",

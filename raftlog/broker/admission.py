@@ -11,6 +11,7 @@ short frames. It is refused with its first other frame, after HALL_LOOKS seconds
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -43,18 +44,23 @@ class Standing(Enum):
 class Admission:
     """The places of one broker's listeners, all together."""
 
-    __slots__ = ("_hall", "_memory", "_per_host", "_per_host_most", "brokers", "most_strangers", "strangers")
+    __slots__ = ("_config_in_force", "_hall", "_memory", "_per_host", "_possible", "brokers", "strangers")
 
-    def __init__(self, config: NodeConfig, *, sockets: int, memory: Account) -> None:
+    def __init__(self, config_in_force: Callable[[], NodeConfig], *, sockets: int, memory: Account) -> None:
         """`sockets`: how many clients the process has file descriptors for."""
-        self.most_strangers = min(config.max_connections, sockets, memory.limit // CONNECTION_BYTES)
-        self._per_host_most = config.max_connections_per_ip
+        self._config_in_force = config_in_force
+        self._possible = min(sockets, memory.limit // CONNECTION_BYTES)
         self._memory = memory
         self._per_host: Counter[str] = Counter()
         self._hall: dict[Connection, int] = {}
         """With the looks since they came, the oldest first."""
         self.strangers = 0
         self.brokers = 0
+
+    @property
+    def most_strangers(self) -> int:
+        """How many strangers there may be. Those beyond a limit that was lowered stay until they leave."""
+        return min(self._config_in_force().max_connections, self._possible)
 
     @property
     def in_hall(self) -> int:
@@ -108,7 +114,7 @@ class Admission:
         """Return the setting that leaves no place for one more stranger."""
         if self.strangers >= self.most_strangers:
             return "max.connections"
-        if self._per_host[connection.peer_host] >= self._per_host_most:
+        if self._per_host[connection.peer_host] >= self._config_in_force().max_connections_per_ip:
             return "max.connections.per.ip"
         return None
 

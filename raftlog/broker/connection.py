@@ -45,6 +45,9 @@ MAX_OPEN_SLOTS: Final = 128
 ANSWERS_HIGH_BYTES: Final = 1024 * 1024
 """Response bytes that wait, for their turn or for the client, at which a connection stops handling requests."""
 
+UNKNOWN: Final = ("unknown", "unknown")
+"""Name and version of the software of a client that has not said them (KIP-511)."""
+
 PLAIN_MAX_BYTES: Final = 1 << 28
 """A frame up to this is certainly no other protocol's beginning, so its length needs no second look."""
 
@@ -90,8 +93,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "outbox",
         "peer",
         "peer_host",
+        "peer_port",
         "server",
         "session_ids",
+        "software",
         "standing",
     )
 
@@ -101,6 +106,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.number = 0
         """Counts up in the order in which connections were accepted."""
         self.peer_host = ""
+        self.peer_port = 0
+        self.software = UNKNOWN
         self.peer: ReplicaId | None = None
         """The broker at the other end, once it proved the cluster secret."""
         self.is_follower = False
@@ -148,6 +155,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.server.tune(transport)
             peer = transport.get_extra_info("peername")
             self.peer_host = str(peer[0]) if peer else ""
+            self.peer_port = int(peer[1]) if peer else 0
             self.server.connection_opened(self)
         except Exception:
             self.crash("connection_made")

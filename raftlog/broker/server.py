@@ -13,6 +13,7 @@ from functools import partial
 from socket import SO_KEEPALIVE, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
 from typing import TYPE_CHECKING, Final
 
+from raftlog.base.config_setting import INT_MAX
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import MemoryBudget, default_max_bytes
 from raftlog.broker.admission import Admission
@@ -26,9 +27,11 @@ from raftlog.broker.request_memory import RequestMemory
 from raftlog.broker.sessions import FetchSessions
 from raftlog.broker.watch import Watch
 from raftlog.metadata.image import Endpoint
+from raftlog.metadata.in_force import config_in_force
 from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
 
 if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig
     from raftlog.base.config_network import Listener
     from raftlog.broker.context import BrokerContext
     from raftlog.replication.host import ReplicaId
@@ -71,7 +74,9 @@ class BrokerServer:
         self.fetch_max_bytes = self.config.fetch_max_bytes
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
-        self.admission = Admission(self.config, sockets=broker.env.sockets, memory=self.memory.connections)
+        self.admission = Admission(
+            self._config_in_force, sockets=broker.env.sockets, memory=self.memory.connections
+        )
         self.watch = Watch(self.loop, self.memory.answers)
         self.deadlines = Deadlines(self.loop)
         self.sessions = FetchSessions(
@@ -237,9 +242,12 @@ class BrokerServer:
             answers=config.raftlog_answers_max_bytes,
         )
 
+    def _config_in_force(self) -> NodeConfig:
+        return config_in_force(self.config, self.broker.image())
+
     def _say_limits(self) -> None:
-        most, wanted = self.admission.most_strangers, self.config.max_connections
-        if "max.connections" in self.config.given and most < wanted:
+        most, wanted = self.admission.most_strangers, self._config_in_force().max_connections
+        if most < wanted < INT_MAX:
             log.warning(
                 "max_connections_lowered",
                 given=wanted,

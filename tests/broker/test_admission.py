@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from raftlog.base.config_setting import INT_MAX
 from raftlog.base.log import LIMITED_LINES
 from raftlog.broker.admission import CONNECTION_BYTES, HALL_FRAME_BYTES, HALL_LOOKS, HALL_PLACES, Standing
 from raftlog.broker.peer_auth import ADMIN_HELLO, HELLO, prove_membership
@@ -128,14 +130,29 @@ async def test_files_and_memory_bound_the_places(limit: str, places: int) -> Non
 
 async def test_a_limit_that_cannot_be_kept_is_lowered_with_a_warning() -> None:
     """Only if somebody asked for it: the default means as many as there can be."""
-    for given, expected in (({"max.connections": "100"}, ["max_connections_lowered"]), ({}, [])):
-        world = World(sockets=3, max_connections=100, given=given)
+    for wanted, expected in ((100, ["max_connections_lowered"]), (INT_MAX, [])):
+        world = World(sockets=3, max_connections=wanted)
         with capture_logs() as logs:
             await world.server.start([], serve=False)
         assert [line["event"] for line in logs] == expected
         if logs:
             assert (logs[0]["given"], logs[0]["in_force"]) == (100, 3)
         await world.server.stop(grace_s=0)
+
+
+@pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
+async def test_limits_follow_the_dynamic_configs(name: str) -> None:
+    """KIP-402 and KIP-612: an operator changes them while the broker runs; connections that exist stay."""
+    world = World(max_connections=2)
+    first = [world.connect(), world.connect()]
+    world.image = msgspec.structs.replace(world.image, configs={("broker", ""): {name: "1"}})
+    beyond = world.connect()
+    assert beyond.connection.standing is Standing.IN_HALL
+    assert not any(each.transport.closed for each in first)
+    world.image = msgspec.structs.replace(
+        world.image, configs={("broker", ""): {"max.connections": "4", "max.connections.per.ip": "4"}}
+    )
+    assert world.connect().connection.standing is Standing.STRANGER
 
 
 async def test_a_flood_of_refusals_is_a_few_lines() -> None:
