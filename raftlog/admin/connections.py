@@ -65,17 +65,15 @@ class Connections:
         oldest = _now() - self._limits.handshake_s
         return sum(each.since > oldest for each in self._arriving)
 
-    async def sweep(self) -> None:
-        """Cut what has been quiet for too long, for ever."""
-        while True:
-            await asyncio.sleep(self._limits.sweep_s)
-            now = _now()
-            connections = list(self._server.connections)
-            self._quiet_since = {each: self._quiet_since.get(each, now) for each in connections}
-            for connection in connections:
-                quiet_s = now - self._quiet_since[connection]
-                if connection not in self._busy and quiet_s > self._limits.idle_s:
-                    _Cut(connection.transport).run_guarded(connection.force_close)
+    def sweep(self) -> None:
+        """Cut each connection that has been quiet for too long. Call it every `Limits.sweep_s`."""
+        now = _now()
+        connections = list(self._server.connections)
+        self._quiet_since = {each: self._quiet_since.get(each, now) for each in connections}
+        for connection in connections:
+            quiet_s = now - self._quiet_since[connection]
+            if connection not in self._busy and quiet_s > self._limits.idle_s:
+                _Cut(connection.transport).run_guarded(connection.force_close)
 
 
 class _Cut(Guard):

@@ -137,8 +137,14 @@ class LimitedLog:
         self._clock = clock
         self._counts: dict[str, _Lines] = {}
 
-    def warning(self, event: str, **facts: object) -> None:
+    def info(self, event: str, **facts: object) -> None:
         """Write an event, or count it."""
+        left_out = self._left_out(event)
+        if left_out is not None:
+            self._log.info(event, **facts, **left_out)
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Write an event that somebody should look at, or count it."""
         left_out = self._left_out(event)
         if left_out is not None:
             self._log.warning(event, **facts, **left_out)

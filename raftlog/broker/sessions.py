@@ -175,9 +175,10 @@ class FetchSession(Guard):
         """Partitions that the account of all sessions knows of."""
 
     def crash(self, what: str) -> None:
-        log.exception("fetch_session_crashed", what=what, session_id=self.session_id)
-        if self.fetch is not None:
-            self.fetch.connection.abort()
+        if self.fetch is None:
+            log.exception("fetch_session_crashed", what=what, session_id=self.session_id)
+        else:
+            self.fetch.connection.crash(f"fetch session: {what}")
         self.abort()
 
     def abort(self) -> None:

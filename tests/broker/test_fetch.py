@@ -637,7 +637,7 @@ async def test_a_session_that_fails_as_it_is_woken_costs_its_own_fetch_not_the_p
     with capture_logs() as logs:
         for waiter in tuple(world.partition.parked):
             waiter.wake(world.partition)
-    assert [line["event"] for line in logs] == ["fetch_session_crashed"]
+    assert [(line["event"], line["what"]) for line in logs] == [("request_crashed", "fetch session: wake")]
     assert consumer.transport.closed
     assert not world.partition.parked
     world.partition.auto_commit = True

@@ -57,6 +57,7 @@ OURS = {
     "raftlog/broker/producer_ids.py: self._fetched": "looks away from a failure that whoever waits has heard of",
     "raftlog/broker/replicas.py: partial(self._created, news)": "our own replicas",
     "raftlog/broker/replicas.py: self._create_missing": "our own replicas",
+    "raftlog/broker/replicas.py: self._flush_due": "our own disk",
     "raftlog/broker/replicas.py: self._note_damage": "our own replicas",
     "raftlog/broker/replicas.py: self._wake_told": "sessions that are woken run under guards of their own",
     "raftlog/broker/replicas.py: self.logs.report": "our own disk",
@@ -78,7 +79,7 @@ OURS = {
 """Callbacks outside a guard whose failure ends the node on purpose: a broken invariant of ours."""
 
 TASKS = {
-    "raftlog/admin/server.py: self._connections.sweep()": "closes each connection under a guard",
+    "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",
     "raftlog/broker/broker_links.py: self._open()": "catches all, who asked hears that there is no connection",
     "raftlog/broker/fetcher.py: self._run()": "catches all, and connects again",
     "raftlog/broker/housekeeping.py: _every(seconds, chore)": "our own logs",
