@@ -10,8 +10,8 @@ and what follows on the connection waits behind it, so that batches are appended
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.errors import (
     InvalidRecord,
@@ -26,7 +26,6 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
 from raftlog.broker.slots import Slot
-from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.broker.txn_verification import Dialect, Questions
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.produce import (
@@ -38,11 +37,12 @@ from raftlog.protocol.produce import (
     encode_produce_response,
 )
 from raftlog.records.header import validate_produced
-from raftlog.records.raw import TakesLong, keys_in, plain_of
+from raftlog.records.validation import RecordLaws, TakesLong, walk
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from raftlog.base.config import TopicConfig
     from raftlog.base.env import Env
     from raftlog.broker.connection import Connection
     from raftlog.replication.partition import Partition
@@ -77,8 +77,8 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         return
     else:
         pending.append()
-    if pending.unlooked:
-        pending.go_on_later(pending.look())
+    if pending.unwalked:
+        pending.go_on_later(pending.walk_all())
         connection.hold(pending)
         return
     if request.acks == NO_ACKS:
@@ -120,23 +120,28 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
                 return
 
 
-class Unlooked(NamedTuple):
-    """A batch that is appended once its records were looked at, and the place of its result."""
+class Unwalked(NamedTuple):
+    """A batch that is appended once its records were walked, and the place of its result."""
 
-    topic: TopicKey
-    partition: int
     records: bytes
     results: list[Produced]
     position: int
 
 
-async def look_at_keys(env: Env, records: bytes, max_message_bytes: int) -> None:
-    """Look at each record of a batch for a compacted topic, a few at a time. Raises what is wrong with the batch."""
-    header = validate_produced(records, max_message_bytes)
-    plain = await env.offload(partial(plain_of, header, records))
-    for number, _ in enumerate(keys_in(header, plain), 1):
-        if number % PARTS_AT_ONCE == 0:
-            await asyncio.sleep(0)
+async def walk_records(env: Env, records: bytes, config: TopicConfig) -> None:
+    """Look at each record of a batch, a few at a time. Raises what is wrong with it for a topic with this config."""
+    header = validate_produced(records, config.max_message_bytes)
+    steps = walk(header, records, RecordLaws.of(config, env.wall_clock_ms()))
+    result: Any = None
+    with closing(steps):
+        while True:
+            try:
+                call = steps.send(result)
+            except StopIteration:
+                return
+            result = None if call is None else await env.offload(call)
+            if call is None:
+                await asyncio.sleep(0)
 
 
 class PendingProduce(Slot):
@@ -151,7 +156,7 @@ class PendingProduce(Slot):
         "_wanted",
         "header",
         "topics",
-        "unlooked",
+        "unwalked",
     )
 
     def __init__(self, connection: Connection, header: RequestHeader, request: ProduceRequest) -> None:
@@ -163,8 +168,8 @@ class PendingProduce(Slot):
         self._wanted = request
         self._open: dict[Partition, tuple[list[Produced], int, int]] = {}
         """What is not committed: where its result stands, and up to which offset it waits."""
-        self.unlooked: list[Unlooked] = []
-        """Batches for compacted topics that are too large to look at in one go."""
+        self.unwalked: dict[tuple[TopicKey, int], Unwalked] = {}
+        """Batches whose records cannot be walked in one go, by topic and partition."""
         self._leaders: tuple[int, ...] = ()
         self._ticket = NOTHING
         self._settling = True
@@ -196,7 +201,7 @@ class PendingProduce(Slot):
         self._unverified = await asked.refused(_dialect(self.header.api_version))
         if self.connection.is_open:
             self.append()
-            await self.look()
+            await self.walk_all()
 
     def append(self) -> None:
         """Append each batch; with acks=-1 what was appended stays open until it is committed."""
@@ -211,7 +216,7 @@ class PendingProduce(Slot):
                     partition = locate(broker, topic, index)
                     if partition.topic in INTERNAL_TOPICS:
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
-                    if records is None or partition in self._open or self._is_unlooked(topic, index):
+                    if records is None or partition in self._open or (topic, index) in self.unwalked:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._unverified and (topic, index) in self._unverified:
                         partition.refuse_unverified(records)
@@ -224,7 +229,7 @@ class PendingProduce(Slot):
                     continue
                 except TakesLong:
                     assert records is not None
-                    self.unlooked.append(Unlooked(topic, index, bytes(records), results, len(results)))
+                    self.unwalked[topic, index] = Unwalked(bytes(records), results, len(results))
                     results.append(Produced(index))
                     continue
                 if acks == ALL_ACKS:
@@ -239,15 +244,10 @@ class PendingProduce(Slot):
                     )
                 )
 
-    def _is_unlooked(self, topic: TopicKey, index: int) -> bool:
-        return bool(self.unlooked) and (topic, index) in [
-            (each.topic, each.partition) for each in self.unlooked
-        ]
-
-    async def look(self) -> None:
-        """Append what could not be looked at in one go."""
-        for each in self.unlooked:
-            await self._append_unlooked(each)
+    async def walk_all(self) -> None:
+        """Append what could not be walked in one go."""
+        for (topic, index), each in self.unwalked.items():
+            await self._append_unwalked(topic, index, each)
 
     def go_on_later(self, work: Coroutine[None, None, None]) -> None:
         """Answer after this work; what comes on this connection behind it waits, to stay in order."""
@@ -276,25 +276,25 @@ class PendingProduce(Slot):
         except Exception:
             connection.crash("produce")
 
-    async def _append_unlooked(self, each: Unlooked) -> None:
+    async def _append_unwalked(self, topic: TopicKey, index: int, each: Unwalked) -> None:
         broker, acks = self.connection.server.broker, self._wanted.acks
         try:
-            limit = locate(broker, each.topic, each.partition).config.max_message_bytes
-            async with self.connection.server.key_looks:
-                await look_at_keys(broker.env, each.records, limit)
+            config = locate(broker, topic, index).config
+            async with self.connection.server.record_walks:
+                await walk_records(broker.env, each.records, config)
             if not self.connection.is_open:
                 return
-            partition = locate(broker, each.topic, each.partition)  # of now
+            partition = locate(broker, topic, index)  # of now
             appended = partition.append_produced(
-                memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), has_keys=True
+                memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), is_walked=True
             )
         except KafkaError as error:
-            each.results[each.position] = self._failure(each.topic, each.partition, error)
+            each.results[each.position] = self._failure(topic, index, error)
             return
         if acks == ALL_ACKS:
             self._open[partition] = (each.results, each.position, appended.end_offset)
         each.results[each.position] = Produced(
-            each.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+            index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
         )
 
     def _check_attributes(self, attributes: int) -> None:
@@ -363,7 +363,13 @@ class PendingProduce(Slot):
             leader = current_leader(self.connection.server.broker, topic, index)
             if leader is not None:
                 self._leaders = (*self._leaders, leader[0])
-        return Produced(index, error.code, error_message=error.message, leader=leader)
+        return Produced(
+            index,
+            error.code,
+            error_message=error.message,
+            leader=leader,
+            record_errors=error.record_errors,
+        )
 
     def _respond(self) -> None:
         self._stop_waiting()
