@@ -269,9 +269,9 @@ class Partition:
         """
         return self.role.begin_verification(producer_id, epoch)
 
-    def refuse_unverified(self, records: memoryview) -> None:
-        """A batch was not appended for want of an answer: what its producer sent after it has to wait for it."""
-        self.log.producers.refuse(read_header(records))
+    def refuse_unverified(self, records: memoryview, error: KafkaError) -> None:
+        """A batch was not appended, since its transaction was not confirmed: what its producer sent after it waits."""
+        self.log.producers.refuse(read_header(records), error)
 
     def append_coordinated(self, batch: bytes, *, now_ms: int) -> Appended:
         """Append a batch that a coordinator on this broker writes in a producer's transaction, without a sequence.

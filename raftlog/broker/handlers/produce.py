@@ -219,7 +219,7 @@ class PendingProduce(Slot):
                     if records is None or partition in self._open or (topic, index) in self.unwalked:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._unverified and (topic, index) in self._unverified:
-                        partition.refuse_unverified(records)
+                        partition.refuse_unverified(records, self._unverified[topic, index])
                         raise self._unverified[topic, index]
                     if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
                         self._check_attributes(records[ATTRIBUTES_BYTE])
