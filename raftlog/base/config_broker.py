@@ -166,10 +166,20 @@ class NodeConfig(ConsumerGroupSettings):
         "connections.max.idle.ms", "long", 600_000, "An idle connection is closed after this; negative never"
     )
     max_connections: int = setting(
-        "max.connections", "int", INT_MAX, "Most client connections at once", at_least=0
+        "max.connections",
+        "int",
+        INT_MAX,
+        "Most client connections at once",
+        at_least=0,
+        update="cluster-wide",
     )
     max_connections_per_ip: int = setting(
-        "max.connections.per.ip", "int", INT_MAX, "Most connections from one address", at_least=0
+        "max.connections.per.ip",
+        "int",
+        INT_MAX,
+        "Most connections from one address",
+        at_least=0,
+        update="cluster-wide",
     )
     request_timeout_ms: int = setting(
         "request.timeout.ms", "int", 30_000, "Longest wait for another node's answer", at_least=1
@@ -297,6 +307,7 @@ class NodeConfig(ConsumerGroupSettings):
         15_000,
         "How often logs that are worth compacting are looked for",
         at_least=1,
+        update="cluster-wide",
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",
@@ -305,6 +316,7 @@ class NodeConfig(ConsumerGroupSettings):
         "Memory for the keys of one log that is compacted; what does not fit waits for the next round",
         unit="bytes",
         at_least=1024,
+        update="cluster-wide",
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
@@ -312,6 +324,7 @@ class NodeConfig(ConsumerGroupSettings):
         86_400_000,
         "An idempotent producer that was silent for this long is forgotten",
         at_least=1,
+        update="cluster-wide",
     )
 
     # Replication
@@ -477,6 +490,15 @@ class NodeConfig(ConsumerGroupSettings):
         at_least=1,
     )
     group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)
+
+    # What clients tell of themselves
+    telemetry_max_bytes: int = setting(
+        "telemetry.max.bytes",
+        "int",
+        MIB,
+        "Most bytes of metrics in one push of a client (KIP-714), compressed or not",
+        at_least=1,
+    )
 
     # The process
     log_level: str = _node(

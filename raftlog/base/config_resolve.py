@@ -74,6 +74,7 @@ def resolve(draft: Draft, *, hostname: str, working_dir: str) -> None:
     }:
         _resolve_listeners(draft)
         _judge_controller_listeners(draft)
+        _judge_protocols(draft)
         _resolve_advertised(draft, hostname)
         _resolve_inter_broker_listener(draft)
         if not draft.faulty & {"controller.quorum.voters", "node.id"} and _resolve_voters(draft, hostname):
@@ -138,6 +139,21 @@ def _judge_controller_listeners(draft: Draft) -> None:
         draft.fault("listeners", f"{names[0]} belongs to controllers, and this node is only a broker")
     if draft.is_broker and not have - set(names):
         draft.fault("listeners", "a broker needs a listener besides the controller's; add PLAINTEXT://:9092")
+
+
+def _judge_protocols(draft: Draft) -> None:
+    """Refuse protocols other than PLAINTEXT where this node connects, as `_with_protocol` does where it listens."""
+    wanted = draft.get("security_inter_broker_protocol")
+    if wanted != "PLAINTEXT":
+        draft.fault("security.inter.broker.protocol", f"is {wanted}, but raftlog has PLAINTEXT only")
+    have = {each.name for each in draft.get("listeners")}
+    for name in draft.get("controller_listener_names"):
+        protocol = draft.get("listener_security_protocol_map").get(name, "PLAINTEXT")
+        if name not in have and protocol != "PLAINTEXT":
+            draft.fault(
+                "listener.security.protocol.map",
+                f"wants {protocol} for controllers ({name}), but raftlog has PLAINTEXT only",
+            )
 
 
 def _broker_listeners(draft: Draft) -> tuple[Listener, ...]:

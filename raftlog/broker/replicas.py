@@ -35,6 +35,7 @@ from raftlog.metadata.image import (
     PartitionState,
     changed_partitions,
 )
+from raftlog.metadata.in_force import config_in_force
 from raftlog.replication.following import Following
 from raftlog.replication.leading import Leading
 from raftlog.replication.partition import Partition
@@ -372,8 +373,9 @@ class Replicas:
 
     def _config_of(self, name: TopicPartition) -> TopicConfig:
         image = self._applied
-        dynamic = {**image.config("broker", ""), **image.config("broker", str(self.broker_id))}
-        return topic_config(self.config, dynamic, image.config("topic", name.topic))
+        return topic_config(
+            self.config, image.broker_configs(self.broker_id), image.config("topic", name.topic)
+        )
 
     def _reconfigure(self, old: MetadataImage, new: MetadataImage) -> None:
         changed = {
@@ -387,14 +389,12 @@ class Replicas:
                 partition.configure(self._config_of(name))
 
     def _throttle(self, image: MetadataImage) -> None:
-        """Take the rates of KIP-73: this broker's own dynamic ones over those for all over the configured ones."""
-        dynamic = {**image.config("broker", ""), **image.config("broker", str(self.broker_id))}
-        config = self.config
-        for quota, name, configured in (
-            (self.sent, "leader.replication.throttled.rate", config.leader_replication_throttled_rate),
-            (self.fetched, "follower.replication.throttled.rate", config.follower_replication_throttled_rate),
+        """Take the rates of KIP-73 that are in force."""
+        config = config_in_force(self.config, image)
+        for quota, rate in (
+            (self.sent, config.leader_replication_throttled_rate),
+            (self.fetched, config.follower_replication_throttled_rate),
         ):
-            rate = int(dynamic.get(name, configured))
             quota.limit(None if rate == LONG_MAX else rate)
 
     def _brokers_changed(self, old: MetadataImage, new: MetadataImage) -> None:

@@ -15,6 +15,7 @@ from raftlog.base.config import (
     validate_broker_configs,
     validate_group_configs,
     validate_topic_configs,
+    without_effect,
 )
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
@@ -79,6 +80,13 @@ def _effects(records: list[ConfigChanged]) -> tuple[object, ...]:
             {"resource": f"{each.resource_type}:{each.resource_name}", "key": each.key, "value": each.value},
         )
         for each in records
+    ]
+    events += [
+        Event("warning", "config_without_effect", {"key": each.key, "value": each.value, "reason": reason})
+        for each in records
+        if each.resource_type == "broker"
+        and each.value is not None
+        and (reason := without_effect(each.key)) is not None
     ]
     # Whoever allows unclean elections wants them for what is offline at this moment.
     allows = any(each.key == UNCLEAN_KEY for each in records)

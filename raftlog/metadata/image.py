@@ -136,6 +136,11 @@ class MetadataImage(msgspec.Struct, frozen=True):
         """Return the dynamic configs set on one resource."""
         return self.configs.get((resource_type, name), {})
 
+    def broker_configs(self, broker_id: int) -> Mapping[str, str]:
+        """Return the dynamic configs of one broker: its own over those of all brokers."""
+        of_all, own = self.config("broker", ""), self.config("broker", str(broker_id))
+        return {**of_all, **own} if own else of_all
+
 
 EMPTY_IMAGE = MetadataImage()
 
