@@ -66,11 +66,24 @@ class Left(NamedTuple):
 class Cleaning:
     """One cleaning. Run through `steps`; `is_complete` says whether it got to its end."""
 
-    def __init__(self, log: Log, bounds: Cleanable, *, now_ms: int, may_forget: bool, map_bytes: int) -> None:
-        """`may_forget`: tombstones and markers whose time is over may go, since all replicas have seen them."""
+    def __init__(
+        self,
+        log: Log,
+        bounds: Cleanable,
+        *,
+        now_ms: int,
+        latest_ms: int,
+        may_forget: bool,
+        map_bytes: int,
+    ) -> None:
+        """`now_ms` judges age, new delete horizons begin at `latest_ms` (see `raftlog.base.ages`).
+
+        `may_forget`: tombstones and markers whose time is over may go, since all replicas have seen them.
+        """
         self._log = log
         self._bounds = bounds
         self._now_ms = now_ms
+        self._latest_ms = latest_ms
         self._may_forget = may_forget
         self._map = OffsetMap(map_bytes, bounds.first_dirty)
         self._aborted = log.aborted_before(bounds.end)
@@ -275,7 +288,7 @@ class Cleaning:
         return self._may_forget and self._now_ms >= horizon_ms
 
     def _new_horizon(self) -> int:
-        return min(self._now_ms + self._log.config.delete_retention_ms, SOUND_TIMES[-1])
+        return min(self._latest_ms + self._log.config.delete_retention_ms, SOUND_TIMES[-1])
 
 
 def _plain(batch: Batch) -> Steps[bytes | None]:
