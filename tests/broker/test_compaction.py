@@ -15,9 +15,9 @@ from raftlog.records.batch import build_batch, iter_headers, iter_records, new_r
 from raftlog.replication.partition import Partition
 from raftlog.storage.cleanable import Cleanable, find_cleanable
 from raftlog.storage.log import Log
-from tests.records.forged import with_deltas
 from tests.broker.test_housekeeping import offsets
 from tests.broker.world import World, play, until
+from tests.records.forged import with_deltas
 from tests.replication.kit import NOW_MS
 
 NAME = TopicPartition("t", 0)

@@ -250,7 +250,12 @@ class TransactionCoordinator:
         """Every partition has the marker of this producer's transaction."""
         if self._lost is None:
             self._unrecorded[transactional_id] = producer
-            self._complete(transactional_id, now_ms)
+            try:
+                self._complete(transactional_id, now_ms)
+            except AssertionError:
+                raise
+            except Exception:
+                return  # the next tick tries again, and names what fails
 
     def _complete(self, transactional_id: str, now_ms: int) -> None:
         producer = self._unrecorded[transactional_id]
