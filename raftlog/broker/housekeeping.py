@@ -121,11 +121,16 @@ class Housekeeping:
                 self._written_starts[volume] = starts
 
     async def retain(self) -> None:
-        """Drop segments that are too old or too much; nothing above the high watermark."""
+        """Drop segments that are too old or too much; nothing above the high watermark.
+
+        Before the first metadata a log has the broker's defaults for its topic's config: nothing is judged by those.
+        """
         self.failures.forget_subjects(frozenset(map(str, self._replicas.partitions)))
         await self._visit_all("retention", self._retain)
 
     def _retain(self, partition: Partition) -> bool:
+        if partition.leader_epoch < 0:
+            return False
         dropped = partition.log.retain(self._env.ages.now_ms(), end_limit=partition.high_watermark)
         if dropped:
             start = partition.log_start_offset

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from struct import Struct
 from struct import error as StructError
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -127,6 +127,9 @@ class ActiveProducer(NamedTuple):
 class ProducerState:
     """All producers of one partition."""
 
+    most_kept: ClassVar[int] = PRODUCERS_KEPT
+    """Stories of the simulator have all replicas remember fewer."""
+
     __slots__ = (
         "_ended",
         "_idle",
@@ -151,7 +154,7 @@ class ProducerState:
         self._ended: list[tuple[int, int]] = []
         self._looks: deque[tuple[int, int]] = deque()
         """When `expire` looked, and after which offset nothing had been written by then. Soft."""
-        self._most = PRODUCERS_KEPT
+        self._most = self.most_kept
         self._pushed_out_at = NO_OFFSET
         """The newest offset at which a further producer pushed another one out."""
         self.markers_known_from = 0
@@ -497,7 +500,7 @@ class ProducerState:
             active_at = max(active_at, fields[3])
             state._restore(active_at, *fields)
         state._open = dict(sorted(state._open.items(), key=_by_opening))
-        state.limit(PRODUCERS_KEPT)
+        state.limit(cls.most_kept)
         return state
 
     def _restore(self, active_at: int, producer_id: int, epoch: int, *rest: int) -> None:

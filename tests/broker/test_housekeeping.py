@@ -195,6 +195,27 @@ def broken(*_: object, **__: object) -> int:
     raise CorruptMessage("no batch boundary")
 
 
+def test_nothing_is_retained_by_the_defaults_of_a_broker_that_knows_no_metadata_yet() -> None:
+    """A node that started while there was no controller deleted what its topics keep for ever."""
+
+    async def story(world: World) -> None:
+        world.create()
+        world.publish(configs={("topic", "t"): {"retention.ms": "-1"}})
+        await world.pass_time(0.1)
+        broker = world[1]
+        await broker.host.start(broker.produce("a"))
+        await world.pass_time(70)
+        broker.host.crash()
+        broker.host.set_clock(30 * 86_400_000)  # a month later
+        broker.take = lambda _: None  # type: ignore[method-assign]
+        await world.start(1)
+        assert broker.partition().config.retention_ms == 7 * 86_400_000
+        await world.pass_time(700)
+        assert broker.partition().log_start_offset == 0
+
+    play(story, size=1)
+
+
 def test_a_failure_is_forgotten_with_its_log() -> None:
     """Else the name of a deleted topic would be told for ever."""
 

@@ -17,7 +17,6 @@ from raftlog.base.errors import (
 )
 from raftlog.records.batch import EndMarker, build_end_marker, read_header
 from raftlog.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from raftlog.storage import producers
 from raftlog.storage.producers import PRODUCERS_KEPT, REFUSALS_KEPT, AbortedTransaction, ProducerState
 
 COMMIT, ABORT = EndMarker(True, 4), EndMarker(False, 4)
@@ -322,7 +321,7 @@ Entry = tuple[str, int]
 def test_replicas_forget_the_same_producers_whatever_happens_to_them(steps: list[Entry]) -> None:
     """Snapshots, restarts and cuts on one of them: it knows the same ones, in the same order, as who read the log."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(producers, "PRODUCERS_KEPT", 3)
+        patch.setattr(ProducerState, "most_kept", 3)
         log: list[Entry] = []
         state = ProducerState()
         for kind, number in steps:
