@@ -68,7 +68,7 @@ class BrokerServer:
         )
         self.counters = ConnectionCounters()
         self.tasks: set[asyncio.Task[None]] = set()
-        self.record_walks = asyncio.Lock()
+        self.key_looks = asyncio.Lock()
         """One batch at a time is decompressed to walk its records."""
         self.connections: dict[Connection, None] = {}
         self.endpoints: tuple[Endpoint, ...] = ()

@@ -77,8 +77,8 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         return
     else:
         pending.append()
-    if pending.unwalked:
-        pending.go_on_later(pending.walk_all())
+    if pending.unlooked:
+        pending.go_on_later(pending.look())
         connection.hold(pending)
         return
     if request.acks == NO_ACKS:
@@ -120,9 +120,11 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
                 return
 
 
-class Unwalked(NamedTuple):
+class Unlooked(NamedTuple):
     """A batch that is appended once its records were walked, and the place of its result."""
 
+    topic: TopicKey
+    partition: int
     records: bytes
     results: list[Produced]
     position: int
@@ -156,7 +158,7 @@ class PendingProduce(Slot):
         "_wanted",
         "header",
         "topics",
-        "unwalked",
+        "unlooked",
     )
 
     def __init__(self, connection: Connection, header: RequestHeader, request: ProduceRequest) -> None:
@@ -168,8 +170,8 @@ class PendingProduce(Slot):
         self._wanted = request
         self._open: dict[Partition, tuple[list[Produced], int, int]] = {}
         """What is not committed: where its result stands, and up to which offset it waits."""
-        self.unwalked: dict[tuple[TopicKey, int], Unwalked] = {}
-        """Batches whose records cannot be walked in one go, by topic and partition."""
+        self.unlooked: list[Unlooked] = []
+        """Batches whose records cannot be walked in one go."""
         self._leaders: tuple[int, ...] = ()
         self._ticket = NOTHING
         self._settling = True
@@ -201,7 +203,7 @@ class PendingProduce(Slot):
         self._unverified = await asked.refused(_dialect(self.header.api_version))
         if self.connection.is_open:
             self.append()
-            await self.walk_all()
+            await self.look()
 
     def append(self) -> None:
         """Append each batch; with acks=-1 what was appended stays open until it is committed."""
@@ -216,7 +218,7 @@ class PendingProduce(Slot):
                     partition = locate(broker, topic, index)
                     if partition.topic in INTERNAL_TOPICS:
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
-                    if records is None or partition in self._open or (topic, index) in self.unwalked:
+                    if records is None or partition in self._open or self._is_unlooked(topic, index):
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._unverified and (topic, index) in self._unverified:
                         partition.refuse_unverified(records, self._unverified[topic, index])
@@ -229,7 +231,7 @@ class PendingProduce(Slot):
                     continue
                 except TakesLong:
                     assert records is not None
-                    self.unwalked[topic, index] = Unwalked(bytes(records), results, len(results))
+                    self.unlooked.append(Unlooked(topic, index, bytes(records), results, len(results)))
                     results.append(Produced(index))
                     continue
                 if acks == ALL_ACKS:
@@ -244,10 +246,15 @@ class PendingProduce(Slot):
                     )
                 )
 
-    async def walk_all(self) -> None:
-        """Append what could not be walked in one go."""
-        for (topic, index), each in self.unwalked.items():
-            await self._append_unwalked(topic, index, each)
+    def _is_unlooked(self, topic: TopicKey, index: int) -> bool:
+        return bool(self.unlooked) and (topic, index) in [
+            (each.topic, each.partition) for each in self.unlooked
+        ]
+
+    async def look(self) -> None:
+        """Append what could not be looked at in one go."""
+        for each in self.unlooked:
+            await self._append_unlooked(each)
 
     def go_on_later(self, work: Coroutine[None, None, None]) -> None:
         """Answer after this work; what comes on this connection behind it waits, to stay in order."""
@@ -276,25 +283,25 @@ class PendingProduce(Slot):
         except Exception:
             connection.crash("produce")
 
-    async def _append_unwalked(self, topic: TopicKey, index: int, each: Unwalked) -> None:
+    async def _append_unlooked(self, each: Unlooked) -> None:
         broker, acks = self.connection.server.broker, self._wanted.acks
         try:
-            config = locate(broker, topic, index).config
-            async with self.connection.server.record_walks:
+            config = locate(broker, each.topic, each.partition).config
+            async with self.connection.server.key_looks:
                 await walk_records(broker.env, each.records, config)
             if not self.connection.is_open:
                 return
-            partition = locate(broker, topic, index)  # of now
+            partition = locate(broker, each.topic, each.partition)  # of now
             appended = partition.append_produced(
                 memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), is_walked=True
             )
         except KafkaError as error:
-            each.results[each.position] = self._failure(topic, index, error)
+            each.results[each.position] = self._failure(each.topic, each.partition, error)
             return
         if acks == ALL_ACKS:
             self._open[partition] = (each.results, each.position, appended.end_offset)
         each.results[each.position] = Produced(
-            index, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
+            each.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
         )
 
     def _check_attributes(self, attributes: int) -> None:
