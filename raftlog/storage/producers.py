@@ -498,12 +498,12 @@ class ProducerState:
         active_at = NO_OFFSET
         for fields in _SNAPSHOT_ENTRY.iter_unpack(file_bytes[_SNAPSHOT_HEAD.size :]):
             active_at = max(active_at, fields[3])
-            state._restore(active_at, *fields)
+            state._restore(*fields).active_at = active_at
         state._open = dict(sorted(state._open.items(), key=_by_opening))
         state.limit(cls.most_kept)
         return state
 
-    def _restore(self, active_at: int, producer_id: int, epoch: int, *rest: int) -> None:
+    def _restore(self, producer_id: int, epoch: int, *rest: int) -> Producer:
         last_sequence, last_offset, delta, timestamp, coordinator_epoch, open_since = rest
         producer = Producer(epoch)
         if last_sequence != NO_SEQUENCE:
@@ -513,8 +513,8 @@ class ProducerState:
         producer.last_timestamp = timestamp
         producer.coordinator_epoch = coordinator_epoch
         producer.open_since = open_since
-        producer.active_at = active_at
         (self._idle if open_since == NO_OFFSET else self._open)[producer_id] = producer
+        return producer
 
 
 def _by_activity(entry: tuple[int, Producer]) -> int:
