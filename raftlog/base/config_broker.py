@@ -537,7 +537,7 @@ class NodeConfig(ConsumerGroupSettings):
         "raftlog.admin.listener",
         "string",
         ("127.0.0.1", 9644),
-        "Where the HTTP admin API listens, as host:port; empty for nowhere. Beyond loopback it needs tokens",
+        "Where the HTTP admin API listens, as host:port; empty for nowhere. Beyond loopback it needs tokens and TLS",
         read=network.parse_optional_address,
         show=network.format_optional_address,
     )
@@ -546,6 +546,12 @@ class NodeConfig(ConsumerGroupSettings):
         "string",
         "",
         "File of lines `role name token` (role: reader or operator); unset, whoever is on this machine may do all",
+    )
+    admin_tokens_without_tls: bool = _node(
+        "raftlog.admin.tokens.without.tls",
+        "boolean",
+        False,
+        "Take tokens over plain HTTP beyond loopback, though whoever is on the way can read and use them",
     )
     admin_ssl_certificate: str = _node(
         "raftlog.admin.ssl.certificate",

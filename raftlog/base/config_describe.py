@@ -5,16 +5,19 @@ Reads the tables only; the shapes of the wire's versions are the protocol's busi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 from raftlog.base.config import broker_config, group_config, topic_config
 from raftlog.base.config_broker import NodeConfig
+from raftlog.base.config_client_metrics import ClientMetricsConfig, client_metrics_config
 from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_setting import Setting, settings_of
 from raftlog.base.config_topic import TopicConfig
+from raftlog.base.log import KAFKA_LEVELS
 
 
 class ConfigSource(IntEnum):
@@ -25,6 +28,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
     DYNAMIC_GROUP = 8
 
 
@@ -73,6 +78,23 @@ def describe_group(node: NodeConfig, overrides: Mapping[str, str]) -> list[Confi
     """Describe all configs of a group. Those of brokers that it falls back on cannot be changed while they run."""
     own = _Own(settings_of(GroupConfig), overrides, ConfigSource.DYNAMIC_GROUP)
     return _describe(group_config(node, overrides), own, lambda row: _of_broker(row, node, {}, {}))
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Describe all configs of a subscription to client metrics, whether or not there is one of that name."""
+    own = _Own(settings_of(ClientMetricsConfig), overrides, ConfigSource.CLIENT_METRICS)
+    return _describe(client_metrics_config(overrides), own, lambda _row: ())
+
+
+def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
+    """Describe the loggers of a process, by the level in force of each (KIP-412)."""
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER
+    doc = f"Least severe event that this logger writes: {', '.join(KAFKA_LEVELS)}"
+    row = Setting("", "string", None, doc, update="per-broker")
+    return [
+        _entry(dataclasses.replace(row, name=name), level, source, [], read_only=False)
+        for name, level in levels.items()
+    ]
 
 
 class _Own(NamedTuple):

@@ -290,17 +290,36 @@ def _resolve_secret(draft: Draft) -> None:
 
 
 def _judge_admin(draft: Draft) -> None:
-    """Who can reach the admin API may delete everything: nobody from elsewhere without a token."""
+    """Refuse an admin API that others can reach without a token, or whose tokens others could read."""
     if draft.faulty & {"raftlog.admin.listener", "raftlog.admin.tokens.file"}:
         return
     address = draft.get("admin_listener")
-    if address is not None and not is_loopback(address[0]) and not draft.get("admin_tokens_file"):
-        draft.fault(
-            "raftlog.admin.listener",
-            f"beyond loopback raftlog.admin.tokens.file must be set, but is {format_optional_address(address)!r}",
-        )
+    if address is not None and not is_loopback(address[0]):
+        _judge_admin_beyond_loopback(draft, format_optional_address(address))
     if draft.get("admin_ssl_key") and not draft.get("admin_ssl_certificate"):
         draft.fault("raftlog.admin.ssl.key", "needs raftlog.admin.ssl.certificate")
+
+
+def _judge_admin_beyond_loopback(draft: Draft, listener: str) -> None:
+    if not draft.get("admin_tokens_file"):
+        draft.fault(
+            "raftlog.admin.listener",
+            f"beyond loopback raftlog.admin.tokens.file must be set, but is {listener!r}",
+        )
+    elif draft.get("admin_ssl_certificate"):
+        return
+    elif draft.get("admin_tokens_without_tls"):
+        draft.warn(
+            "admin_tokens_without_tls",
+            listener=listener,
+            consequence="whoever is on the way between a client and this node can read tokens, and use them",
+        )
+    else:
+        draft.fault(
+            "raftlog.admin.listener",
+            f"beyond loopback tokens need TLS: set raftlog.admin.ssl.certificate, or "
+            f"raftlog.admin.tokens.without.tls=true where nobody is on the way; it is {listener!r}",
+        )
 
 
 def _resolve_folders(draft: Draft, working_dir: PurePosixPath) -> None:

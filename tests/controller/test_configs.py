@@ -6,10 +6,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.config import load_config
+from raftlog.base.config_client_metrics import MOST_SUBSCRIPTIONS
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
     InvalidRequest,
+    PolicyViolation,
     UnknownTopicOrPartition,
 )
 from raftlog.metadata.in_force import config_in_force
@@ -196,3 +198,34 @@ def test_the_settings_in_force_are_the_brokers_own_over_those_of_all_brokers(wor
     alter(world, ConfigOp("max.connections", None, DELETE), resource=("broker", "1"))
     alter(world, ConfigOp("max.connections", None, DELETE), resource=("broker", ""))
     assert config_in_force(node, world.image).max_connections == 1
+
+
+def test_client_metrics_subscriptions_are_checked_and_bounded(world: World) -> None:
+    """KIP-714's three configs; expressions are cheap ones of RE2, and there are only so many subscriptions."""
+    resource = ("client-metrics", "m")
+    good = (
+        ConfigOp("metrics", "org.apache.kafka.producer.,*"),
+        ConfigOp("interval.ms", "1000"),
+        ConfigOp("match", "client_id=app-.*, client_software_version=1[.].*"),
+    )
+    assert alter(world, *good, resource=resource) == 0
+    assert alter(world, ConfigOp("metrics", "x", APPEND), resource=("client-metrics", "n")) == 0
+    assert world.image.config("client-metrics", "n") == {"metrics": "x"}
+    for key, value in (
+        ("interval.ms", "99"),
+        ("match", "client_id"),
+        ("match", "colour=red"),
+        ("match", "client_id=("),
+        ("match", "client_id=(a{50}){50}"),
+        ("nonsense", "1"),
+    ):
+        assert alter(world, ConfigOp(key, value), resource=resource) == InvalidConfig.code, (key, value)
+    assert alter(world, *good, resource=("client-metrics", "")) == InvalidConfig.code
+    alterations = tuple(
+        ConfigAlteration("client-metrics", f"s{number}", (ConfigOp("interval.ms", "1000"),))
+        for number in range(MOST_SUBSCRIPTIONS)
+    )
+    codes = [each.error_code for each in world.ask(AlterConfigs(alterations, False, False)).results]
+    assert codes == [0] * (MOST_SUBSCRIPTIONS - 2) + [PolicyViolation.code] * 2
+    assert alter(world, ConfigOp("interval.ms", None, DELETE), resource=("client-metrics", "s0")) == 0
+    assert alter(world, ConfigOp("interval.ms", "1000"), resource=("client-metrics", "last")) == 0
