@@ -369,7 +369,7 @@ class ProducerState:
         producer.active_at = last_offset = base_offset + delta
         if sequence >= 0:
             fields = (sequence, (sequence + delta) & MAX_SEQUENCE, base_offset, last_offset, timestamp)
-            producer.batches = (*producer.batches[-4:], tuple.__new__(ProducedBatch, fields))
+            producer.batches = (*producer.batches[1 - BATCHES_KEPT :], tuple.__new__(ProducedBatch, fields))
         producer.last_timestamp = timestamp
         if producer.open_since == NO_OFFSET:
             if header.attributes & TRANSACTIONAL_BIT:
@@ -467,12 +467,13 @@ class ProducerState:
         pack = _SNAPSHOT_ENTRY.pack
         for producer_id, producer in self._all():
             last = producer.batches[-1] if producer.batches else _NO_BATCH
+            _, last_sequence, base_offset, last_offset, _ = last
             entries += pack(
                 producer_id,
                 producer.epoch,
-                last[1],
-                last[3],
-                last[3] - last[2],
+                last_sequence,
+                last_offset,
+                last_offset - base_offset,
                 producer.last_timestamp,
                 producer.coordinator_epoch,
                 producer.open_since,
