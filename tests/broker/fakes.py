@@ -179,7 +179,7 @@ class FakePartition:
     def storage_failed(self, error: OSError) -> None:
         self.reported.append(error)
 
-    def refuse_unverified(self, records: memoryview) -> None:
+    def refuse_unverified(self, records: memoryview, error: KafkaError) -> None:
         self.refused.append(bytes(records))
 
     def park(self, waiter: Any) -> None:
@@ -312,7 +312,10 @@ class Held:
     def run(self) -> None:
         calls, self.calls = self.calls, []
         for call, future in calls:
-            future.set_result(call())
+            try:
+                future.set_result(call())
+            except Exception as error:
+                future.set_exception(error)
 
 
 def image(partitions: int = 4, leader: int = 1) -> MetadataImage:

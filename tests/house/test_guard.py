@@ -82,7 +82,7 @@ TASKS = {
     "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",
     "raftlog/broker/broker_links.py: self._open()": "catches all, who asked hears that there is no connection",
     "raftlog/broker/fetcher.py: self._run()": "catches all, and connects again",
-    "raftlog/broker/housekeeping.py: _every(seconds, chore)": "our own logs",
+    "raftlog/broker/housekeeping.py: _every(interval, chore)": "our own logs",
     "raftlog/broker/isr_changes.py: self._send_all()": "asks the controller",
     "raftlog/broker/peers.py: self._fetchers.pop(leader).close()": "ends our own fetcher",
     "raftlog/broker/producer_ids.py: self._fetch_block()": "asks the controller; who waits hears of its failure",
