@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.config_setting import INT_MAX
-from raftlog.base.log import LIMITED_LINES
+from raftlog.base.log import LIMITED_EVERY_S, LIMITED_LINES, LimitedLog, get_logger
 from raftlog.broker.admission import CONNECTION_BYTES, HALL_FRAME_BYTES, HALL_LOOKS, HALL_PLACES, Standing
 from raftlog.broker.peer_auth import ADMIN_HELLO, HELLO, prove_membership
 from raftlog.replication.host import ReplicaId
@@ -163,6 +163,21 @@ async def test_a_flood_of_refusals_is_a_few_lines() -> None:
             world.connect().send(api_versions(1))
     assert len(logs) == LIMITED_LINES
     assert world.server.counters.refused == 100
+
+
+async def test_the_end_of_a_flood_is_told_by_the_sweep() -> None:
+    """An operator reads how many refusals there were, also if no further one comes."""
+    world = full_world()
+    now = 0.0
+    with capture_logs() as logs:
+        world.server.log = LimitedLog(get_logger(), lambda: now)
+        for _ in range(100):
+            world.connect().send(api_versions(1))
+        now = LIMITED_EVERY_S
+        world.server._sweep(0)
+    await world.server.stop(grace_s=0)
+    assert logs[-1]["event"] == "log_lines_left_out"
+    assert logs[-1]["left_out"] == 100 - LIMITED_LINES
 
 
 async def test_places_are_given_back_however_a_connection_ends() -> None:
