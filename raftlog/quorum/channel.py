@@ -1,22 +1,25 @@
 """One mutually authenticated, framed connection between two nodes of a cluster.
 
-Handshake: hello (who, what for, a nonce) → challenge (who, a nonce, proof) → proof → welcome, or at any point a refusal
-with its reason. A proof is HMAC-SHA256 with the cluster secret over the whole transcript, so both sides know the
-secret, agree on the cluster id, and no recorded handshake is worth anything. From the transcript each direction gets
-its own key; every frame carries a MAC over its sequence number and bytes, so that a frame can be neither forged, nor
-replayed, nor left out. It is authentication, not secrecy: run it over a network you would run Kafka's PLAINTEXT on.
+Handshake (`base.handshake`): hello (id, purpose, nonce) → challenge (id, nonce) → the connecting end's proof → verdict
+(the listener's proof, and a reason if it refuses). Before that proof the listener says nothing that depends on the
+secret; it refuses a stranger in plain words. From the transcript each direction gets its own key; every frame carries a
+MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. It is
+authentication, not secrecy: run it over a network you would run Kafka's PLAINTEXT on.
 
 Frame: length u32 of what follows, payload, 16 bytes of MAC (none during the handshake).
+
+A channel is a `Guard`: what fails while it acts on a peer's bytes closes it and is logged once. Its timer ends with it,
+whether or not its transport tells of the end (uvloop closes a connection that is cancelled while it is made, silently).
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from secrets import token_bytes
@@ -24,14 +27,20 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from raftlog.base.guard import Guard
+from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript
+from raftlog.base.log import get_logger
+
+log = get_logger("quorum")
+
 Kind = Literal["raft", "rpc", "heartbeat", "observe"]
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_HANDSHAKE_BYTES: Final = 4 * 1024
 HANDSHAKE_SECONDS: Final = 3.0
-NONCE_BYTES: Final = 32
 _MAC_BYTES: Final = 16
-_PROTOCOL: Final = 1
+_PROTOCOL: Final = 2
+_NAME: Final = b"raftlog controller listener"
 _LENGTH: Final = struct.Struct(">I")
 _SEQUENCE: Final = struct.Struct(">Q")
 
@@ -56,23 +65,27 @@ class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog chall
     node_id: int
     cluster_id: str
     nonce: bytes
-    proof: bytes
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True, tag="raftlog proof"):
     proof: bytes
 
 
-class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="raftlog welcome"):
-    pass
+class Verdict(msgspec.Struct, frozen=True, array_like=True, tag="raftlog verdict"):
+    """The listener's answer to a right proof; with a `reason` it refuses this peer all the same."""
+
+    proof: bytes
+    reason: str
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag="raftlog refusal"):
+    """Unproven, for the other side's log."""
+
     reason: str
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Welcome | Refusal).decode
+_decode = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Verdict | Refusal).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +114,18 @@ def _keep_alive(sock: Any) -> None:
     """Have the kernel find out about a peer whose machine is gone, in about 20 s."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
+    with suppress(OSError):  # the peer has reset it already: the transport is about to tell
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
 
 
 def _ignored(_told: object) -> None:
     pass
 
 
-class Channel(asyncio.Protocol):
+class Channel(asyncio.Protocol, Guard):
     """One end. Subclasses say what follows each handshake message; both ends are alike once open.
 
     Once open it is given to its user, who says by `attach` who gets its frames and its end; frames that came before
@@ -132,7 +146,7 @@ class Channel(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._transcript = hashlib.sha256()
+        self._transcript = Transcript(identity.secret, _NAME)
         self._timeout: asyncio.TimerHandle | None = None
         self._send_key = self._receive_key = b""
         self._sent = self._received = 0
@@ -149,7 +163,7 @@ class Channel(asyncio.Protocol):
         for payload in early:
             on_frame(payload)
         if self._transport is None:
-            self._loop.call_soon(on_lost, self.closed_because or "closed by the peer")
+            self._loop.call_soon(self.guarded(on_lost, self.closed_because or "closed by the peer"))
 
     def detach(self) -> None:
         """Have nobody called any more."""
@@ -163,14 +177,23 @@ class Channel(asyncio.Protocol):
         self.sent_at = self._loop.time()
         mac = self._mac(self._send_key, self._sent, payload)
         self._sent += 1
-        self._transport.write(b"".join([_LENGTH.pack(len(payload) + _MAC_BYTES), payload, mac]))
+        self._write(b"".join([_LENGTH.pack(len(payload) + _MAC_BYTES), payload, mac]))
 
     def close(self, reason: str) -> None:
         """Close at once, dropping what is queued; the end is told from the loop."""
         if self.closed_because is None:
             self.closed_because = reason
+        self._stop_timeout()
         if self._transport is not None:
             self._transport.abort()
+
+    def crash(self, what: str) -> None:
+        """See `Guard`: log the exception being handled and close, once."""
+        if self.closed_because is None:
+            log.exception(
+                "controller_connection_failed", node_id=self.identity.node_id, peer=self.address, what=what
+            )
+        self.close(f"{what} failed")
 
     def unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
@@ -179,14 +202,38 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self.run_guarded(self._made, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.run_guarded(self._take, data)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self.run_guarded(self.on_writable)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._stop_timeout()
+        self._transport = None
+        reason = self.closed_because or (f"connection lost: {error}" if error else "closed by the peer")
+        try:
+            self.run_guarded(self._tell_end, reason)
+        finally:
+            self.closed_because = reason
+            self._ended()
+
+    # -- inside --------------------------------------------------------------------------
+
+    def _made(self, transport: Any) -> None:
         address = transport.get_extra_info("peername")
         self.address = ":".join(map(str, address[:2])) if isinstance(address, tuple) else str(address)
         _keep_alive(transport.get_extra_info("socket"))
-        self._timeout = self._loop.call_later(HANDSHAKE_SECONDS, self._refuse, "the handshake took too long")
         self.heard_at = self.sent_at = self._loop.time()
         self._begin()
 
-    def data_received(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
         self._buffer += data
         while self.closed_because is None and len(self._buffer) >= _LENGTH.size:
@@ -205,25 +252,11 @@ class Channel(asyncio.Protocol):
             else:
                 self._take_handshake(frame)
 
-    def pause_writing(self) -> None:
-        self.writable = False
-
-    def resume_writing(self) -> None:
-        self.writable = True
-        self.on_writable()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._stop_timeout()
-        self._transport = None
-        reason = self.closed_because or (f"connection lost: {error}" if error else "closed by the peer")
-        self.closed_because = reason
+    def _tell_end(self, reason: str) -> None:
         if not self.opened:
             self._failed(reason)
         elif self._on_lost is not None:
             self._on_lost(reason)
-        self._ended()
-
-    # -- inside --------------------------------------------------------------------------
 
     def _begin(self) -> None:
         raise NotImplementedError
@@ -263,30 +296,31 @@ class Channel(asyncio.Protocol):
     def _mac(key: bytes, sequence: int, payload: bytes) -> bytes:
         return hmac.digest(key, _SEQUENCE.pack(sequence) + payload, "sha256")[:_MAC_BYTES]
 
+    def _write(self, data: bytes) -> None:
+        """Write, unless the transport is closing: uvloop raises for one that is closed, told or not."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
     def _say(self, message: Any) -> bytes:
         """Send one handshake message; returns its bytes."""
         frame = _encode(message)
-        if self._transport is not None:
-            self._transport.write(_LENGTH.pack(len(frame)) + frame)
+        self._write(_LENGTH.pack(len(frame)) + frame)
         return frame
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str, *, tell: bool = True) -> None:
         """Tell the peer why, and close once that is sent."""
         if self.closed_because is not None:
             return
-        if not self.opened:
+        if tell and not self.opened:
             self._say(Refusal(reason))
         self.closed_because = reason
+        self._stop_timeout()
         if self._transport is not None:
             self._transport.close()
 
-    def _prove(self, role: bytes) -> bytes:
-        """Return this moment's proof for a role; both ends compute the same."""
-        return hmac.digest(self.identity.secret, role + self._transcript.digest(), "sha256")
-
     def _open(self, *, dialled: bool) -> None:
         self._stop_timeout()
-        keys = self._prove(b"dialler's key"), self._prove(b"listener's key")
+        keys = self._transcript.proof(b"dialler's key"), self._transcript.proof(b"listener's key")
         self._send_key, self._receive_key = keys if dialled else keys[::-1]
         self.opened = True
 
@@ -296,47 +330,63 @@ class Channel(asyncio.Protocol):
             self._timeout = None
 
 
+def _purpose(reason: str) -> bytes:
+    """Return the purpose of a verdict's proof, which covers the reason to refuse, if there is one."""
+    return LISTENER + reason.encode()
+
+
 class Dialled(Channel):
-    """The end that connected. `ready` completes when open, or fails with Refused."""
+    """The end that connected. `ready` completes when open, or fails with Refused. `dial` bounds its handshake."""
 
     def __init__(self, identity: Identity, kind: Kind, *, expect: int | None) -> None:
         super().__init__(identity)
         self.kind = kind
         self.ready: asyncio.Future[Dialled] = self._loop.create_future()
         self._expect = expect
+        self._challenge: Challenge | None = None
         self._foreign = False
+
+    def abandon(self) -> None:
+        """Close for good: nobody waits for it any more, and its transport may never tell its end."""
+        self.close("not needed any more")
+        if self.ready.done() and not self.ready.cancelled():
+            self.ready.exception()  # fetched, so that it is not reported as one that nobody saw
+        self.ready.cancel()
 
     def _begin(self) -> None:
         identity = self.identity
         hello = Hello(_PROTOCOL, self.kind, identity.node_id, identity.cluster_id() or "", identity.nonce())
-        self._transcript.update(self._say(hello))
+        self._transcript.add(self._say(hello))
 
     def _next(self, message: Any, frame: bytes) -> None:
-        if isinstance(message, Challenge):
-            self._take_challenge(message)
-        elif isinstance(message, Welcome) and self.peer_id >= 0:
-            self._open(dialled=True)
-            if not self.ready.done():
-                self.ready.set_result(self)
+        if isinstance(message, Challenge) and self._challenge is None:
+            self._take_challenge(message, frame)
+        elif isinstance(message, Verdict) and self._challenge is not None:
+            self._take_verdict(self._challenge, message)
         else:
             self._refuse("out of turn")
 
-    def _take_challenge(self, challenge: Challenge) -> None:
-        bare = Challenge(challenge.node_id, challenge.cluster_id, challenge.nonce, b"")
-        self._transcript.update(_encode(bare))
-        if not hmac.compare_digest(challenge.proof, self._prove(b"listener")):
-            self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
-            return
+    def _take_challenge(self, challenge: Challenge, frame: bytes) -> None:
         if self._expect is not None and challenge.node_id != self._expect:
             self._refuse(f"expected node {self._expect} at {self.address}, it is node {challenge.node_id}")
             return
+        self._challenge = challenge
+        self._transcript.add(frame)
+        self._say(Proof(self._transcript.proof(CONNECTOR)))
+
+    def _take_verdict(self, challenge: Challenge, verdict: Verdict) -> None:
+        if not self._transcript.is_proof(_purpose(verdict.reason), verdict.proof):
+            self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
+            return
         reason = _why_not(self.identity, challenge.node_id, challenge.cluster_id)
-        if reason is not None:
-            self._foreign = True
-            self._refuse(reason)
+        self._foreign = reason is not None
+        if reason is not None or verdict.reason:
+            self._refuse(reason or f"refused by the peer: {verdict.reason}", tell=False)
             return
         self.peer_id = challenge.node_id
-        self._say(Proof(self._prove(b"dialler")))
+        self._open(dialled=True)
+        if not self.ready.done():
+            self.ready.set_result(self)
 
     def _failed(self, reason: str) -> None:
         if not self.ready.done():
@@ -363,13 +413,14 @@ class Accepted(Channel):
         self._hello: Hello | None = None
 
     def _begin(self) -> None:
-        pass
+        late = self.guarded(self._refuse, "the handshake took too long")
+        self._timeout = self._loop.call_later(HANDSHAKE_SECONDS, late)
 
     def _next(self, message: Any, frame: bytes) -> None:
         if isinstance(message, Hello) and self._hello is None:
             self._take_hello(message, frame)
         elif isinstance(message, Proof) and self._hello is not None:
-            self._take_proof(message)
+            self._take_proof(self._hello, message)
         else:
             self._refuse("out of turn")
 
@@ -379,23 +430,20 @@ class Accepted(Channel):
             return
         self._hello = hello
         identity = self.identity
-        bare = Challenge(identity.node_id, identity.cluster_id() or "", identity.nonce(), b"")
-        self._transcript.update(frame)
-        self._transcript.update(_encode(bare))
-        self._say(msgspec.structs.replace(bare, proof=self._prove(b"listener")))
+        self._transcript.add(frame)
+        challenge = Challenge(identity.node_id, identity.cluster_id() or "", identity.nonce())
+        self._transcript.add(self._say(challenge))
 
-    def _take_proof(self, proof: Proof) -> None:
-        hello = self._hello
-        assert hello is not None
-        if not hmac.compare_digest(proof.proof, self._prove(b"dialler")):
+    def _take_proof(self, hello: Hello, proof: Proof) -> None:
+        if not self._transcript.is_proof(CONNECTOR, proof.proof):
             self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
             return
-        reason = _why_not(self.identity, hello.node_id, hello.cluster_id) or self._admit(hello)
-        if reason is not None:
-            self._refuse(reason)
+        reason = _why_not(self.identity, hello.node_id, hello.cluster_id) or self._admit(hello) or ""
+        self._say(Verdict(self._transcript.proof(_purpose(reason)), reason))
+        if reason:
+            self._refuse(reason, tell=False)
             return
         self.peer_id, self.kind = hello.node_id, hello.kind
-        self._say(Welcome())
         self._open(dialled=False)
         self._on_open(self)
 
@@ -414,12 +462,16 @@ async def dial(
     expect: int | None,
     seconds: float = HANDSHAKE_SECONDS,
 ) -> Dialled:
-    """Connect and authenticate. Raises OSError (refused, unreachable, TimeoutError) or Refused."""
+    """Connect and authenticate. Raises OSError (refused, unreachable, TimeoutError) or Refused.
+
+    The channel is this call's until it returns: whatever happens to its transport meanwhile, none is left behind.
+    """
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(seconds):
-        _, channel = await loop.create_connection(lambda: Dialled(identity, kind, expect=expect), *address)
-        try:
+    channel = Dialled(identity, kind, expect=expect)
+    try:
+        async with asyncio.timeout(seconds):
+            await loop.create_connection(lambda: channel, *address)
             return await channel.ready
-        except asyncio.CancelledError:
-            channel.close("not needed any more")
-            raise
+    except BaseException:
+        channel.abandon()
+        raise
