@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.quorum import channel as channels
 from raftlog.quorum.channel import (
     Accepted,
@@ -365,6 +366,25 @@ def test_a_dial_that_is_given_up_leaves_nothing_behind(
         runner.run(run())
     assert failures == []
     assert [each.ready.cancelled() for each in given_up] == [True]
+
+
+@pytest.mark.parametrize("seconds", [0.0005 * each for each in range(1, 12)])
+def test_a_simulated_dial_that_runs_out_of_time_leaves_nothing_behind(seconds: float) -> None:
+    """At whatever moment: the simulator's transports also close without telling, and fail who writes to them later."""
+
+    async def program(loop: SimLoop) -> None:
+        server = Server(who(1), lambda _: None)
+        await loop.host("a").start(loop.create_server(server.accept, port=9093))
+        loop.network.latency_s = (0.0005, 0.0005)
+        loop.network.turn_s = 0.001
+        dialling = loop.host("b").start(dial(who(2), "rpc", ("a", 9093), expect=1, seconds=seconds))
+        await asyncio.wait([dialling])
+        await asyncio.sleep(2 * channels.HANDSHAKE_SECONDS)
+        assert not loop.failures
+        channels_left = [each for each in server.open if each.closed_because is None]
+        assert bool(channels_left) == (dialling.exception() is None)
+
+    simulate(program)
 
 
 async def test_what_fails_over_a_peers_bytes_closes_its_channel_only() -> None:
