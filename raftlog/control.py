@@ -14,7 +14,7 @@ import msgspec
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env, ThreadOffload, raise_failure
-from raftlog.base.errors import InvalidRequest, NotController, from_code
+from raftlog.base.errors import InvalidRequest, NotController, UnknownServerError, from_code
 from raftlog.base.log import get_logger
 from raftlog.broker.probe import probe
 from raftlog.controller.controller import Controller
@@ -192,7 +192,10 @@ class ControlPlane:
         before, repeated = self._metadata.published, asyncio.Event()
         request = repeatable(request, lambda: random_uuid(self._env.random))
         payload = await client.submit(encode(request), timeout or SUBMIT_S, on_repeat=repeated.set)
-        reply = decode_reply(payload)
+        try:
+            reply = decode_reply(payload)
+        except msgspec.DecodeError as error:
+            raise UnknownServerError(f"the controller's answer cannot be read: {error}") from error
         if repeated.is_set():
             reply = as_if_once(request, reply, before)
         if isinstance(reply, ErrorReply):

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from secrets import token_bytes
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -53,16 +53,19 @@ class ForeignCluster(Refused):
     """The peer knows the secret, but belongs to another cluster."""
 
 
+NodeId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="raftlog hello"):
     protocol: int
     kind: Kind
-    node_id: int
+    node_id: NodeId
     cluster_id: str
     nonce: bytes
 
 
 class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog challenge"):
-    node_id: int
+    node_id: NodeId
     cluster_id: str
     nonce: bytes
 
@@ -161,7 +164,7 @@ class Channel(asyncio.Protocol, Guard):
         self._on_frame, self._on_lost = on_frame, on_lost
         early, self._early = self._early, []
         for payload in early:
-            on_frame(payload)
+            self.run_guarded(on_frame, payload)
         if self._transport is None:
             self._loop.call_soon(self.guarded(on_lost, self.closed_because or "closed by the peer"))
 
