@@ -9,6 +9,7 @@ promises or of the state machine stops the pump for good: the others carry on.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -30,6 +31,7 @@ from raftlog.quorum.messages import (
     RequestVote,
     SnapshotChunk,
 )
+from raftlog.quorum.outgoing import Outgoing
 from raftlog.quorum.seams import Sizes
 from raftlog.quorum.snapshot import decode_snapshot
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
@@ -41,6 +43,14 @@ MAX_UNCOMMITTED_BATCHES: Final = 1_000
 MAX_UNCOMMITTED_BYTES: Final = 16 * 1024 * 1024
 MAX_INBOX_MESSAGES: Final = 10_000
 """Waiting while the disk is busy; beyond it messages are dropped, as a network may."""
+
+_EVENTS: Final = {
+    errno.ENOSPC: "quorum_disk_full",
+    errno.EDQUOT: "quorum_disk_full",
+    errno.EMFILE: "quorum_out_of_files",
+    errno.ENFILE: "quorum_out_of_files",
+}
+"""What is logged of a journal that waits until it can be written."""
 
 STALL_SECONDS: Final = 0.1
 """A timer that comes so late means that our own loop stood still."""
@@ -73,6 +83,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._machine = machine
         self._restore_at_boot()
+        self.outgoing = Outgoing(env.offload, self.journal.files)
         peers = sorted(peers)
         self._alone = not peers
         self.core = Core(
@@ -80,6 +91,7 @@ class Driver:
             peers,
             journal=self.journal,
             apply=lambda _index, command: machine.apply(command),
+            snapshot=lambda first_index: self.outgoing.newest(first_index, self.send_more),
             chance=env.random,
             now=self._loop.time,
             timing=timing,
@@ -168,11 +180,16 @@ class Driver:
     def link_up(self, peer: int) -> None:
         """A new link: what an older one brought and is still unread is lost with it."""
         self._inbox = deque(each for each in self._inbox if each[0] != peer)
-        self.core.connected(peer)
+        self._guarded(lambda: self.core.connected(peer))
         self._schedule()
 
     def link_down(self, peer: int) -> None:
-        self.core.disconnected(peer)
+        self._guarded(lambda: self.core.disconnected(peer))
+
+    def send_more(self) -> None:
+        """A link takes more again, or a snapshot that somebody needs was read."""
+        self.core.send_again()
+        self._schedule()
 
     def peer_gone(self, peer: int) -> None:
         """A peer's process is known to be dead."""
@@ -225,7 +242,9 @@ class Driver:
         outbox, self.core.outbox = self.core.outbox, []
         for peer, message in outbox:
             self.send(peer, message)
-        if (
+        if self.core.more_to_send:
+            self.send_more()
+        elif (
             self._inbox
             or self._proposals
             or self._compact_to
@@ -372,12 +391,12 @@ class Driver:
     # -- trouble ----------------------------------------------------------------------
 
     def _disk_full(self, error: OSError) -> None:
-        """Nothing leaves until there is space again, so the others elect; we stop believing that we lead."""
-        log.error("quorum_disk_full", node_id=self.node_id, reason=str(error))
+        """Nothing leaves until there is room again, so the others elect; we stop believing that we lead."""
+        log.error(_EVENTS[error.errno or 0], node_id=self.node_id, reason=str(error))
         self._tell(None, self.core.term, False)
 
-    def _disk_has_space(self) -> None:
-        log.info("quorum_disk_full_ended", node_id=self.node_id)
+    def _disk_has_space(self, error: OSError) -> None:
+        log.info(f"{_EVENTS[error.errno or 0]}_ended", node_id=self.node_id)
         self.core.resign()
 
     def _fail(self, error: BaseException) -> None:

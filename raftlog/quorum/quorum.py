@@ -102,9 +102,10 @@ class Quorum:
             on_up=driver.link_up,
             on_down=driver.link_down,
             on_gone=driver.peer_gone,
+            on_writable=driver.send_more,
         )
         feed = Feed(driver, self._env)
-        driver.send, driver.linked = links.send, links.up
+        driver.send, driver.linked, driver.core.takes_more = links.send, links.up, links.takes_more
         driver.on_advance, driver.on_failure = feed.advance, self._failed
         takers = {
             "raft": links.adopt,
