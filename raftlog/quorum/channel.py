@@ -406,9 +406,11 @@ class Accepted(Channel):
         admit: Callable[[Hello], str | None],
         on_open: Callable[[Accepted], None],
         on_failed: Callable[[Accepted, str], None],
+        on_made: Callable[[Accepted], None] = lambda _channel: None,
         on_ended: Callable[[Accepted], None] = lambda _channel: None,
     ) -> None:
         super().__init__(identity)
+        self._on_made = on_made
         self._on_ended = on_ended
         self._admit = admit
         self._on_open = on_open
@@ -418,6 +420,7 @@ class Accepted(Channel):
     def _begin(self) -> None:
         late = self.guarded(self._refuse, "the handshake took too long")
         self._timeout = self._loop.call_later(HANDSHAKE_SECONDS, late)
+        self._on_made(self)
 
     def _next(self, message: Any, frame: bytes) -> None:
         if isinstance(message, Hello) and self._hello is None:
