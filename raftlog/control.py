@@ -90,7 +90,7 @@ class ControlPlane:
             self.controller = Controller(
                 config.node_id,
                 config,
-                env.random,
+                env.unguessable,
                 append=self._append,
                 probe=self._start_probe,
                 cluster_id=cluster_id,
@@ -190,7 +190,7 @@ class ControlPlane:
         """Ask the active controller, wherever it is (see broker.context.Submit)."""
         client = self._heartbeats if isinstance(request, Heartbeat) else self._client
         before, repeated = self._metadata.published, asyncio.Event()
-        request = repeatable(request, lambda: random_uuid(self._env.random))
+        request = repeatable(request, lambda: random_uuid(self._env.unguessable))
         payload = await client.submit(encode(request), timeout or SUBMIT_S, on_repeat=repeated.set)
         try:
             reply = decode_reply(payload)

@@ -154,7 +154,7 @@ class Node:
             self.config.metadata_log_dir,
             node_id=self.config.node_id,
             cluster_id=self.config.cluster_id,
-            new_directory_id=lambda: UUID(int=self.env.random.getrandbits(128), version=4),
+            new_directory_id=lambda: UUID(int=self.env.unguessable.getrandbits(128), version=4),
         )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
@@ -184,7 +184,7 @@ class Broker:
         self._metadata = metadata
         self._cluster_id = cluster_id
         self._failed = failed
-        self._incarnation_id = UUID(int=env.random.getrandbits(128), version=4)
+        self._incarnation_id = UUID(int=env.unguessable.getrandbits(128), version=4)
         self._tasks: list[asyncio.Task[None]] = []
         self._recovered = False
         self.replicas = Replicas(

@@ -6,7 +6,6 @@ Ordering law of the end: listeners close, then connections finish their open pro
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -58,13 +57,13 @@ class BrokerServer:
         self.loop = loop or asyncio.get_running_loop()
         self.stopwatch = time.perf_counter if broker.env.threads else self.loop.time
         """Seconds that requests take; a simulation has no other time than its loop's."""
-        self.nonce = secrets.token_bytes
-        """Source of the peer handshake's nonces; a simulation sets its own."""
+        self.nonce = broker.env.unguessable.randbytes
+        """Source of the peer handshake's nonces."""
         self.request_max_bytes = self.config.socket_request_max_bytes
         self.fetch_max_bytes = self.config.fetch_max_bytes
         self.deadlines = Deadlines(self.loop)
         self.sessions = FetchSessions(
-            self.config.max_incremental_fetch_session_cache_slots, broker.env.random
+            self.config.max_incremental_fetch_session_cache_slots, broker.env.unguessable
         )
         self.counters = ConnectionCounters()
         self.tasks: set[asyncio.Task[None]] = set()

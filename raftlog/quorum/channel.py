@@ -20,9 +20,8 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from random import Random
-from secrets import token_bytes
+from dataclasses import dataclass, field
+from random import Random, SystemRandom
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -98,11 +97,11 @@ class Identity:
     node_id: int
     secret: bytes
     cluster_id: Callable[[], str | None]
-    random: Random | None = None
-    """Nonces come from here in simulations, else from the operating system."""
+    chance: Random = field(default_factory=SystemRandom)
+    """Where nonces come from."""
 
     def nonce(self) -> bytes:
-        return self.random.randbytes(NONCE_BYTES) if self.random else token_bytes(NONCE_BYTES)
+        return self.chance.randbytes(NONCE_BYTES)
 
 
 def _why_not(identity: Identity, node_id: int, cluster_id: str) -> str | None:

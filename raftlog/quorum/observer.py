@@ -53,7 +53,7 @@ class Observer:
         self.node_id = node_id
         self.voters = dict(voters)
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
-        self.identity = Identity(node_id, secret, cluster_id, None if env.threads else env.random)
+        self.identity = Identity(node_id, secret, cluster_id, env.unguessable)
         self.leader_id: int | None = None
         self.term = 0
         self.applied_index = 0
