@@ -169,10 +169,15 @@ class ControlPlane:
             return False
         return controller_id == self._follows.node_id or self._heartbeats.reaches(controller_id)
 
+    def withdraw(self) -> None:
+        """Stand for controller no more: this node is ending, or of no use."""
+        if self.quorum is not None:
+            self.quorum.withdraw()
+
     async def hand_over(self) -> None:
-        """Give the quorum's lead to another voter, if this node has it."""
-        if self.quorum is not None and self.quorum.leading and len(self.quorum.voters) > 1:
-            await self.quorum.transfer_leadership()
+        """Withdraw, and give the quorum's lead to another voter if this node has it."""
+        if self.quorum is not None:
+            await self.quorum.hand_over()
 
     async def stop(self) -> None:
         if self._timer is not None:

@@ -2,7 +2,8 @@
 
 Start: open the log directories and follow the metadata → recover the logs → bind → register → catch up → listen → beat
 → unfenced, which is ready. A start that fails leaves nothing running.
-Stop: ask the controller's leave (leaderships move) → hand on the quorum's lead → stop listening → flush, mark clean.
+Stop: ask the controller's leave (leaderships move) → hand on the quorum's lead, for good → stop listening → flush, mark
+clean → leave the quorum. A node that is ending or has failed votes to the end, but is never elected.
 Nothing here decides anything; if it grows a rule, the rule belongs in a room.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from typing import Any, Final
 from uuid import UUID
 
@@ -64,6 +66,8 @@ class Node:
         """Resolves to the reason when the node cannot go on."""
         self.metadata = PublishedMetadata(loop.call_soon)
         self._directories: list[LogDirectory] = []
+        self.ending = False
+        """Whether it has failed or begun to stop, so that it must lead nothing new."""
         self._stopped = False
         self.control = ControlPlane(config, env, self.metadata, cluster_id=self.cluster_id, failed=self.fail)
         self.broker: Broker | None = None
@@ -120,18 +124,19 @@ class Node:
         if self.broker is not None and self.config.controlled_shutdown_enable:
             left = await self.broker.lifecycle.controlled_shutdown()
             log.info("controlled_shutdown_ended", leaderships_moved=left)
+        self.ending = True
         await self.control.hand_over()
 
     async def stop(self) -> None:
         """Stop without asking anyone; what was accepted is flushed. The second time nothing happens."""
         if self._stopped:
             return
-        self._stopped = True
-        try:
+        self._stopped = self.ending = True
+        async with AsyncExitStack() as parts:
+            parts.push_async_callback(self.control.stop)
             if self.broker is not None:
-                await self.broker.stop()
-        finally:
-            await self.control.stop()
+                parts.push_async_callback(self.broker.stop)
+            await self.control.hand_over()
 
     async def shut_down(self) -> None:
         """Leave, then stop."""
@@ -144,7 +149,9 @@ class Node:
         return known or self.metadata.image.cluster_id or self.config.cluster_id
 
     def fail(self, reason: str) -> None:
-        """This node cannot go on; the first reason counts."""
+        """This node cannot go on; the first reason counts. It is not elected any more, however long it takes to end."""
+        self.ending = True
+        self.control.withdraw()
         if not self.failed.done():
             self.failed.set_result(reason)
 

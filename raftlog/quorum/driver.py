@@ -30,6 +30,8 @@ from raftlog.quorum.messages import (
     PreVoteGranted,
     RequestVote,
     SnapshotChunk,
+    TimeoutNow,
+    VoteGranted,
 )
 from raftlog.quorum.outgoing import Outgoing
 from raftlog.quorum.seams import Sizes
@@ -78,6 +80,7 @@ class Driver:
         """Called after each round: something may have been committed, or the leader changed."""
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
         self.failed: BaseException | None = None
+        self.withdrawn = False
         self.journal = Journal(env.disk, directory, node_id)
         self._env = env
         self._loop = asyncio.get_running_loop()
@@ -163,6 +166,16 @@ class Driver:
         self._waiting_bytes += len(data)
         self._schedule()
 
+    def withdraw(self) -> None:
+        """Stand for leader no more, in this process: it goes on voting and following, and leads on if it leads now."""
+        self.withdrawn = not self._alone
+
+    def resign(self) -> None:
+        """Lead no more, at once; the others find out by themselves."""
+        if not self._stopped:
+            self.core.resign()
+            self._announce()
+
     def transfer(self) -> bool:
         """Ask the most caught-up follower to take over; False if none is caught up."""
         if self._writer.busy or not self.core.is_leader or not self.core.transfer():
@@ -229,7 +242,7 @@ class Driver:
 
     def _tick(self) -> None:
         now = self._loop.time()
-        if not self.core.is_leader and now >= self.election.deadline and not self._inbox:
+        if self._stands() and now >= self.election.deadline and not self._inbox:
             self._ask_for_votes(now)
         self.core.tick()
         self._count_committed()
@@ -255,14 +268,20 @@ class Driver:
         self._arm()
         self.on_advance()
 
+    def _stands(self) -> bool:
+        """Whether this voter would lead if it could."""
+        return not (self.core.is_leader or self.withdrawn)
+
     # -- input ---------------------------------------------------------------------------
 
     def _take(self, peer: int, message: Message) -> None:
+        if self.withdrawn and not self.core.is_leader and isinstance(message, VoteGranted | TimeoutNow):
+            return  # what it asked for before, or is asked for now
         if isinstance(message, PreVote):
             self._answer_pre_vote(peer, message)
             return
         if isinstance(message, PreVoteGranted):
-            if not self.core.is_leader and self.election.granted(message.term, peer):
+            if self._stands() and self.election.granted(message.term, peer):
                 self._stand()
             return
         deadline = self.core.deliver(peer, message)
@@ -369,9 +388,9 @@ class Driver:
         self._timer = self._loop.call_at(target, self._wake)
 
     def _wanted_at(self) -> float | None:
-        if not self.core.is_leader:
+        if self._stands():
             return self.election.deadline
-        if not self._alone:
+        if self.core.is_leader and not self._alone:
             return self.core.next_heartbeat_at() + 0.001  # the core wants it to be past, not reached
         return None
 

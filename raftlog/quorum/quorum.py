@@ -124,7 +124,7 @@ class Quorum:
         driver.start()
 
     async def stop(self) -> None:
-        """Leave as abruptly as is safe; call `transfer_leadership` first for a gentle one."""
+        """Leave as abruptly as is safe; call `hand_over` first for a gentle one."""
         if self._listener is not None:
             await self._listener.stop()
         if self._links is not None:
@@ -176,6 +176,19 @@ class Quorum:
         Raises NotController, RequestTimedOut (too much is uncommitted), InvalidRequest (over 2 MiB).
         """
         self.driver.append(data)
+
+    def withdraw(self) -> None:
+        """Stand for leader no more: this node is ending."""
+        if self._driver is not None:
+            self._driver.withdraw()
+
+    async def hand_over(self) -> None:
+        """Withdraw, and lead no more: let the most caught-up follower lead, or, in the end, whoever is elected."""
+        self.withdraw()
+        if self._driver is None or not self._driver.withdrawn:
+            return  # it never started, or votes alone
+        if not await self.transfer_leadership():
+            self._driver.resign()
 
     async def transfer_leadership(self, seconds: float = 1.0) -> bool:
         """Hand the lead to the most caught-up follower; True once we lead no more."""

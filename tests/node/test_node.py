@@ -157,6 +157,42 @@ def test_the_active_controller_leaves_at_once() -> None:
     play(script)
 
 
+@pytest.mark.parametrize("fails", [True, False], ids=["failed", "stopped"])
+def test_a_node_whose_end_takes_long_hands_over_first(fails: bool) -> None:
+    """Stopped after the broker, the quorum led on for as long as the broker's logs took to be synced."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        leader = cluster.leader_id()
+        assert leader is not None
+        node = cluster.nodes[leader].node
+        assert node is not None and node.broker is not None
+        stopped: list[float] = []
+
+        async def take_long() -> None:
+            await asyncio.sleep(43)
+            stopped.append(cluster.loop.time())
+
+        node.broker.stop = take_long  # type: ignore[method-assign]
+        began_at = cluster.loop.time()
+        if fails:
+            cluster.nodes[leader].troubled = True  # it may end itself, so that the story goes on
+            cluster.nodes[leader].host.call(node.fail, "something of ours is broken")
+            assert node.control.quorum is not None
+            await asyncio.sleep(0.01)
+            assert node.ending and node.control.quorum.driver.withdrawn
+            return
+        cluster.nodes[leader].host.start(node.stop())
+        await cluster.until(lambda: cluster.leader_id() not in (None, leader), 2, "another leads")
+        while not stopped:
+            await asyncio.sleep(0.05)
+            assert cluster.leader_id() != leader
+        assert cluster.loop.time() - began_at > 43
+
+    play(script)
+
+
 def test_one_node_alone_leaves_at_once() -> None:
     """There is nobody to take its leaderships."""
 

@@ -311,6 +311,58 @@ def test_a_voter_that_was_away_loads_a_snapshot_of_any_size(monkeypatch: pytest.
     play(script, compaction=Compaction(entries=20), sizes=Sizes(chunk_bytes=64 * 1024))
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_voter_that_withdrew_votes_but_is_elected_no_more(leads: bool) -> None:
+    """A node that was ending was elected and led for 43 s, while its broker let nobody in."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        ending = leader if leads else next(node for node in world.hosts if node != leader)
+        await world.hosts[ending].start(world.nodes[ending].hand_over())
+        for number in range(3):
+            await world.settle(b"round %d" % number)
+            leader = await world.leader()
+            assert leader != ending
+            other = next(node for node in world.hosts if node not in (leader, ending))
+            world.crash(leader)
+            await world.until(lambda: world.leading() == other, 5)  # by the vote of the ending one  # noqa: B023
+            world.hosts[other].call(world.nodes[other].driver.transfer)
+            await asyncio.sleep(1)
+            assert world.leading() == other, "it was asked to lead, and declined"
+            world.boot(leader)
+
+    play(script)
+
+
+def test_a_leader_that_nobody_can_follow_lays_the_lead_down() -> None:
+    """Nobody has all it has, so nobody can be asked to take over: the others elect when they have caught up."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        for other in world.hosts:
+            if other != leader:
+                world.loop.clog(world.hosts[leader], world.hosts[other])
+        world.append(b"only here", leader)
+        await asyncio.sleep(0.05)
+        await world.hosts[leader].start(world.nodes[leader].hand_over())
+        assert not world.nodes[leader].leading
+        world.loop.heal()
+        assert await world.leader() != leader
+
+    play(script)
+
+
+def test_the_only_voter_leads_to_its_end() -> None:
+    """There is nobody to hand over to, and its broker may need a controller to the last."""
+
+    async def script(world: World) -> None:
+        await world.commit(b"first")
+        await world.hosts[1].start(world.nodes[1].hand_over())
+        await world.commit(b"last")
+
+    play(script, 1)
+
+
 def test_a_full_disk_gives_the_lead_away_and_comes_back_by_itself() -> None:
     """ENOSPC on the leader: it falls silent, another leads, and it rejoins within seconds of space returning (H18)."""
 
