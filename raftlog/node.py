@@ -48,6 +48,7 @@ PROBE_S: Final = 2.0
 _UNREACHED: Final = {
     "refused": "no broker listens there, or the name does not resolve",
     "silent": f"no answer within {PROBE_S:.0f} s",
+    "accepted": f"connected, but no answer within {PROBE_S:.0f} s",
 }
 
 
@@ -225,6 +226,7 @@ class Broker:
             failed_directories=lambda: self.replicas.failed_directory_ids,
             damaged=lambda: self.replicas.damaged,
         )
+        self.lifecycle.lateness = env.lateness
         self.lifecycle.open_doors = self._open_doors
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed

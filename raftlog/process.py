@@ -97,6 +97,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
         wall_clock_ms=node.env.wall_clock_ms,
         submit=node.control.submit,
         facts=NodeFacts(node),
+        lateness=node.env.lateness,
         history=node.metadata.history,
         faults=faults,
         transactions=None if node.broker is None else node.broker.survey,

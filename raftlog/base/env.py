@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from raftlog.base.disk import Disk, RealDisk
+from raftlog.base.lateness import Lateness
 
 T = TypeVar("T")
 
@@ -100,6 +101,8 @@ class Env:
     offload: Offload = field(default_factory=ThreadOffload)
     open_files: int = 4096
     """Descriptors that logs may keep open between uses; connections need some too."""
+    lateness: Lateness = field(default_factory=Lateness)
+    """How late the node's loop is; `control` looks, and whoever waits for other nodes waits the longer for it."""
     threads: bool = True
     """False in simulations: `offload` then runs on the loop, after a virtual delay."""
     slices: asyncio.Lock = field(default_factory=asyncio.Lock)

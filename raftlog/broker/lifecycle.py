@@ -22,6 +22,7 @@ from raftlog.base.errors import (
     RequestTimedOut,
     StaleBrokerEpoch,
 )
+from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import Submit
@@ -66,6 +67,8 @@ class Lifecycle:
     ) -> None:
         self.open_doors: Callable[[], Awaitable[None]] | None = None
         """Called once, when the image holds the first registration. Set it before `run`."""
+        self.lateness = Lateness()
+        """Of this node's loop. Set it before `run`."""
         self.broker_epoch = NO_EPOCH
         self.unfenced = asyncio.Event()
         self.fatal: KafkaError | None = None
@@ -155,8 +158,9 @@ class Lifecycle:
                 want_shutdown=self._want_shutdown,
                 failed_directory_ids=self._failed_directories(),
                 damaged=self._damaged(),
+                late_ms=int(self.lateness.worst_s * 1000),
             ),
-            timeout=self._timing.heartbeat_s * 4,
+            timeout=self._timing.heartbeat_s * 4 + self.lateness.patience_s,
         )
         assert isinstance(reply, HeartbeatReply)
         if reply.should_shutdown:

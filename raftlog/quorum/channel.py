@@ -28,6 +28,7 @@ import msgspec
 
 from raftlog.base.guard import Guard
 from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript
+from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 
 log = get_logger("quorum")
@@ -37,6 +38,11 @@ Kind = Literal["raft", "rpc", "heartbeat", "observe"]
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_HANDSHAKE_BYTES: Final = 4 * 1024
 HANDSHAKE_SECONDS: Final = 3.0
+"""How long a node tries to connect and to prove itself, before it tries anew."""
+
+ACCEPT_SECONDS: Final = 10.0
+"""How long a listener lets it try: slow nodes know that they are, and take more than that time."""
+
 _MAC_BYTES: Final = 16
 _PROTOCOL: Final = 2
 _NAME: Final = b"raftlog controller listener"
@@ -99,6 +105,8 @@ class Identity:
     cluster_id: Callable[[], str | None]
     chance: Random = field(default_factory=SystemRandom)
     """Where nonces come from."""
+    lateness: Lateness = field(default_factory=Lateness)
+    """Of this node's loop: a slow one takes longer to connect."""
 
     def nonce(self) -> bytes:
         return self.chance.randbytes(NONCE_BYTES)
@@ -418,7 +426,7 @@ class Accepted(Channel):
 
     def _begin(self) -> None:
         late = self.guarded(self._refuse, "the handshake took too long")
-        self._timeout = self._loop.call_later(HANDSHAKE_SECONDS, late)
+        self._timeout = self._loop.call_later(ACCEPT_SECONDS, late)
         self._on_made(self)
 
     def _next(self, message: Any, frame: bytes) -> None:
@@ -465,16 +473,19 @@ async def dial(
     address: tuple[str, int],
     *,
     expect: int | None,
-    seconds: float = HANDSHAKE_SECONDS,
+    seconds: float | None = None,
 ) -> Dialled:
-    """Connect and authenticate. Raises OSError (refused, unreachable, TimeoutError) or Refused.
+    """Connect and authenticate, within `seconds` or HANDSHAKE_SECONDS.
+
+    Raises OSError (refused, unreachable, TimeoutError) or Refused.
 
     The channel is this call's until it returns: whatever happens to its transport meanwhile, none is left behind.
     """
     loop = asyncio.get_running_loop()
     channel = Dialled(identity, kind, expect=expect)
+    usual_s = HANDSHAKE_SECONDS + identity.lateness.patience_s
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(usual_s if seconds is None else seconds):
             await loop.create_connection(lambda: channel, *address)
             return await channel.ready
     except BaseException:

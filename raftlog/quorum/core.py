@@ -17,6 +17,7 @@ import pysyncobj.syncobj as raft
 from pysyncobj import SyncObj
 from pysyncobj.node import Node
 
+from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
@@ -80,6 +81,7 @@ class Core(SyncObj):  # type: ignore[misc]
         chance: random.Random,
         now: Callable[[], float],
         timing: Timing,
+        lateness: Lateness | None = None,
         sizes: Sizes = Sizes(),  # noqa: B008 (immutable)
     ) -> None:
         self.node_id = node_id
@@ -98,6 +100,7 @@ class Core(SyncObj):  # type: ignore[misc]
         self._random = chance
         self._now = now
         self._timing = timing
+        self._lateness = lateness or Lateness()
         self._nodes = {peer: Voter(peer) for peer in sorted(peers)}
         self._truncation_allowed = False
         self._voters_heard: set[int] = set()
@@ -173,6 +176,7 @@ class Core(SyncObj):  # type: ignore[misc]
         """Elect, commit, apply, send heartbeats, as due. Only when nothing is staged in the journal."""
         assert not self.journal.dirty
         clock.now = self._now
+        self.conf.leaderFallbackTimeout = self.fallback_s()
         self.doTick(0)
         self._SyncObj__raftElectionDeadline = (
             _NEVER  # an election is begun by us or by TimeoutNow, never by time
@@ -185,6 +189,10 @@ class Core(SyncObj):  # type: ignore[misc]
         if moved != self._sent or self._send_again:
             self._sent, self._send_again = moved, False
             self._SyncObj__sendAppendEntries()
+
+    def fallback_s(self) -> float:
+        """How long a leader leads on that hears of no majority: a slow one hears late of sound followers."""
+        return self._timing.fallback + self._lateness.patience_s
 
     def send_again(self) -> None:
         """Have the next tick send everybody what it lacks: a link takes more again, or a snapshot was read."""

@@ -98,11 +98,16 @@ class Driver:
             chance=env.random,
             now=self._loop.time,
             timing=timing,
+            lateness=env.lateness,
             sizes=sizes,
         )
         self.journal.snapshot = None  # restored; it may be large
         self.election = Election(
-            majority=(len(peers) + 1) // 2 + 1, timing=timing, chance=env.random, now=self._loop.time()
+            majority=(len(peers) + 1) // 2 + 1,
+            timing=timing,
+            chance=env.random,
+            now=self._loop.time(),
+            lateness=env.lateness,
         )
         self._inbox: deque[tuple[int, Message]] = deque()
         self._proposals: deque[tuple[int, bytes]] = deque()
@@ -400,7 +405,7 @@ class Driver:
         self._timer = None
         if late > STALL_SECONDS:
             self.election.stalled(late)
-            self.core.forgive(now - self.election.timing.fallback + STALL_SECONDS)
+            self.core.forgive(now - self.core.fallback_s() + STALL_SECONDS)
         wanted = self._wanted_at()
         if wanted is not None and now >= wanted and not self._writer.busy:
             self._guarded(self._deliver)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from typing import Final, NamedTuple
 
+from raftlog.base.lateness import Lateness
+
 NEVER: Final = float("-inf")
 
 
@@ -19,17 +21,29 @@ class Timing(NamedTuple):
     election_min: float = 0.4
     election_max: float = 0.8
     heartbeat: float = 0.1
-    fallback: float = 1.0
+    fallback: float = 2.0
     hurry_min: float = 0.015
     hurry_max: float = 0.08
     """How long to wait when the leader is known to be gone, or nothing is known yet; and between rounds."""
 
 
 class Election:
-    """The deadlines of one voter. `deadline`: when to ask for pre-votes next, unless leading."""
+    """The deadlines of one voter. `deadline`: when to ask for pre-votes next, unless leading.
 
-    def __init__(self, *, majority: int, timing: Timing, chance: random.Random, now: float) -> None:
+    `lateness`: of this voter's own loop. A slow one hears late of a sound leader, so it waits longer for it.
+    """
+
+    def __init__(
+        self,
+        *,
+        majority: int,
+        timing: Timing,
+        chance: random.Random,
+        now: float,
+        lateness: Lateness | None = None,
+    ) -> None:
         self.timing = timing
+        self._lateness = lateness or Lateness()
         self.deadline = now if majority == 1 else now + chance.uniform(timing.hurry_min, timing.hurry_max)
         self._majority = majority
         self._random = chance
@@ -44,17 +58,17 @@ class Election:
 
     def hears_leader(self, now: float) -> bool:
         """Whether a leader was heard so recently that nobody else should stand."""
-        return now < self._leader_heard_at + self.timing.election_min
+        return now < self._leader_heard_at + self.timing.election_min + self._lateness.patience_s
 
     def heard_leader(self, now: float, deadline: float) -> None:
         """A leader of the current term spoke; `deadline` is the core's new random one."""
         self._leader_heard_at = now
         self._asking_for = None
-        self.deadline = deadline
+        self.deadline = deadline + self._lateness.patience_s
 
     def put_off(self, deadline: float) -> None:
         """A vote was granted or an election begun; wait for its outcome."""
-        self.deadline = deadline
+        self.deadline = deadline + self._lateness.patience_s
 
     def put_off_if_encouraging(self, now: float) -> None:
         """After encouraging another, let it go first: split votes are rarer."""
@@ -92,7 +106,10 @@ class Election:
         return True
 
     def random_timeout(self) -> float:
-        return self._random.uniform(self.timing.election_min, self.timing.election_max)
+        return (
+            self._random.uniform(self.timing.election_min, self.timing.election_max)
+            + self._lateness.patience_s
+        )
 
     def _hurry(self) -> float:
         return self._random.uniform(self.timing.hurry_min, self.timing.hurry_max)

@@ -127,8 +127,9 @@ class Feed:
             self._timer = asyncio.get_running_loop().call_later(STATUS_SECONDS, self._tick)
         now = asyncio.get_running_loop().time()
         for follower in list(self._followers):
-            if now - follower.channel.heard_at > SILENCE_SECONDS:
-                follower.channel.close(f"nothing heard for {SILENCE_SECONDS} s")
+            silent_s = now - follower.channel.heard_at
+            if silent_s > SILENCE_SECONDS + self._env.lateness.patience_s:
+                follower.channel.close(f"nothing heard for {silent_s:.1f} s")
                 continue
             follower.told = None
             self._push_guarded(follower)

@@ -231,11 +231,10 @@ class Links:
         for channel in list(self._channels.values()):
             channel.run_guarded(self._look_at, channel, now, stalled)
 
-    @staticmethod
-    def _look_at(channel: Channel, now: float, stalled: bool) -> None:
+    def _look_at(self, channel: Channel, now: float, stalled: bool) -> None:
         if now - channel.sent_at >= PING_SECONDS * 0.9:
             channel.send(encode_message(Ping()))
         if stalled:
             channel.heard_at = max(channel.heard_at, now - PING_SECONDS)
-        elif now - channel.heard_at > SILENCE_SECONDS:
-            channel.close(f"nothing heard for {SILENCE_SECONDS} s")
+        elif now - channel.heard_at > SILENCE_SECONDS + self._env.lateness.patience_s:
+            channel.close(f"nothing heard for {now - channel.heard_at:.1f} s")

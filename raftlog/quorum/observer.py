@@ -53,7 +53,7 @@ class Observer:
         self.node_id = node_id
         self.voters = dict(voters)
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
-        self.identity = Identity(node_id, secret, cluster_id, env.unguessable)
+        self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
         self.leader_id: int | None = None
         self.term = 0
         self.applied_index = 0
@@ -122,10 +122,10 @@ class Observer:
         channel.send(_ask(Follow(self.applied_index + 1)))
         while not lost.done():
             await asyncio.wait([lost], timeout=SILENCE_SECONDS / 4)
-            now = loop.time()
-            if now - channel.heard_at > SILENCE_SECONDS:
+            now, patience_s = loop.time(), self._env.lateness.patience_s
+            if now - channel.heard_at > SILENCE_SECONDS + patience_s:
                 channel.close("it fell silent")
-            elif now - self._leader_known_at > LEADERLESS_SECONDS and len(self.voters) > 1:
+            elif now - self._leader_known_at > LEADERLESS_SECONDS + patience_s and len(self.voters) > 1:
                 channel.close("it knows no leader")
         log.info("observer_lost_voter", node_id=self.node_id, peer=voter, reason=lost.result())
         return True

@@ -71,7 +71,7 @@ class Quorum:
         self.compaction = compaction
         """When to take snapshots; heeded by `start`."""
         self._heartbeats: dict[int, Accepted] = {}
-        self.identity = Identity(node_id, secret, cluster_id, env.unguessable)
+        self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
         self._driver: Driver | None = None
         self._links: Links | None = None
         self._listener: Listener | None = None

@@ -318,7 +318,7 @@ async def test_an_oversized_frame_closes_an_open_channel() -> None:
 
 async def test_a_peer_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handshake that is not finished in its time holds no connection (slow loris)."""
-    monkeypatch.setattr(channels, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(channels, "ACCEPT_SECONDS", 0.05)
     async with serving(who(1)) as server:
         reader, writer = await asyncio.open_connection(*server.address)
         async with asyncio.timeout(2):
@@ -337,7 +337,7 @@ def test_a_dial_that_is_given_up_leaves_nothing_behind(
 ) -> None:
     """uvloop closes a transport whose `create_connection` is cancelled without `connection_lost`; a timer of its
     channel then wrote to it, which ended the node."""
-    monkeypatch.setattr(channels, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(channels, "ACCEPT_SECONDS", 0.05)
     failures: list[dict[str, Any]] = []
     given_up: list[Dialled] = []
 
@@ -359,7 +359,7 @@ def test_a_dial_that_is_given_up_leaves_nothing_behind(
         async with serving(who(1)) as server:
             dialling.append(asyncio.create_task(dial(who(2), "rpc", server.address, expect=1)))
             await asyncio.wait(dialling)
-            late = loop.time() + 3 * channels.HANDSHAKE_SECONDS
+            late = loop.time() + 3 * channels.ACCEPT_SECONDS
             await until(lambda: loop.time() > late and (server.refused or server.lost))
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -379,7 +379,7 @@ def test_a_simulated_dial_that_runs_out_of_time_leaves_nothing_behind(seconds: f
         loop.network.turn_s = 0.001
         dialling = loop.host("b").start(dial(who(2), "rpc", ("a", 9093), expect=1, seconds=seconds))
         await asyncio.wait([dialling])
-        await asyncio.sleep(2 * channels.HANDSHAKE_SECONDS)
+        await asyncio.sleep(2 * channels.ACCEPT_SECONDS)
         assert not loop.failures
         channels_left = [each for each in server.open if each.closed_because is None]
         assert bool(channels_left) == (dialling.exception() is None)

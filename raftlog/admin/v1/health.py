@@ -80,7 +80,7 @@ async def get_health(call: Call) -> Health:
         asyncio.gather(*(_broker(call.asker, each) for _, each in sorted(image.brokers.items()))),
         survey(node.config, image),
     )
-    reasons = [*_of_quorum(node, quorum), *_of_brokers(brokers), *_of_partitions(found), *_of_faults(node)]
+    reasons = [*_of_quorum(node, quorum), *_of_brokers(brokers), *_of_partitions(found), *_of_node(node)]
     reasons.sort(key=lambda each: -_WORSE.index(each.severity))
     return Health(
         status=max((each.severity for each in reasons), key=_WORSE.index, default="green"),
@@ -207,7 +207,14 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
         yield Reason(severity, code, message, kind.count, partitions=names)
 
 
-def _of_faults(node: NodeView) -> Iterator[Reason]:
+def _of_node(node: NodeView) -> Iterator[Reason]:
+    node_id, lateness = node.config.node_id, node.lateness
+    if lateness.is_slow:
+        text = (
+            f"node {node_id}, which answers, is slow: its event loop was up to {lateness.worst_s:.1f} s late just now, "
+            f"so it takes others for dead {lateness.patience_s:.1f} s later than usual"
+        )
+        yield Reason("green", "node_slow", text, 1, [node_id])
     if node.faults is None:
         return
     active = [name_of(each) for each in node.faults.active()]
