@@ -375,7 +375,8 @@ class Controller:
         late = now - self._seen_at - TICK_S
         if late > STALL_S:
             self._soft.shift(late)
-            self._log.warning("controller_stalled", seconds=round(late, 3))
+            if not self.lateness.is_slow:  # that was said already, once
+                self._log.warning("controller_stalled", seconds=round(late, 3))
         self._seen_at = max(self._seen_at, now)
 
     def _probe_due(self, now: float) -> None:

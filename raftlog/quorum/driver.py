@@ -404,7 +404,7 @@ class Driver:
         late = now - self._timer_at
         self._timer = None
         if late > STALL_SECONDS:
-            self.election.stalled(late)
+            self.election.stalled(late, now)
             self.core.forgive(now - self.core.fallback_s() + STALL_SECONDS)
         wanted = self._wanted_at()
         if wanted is not None and now >= wanted and not self._writer.busy:

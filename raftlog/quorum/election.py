@@ -84,9 +84,9 @@ class Election:
         self._leader_heard_at = NEVER
         self.deadline = now + self.random_timeout()
 
-    def stalled(self, seconds: float) -> None:
-        """Our own loop stood still; what others said meanwhile is not read yet."""
-        self.deadline += seconds
+    def stalled(self, seconds: float, now: float) -> None:
+        """Our own loop stood still. Leave time to read what others said meanwhile: uvloop runs what is due first."""
+        self.deadline = max(self.deadline + seconds, now + self.timing.heartbeat)
 
     def begin_round(self, term: int, me: int, now: float) -> bool:
         """Ask for `term`; returns True if our own vote is a majority already."""

@@ -40,3 +40,11 @@ def test_a_slow_voter_stands_at_once_where_its_leader_is_known_to_be_dead() -> N
     found.heard_leader(100.0, 100.5)
     found.lost_leader(100.1)
     assert found.deadline <= 100.1 + TIMING.hurry_max
+
+
+def test_after_a_stall_there_is_time_to_read() -> None:
+    """A deadline that is put off by the stall alone is now: uvloop runs what is due before it reads what has come."""
+    found = election(0.0)
+    found.heard_leader(100.0, 100.5)
+    found.stalled(0.4, 100.9)
+    assert found.deadline >= 100.9 + TIMING.heartbeat

@@ -62,6 +62,9 @@ class SimSocket:
 class Pipe:
     """Bytes, an end, or a reset on their way from one transport to the other."""
 
+    carries_bytes = True
+    """A callback of this object is an arrival, not something that was due."""
+
     __slots__ = (
         "_items",
         "_last_arrival",
