@@ -37,6 +37,8 @@ from raftlog.metadata.requests import (
     encode,
 )
 from raftlog.quorum.client import ControllerClient
+from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.election import timing_of
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.wal import DamagedJournal
@@ -136,6 +138,11 @@ class ControlPlane:
             secret=config.cluster_secret,
             cluster_id=cluster_id,
             machine=_Machine(self._metadata, self._leadership_changed),
+            timing=timing_of(config.controller_quorum_election_timeout_ms / 1000),
+            compaction=Compaction(
+                size_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+                interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,
+            ),
         )
         quorum.on_request = self._answer
         quorum.on_peer_connected = self._peer_connected

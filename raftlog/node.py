@@ -222,7 +222,11 @@ class Broker:
             registration=self._registration,
             submit=control.submit,
             image=lambda: metadata.published,
-            timing=Timing(config.broker_heartbeat_interval_ms / 1000, CONTROLLED_SHUTDOWN_S),
+            timing=Timing(
+                config.broker_heartbeat_interval_ms / 1000,
+                CONTROLLED_SHUTDOWN_S,
+                config.initial_broker_registration_timeout_ms / 1000,
+            ),
             failed_directories=lambda: self.replicas.failed_directory_ids,
             damaged=lambda: self.replicas.damaged,
         )
@@ -313,7 +317,7 @@ class Broker:
 
     async def _live(self) -> None:
         await self.lifecycle.run()
-        self._failed(f"the controller refused this broker: {self.lifecycle.fatal}")
+        self._failed(f"this broker cannot take part: {self.lifecycle.fatal}")
 
     async def _warm_up(self) -> None:
         """Fetch and import what clients will ask for; not before we take part: a thread's imports hold up the loop."""

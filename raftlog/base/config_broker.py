@@ -231,7 +231,7 @@ class NodeConfig(ConsumerGroupSettings):
         "metadata.log.max.record.bytes.between.snapshots",
         "long",
         20 * MIB,
-        "A snapshot of the metadata is made after so many bytes of records",
+        "A snapshot of the metadata is made after so many bytes of records, or 5,000 batches",
         at_least=1,
     )
     metadata_log_max_snapshot_interval_ms: int = _controller(

@@ -40,10 +40,11 @@ SHUTDOWN_HEARTBEAT_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Heartbeat interval and the patience of a controlled shutdown, seconds."""
+    """Heartbeat interval, and the patience of a controlled shutdown and of the first registration, seconds."""
 
     heartbeat_s: float
     shutdown_s: float
+    registration_s: float = 60.0
 
 
 class Registration(Protocol):
@@ -82,6 +83,8 @@ class Lifecycle:
         self._want_shutdown = False
         self._may_leave = asyncio.Event()
         self._refused_because = ""
+        self._was_registered = False
+        self._give_up_at = float("inf")
 
     def on_metadata(self) -> None:
         """A newer image was published: a broker that waits for its unfencing beats at once."""
@@ -93,7 +96,8 @@ class Lifecycle:
         self._nudged.set()
 
     async def run(self) -> None:
-        """Register and beat until cancelled. Returns only on a fatal refusal (`fatal` says which)."""
+        """Register and beat until cancelled. Returns only when it can't go on (`fatal` says why)."""
+        self._give_up_at = asyncio.get_running_loop().time() + self._timing.registration_s
         while self.fatal is None:
             try:
                 if self.broker_epoch == NO_EPOCH:
@@ -109,7 +113,17 @@ class Lifecycle:
                 self.fatal = error
             except KafkaError as error:
                 self._complain(error)
+                self._check_patience(error)
                 await asyncio.sleep(RETRY_S)
+
+    def _check_patience(self, error: KafkaError) -> None:
+        """Give up if the first registration took too long: whoever starts nodes had better know."""
+        now = asyncio.get_running_loop().time()
+        if not self._was_registered and now >= self._give_up_at + self.lateness.patience_s:
+            self.fatal = RequestTimedOut(
+                f"it could not register within {self._timing.registration_s:g} s "
+                f"(initial.broker.registration.timeout.ms): {error}"
+            )
 
     def _complain(self, error: KafkaError) -> None:
         """Say once why the controller refuses; that there is none at the moment passes by itself."""
@@ -137,6 +151,7 @@ class Lifecycle:
         reply = await self._submit(request)
         assert isinstance(reply, BrokerRegistration)
         self.broker_epoch = reply.broker_epoch
+        self._was_registered = True
         self._refused_because = ""
         log.info("broker_registered", broker_epoch=reply.broker_epoch)
 

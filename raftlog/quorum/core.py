@@ -191,8 +191,10 @@ class Core(SyncObj):  # type: ignore[misc]
             self._SyncObj__sendAppendEntries()
 
     def fallback_s(self) -> float:
-        """How long a leader leads on that hears of no majority: a slow one hears late of sound followers."""
-        return self._timing.fallback + self._lateness.patience_s
+        """How long a leader leads on without answers of a majority: longer where they, or it, may only be slow."""
+        if 2 * (len(self._linked) + 1) <= len(self._nodes) + 1:
+            return self._timing.fallback
+        return self._timing.silence + self._lateness.patience_s
 
     def send_again(self) -> None:
         """Have the next tick send everybody what it lacks: a link takes more again, or a snapshot was read."""

@@ -397,7 +397,7 @@ class Driver:
             return self.election.deadline
         if self.core.is_leader and not self._alone:
             return self.core.next_heartbeat_at() + 0.001  # the core wants it to be past, not reached
-        return None
+        return self._snapshots.due_at
 
     def _wake(self) -> None:
         now = self._loop.time()

@@ -16,15 +16,33 @@ NEVER: Final = float("-inf")
 
 
 class Timing(NamedTuple):
-    """Seconds. The core asserts election_min > 3 heartbeats; `fallback`: a leader without a majority steps down."""
+    """Seconds. The core asserts election_min > 3 heartbeats.
+
+    A leader steps down that had no answer of a majority for `fallback` and has lost its links, or for `silence`: who is
+    only slow keeps its link.
+    """
 
     election_min: float = 0.4
     election_max: float = 0.8
     heartbeat: float = 0.1
-    fallback: float = 2.0
+    fallback: float = 1.0
+    silence: float = 2.0
     hurry_min: float = 0.015
     hurry_max: float = 0.08
     """How long to wait when the leader is known to be gone, or nothing is known yet; and between rounds."""
+
+
+def timing_of(election_s: float) -> Timing:
+    """Return the times of a quorum whose voters wait for `election_s` to twice that before they stand."""
+    usual = Timing()
+    return usual._replace(
+        election_min=election_s,
+        election_max=2 * election_s,
+        heartbeat=min(usual.heartbeat, election_s / 4),
+        fallback=max(usual.fallback, 2 * election_s),
+        silence=max(usual.silence, 4 * election_s),
+        hurry_max=min(usual.hurry_max, election_s),
+    )
 
 
 class Election:

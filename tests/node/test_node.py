@@ -124,6 +124,44 @@ def test_a_node_whose_last_log_directory_fails_ends() -> None:
     play(script)
 
 
+def test_the_quorums_settings_are_those_of_the_config() -> None:
+    """They were shown as in force, and nobody read them."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        node = cluster.nodes[1].node
+        assert node is not None and node.control.quorum is not None
+        assert node.control.quorum.driver.election.timing.election_min == 0.7
+        assert node.control.quorum.compaction.size_bytes == 12_345
+        assert node.control.quorum.compaction.interval_s == 67
+
+    settings = {
+        "controller.quorum.election.timeout.ms": "700",
+        "metadata.log.max.record.bytes.between.snapshots": "12345",
+        "metadata.log.max.snapshot.interval.ms": "67000",
+    }
+    play(script, 1, **settings)
+
+
+def test_a_node_that_finds_no_majority_at_its_start_ends_in_the_time_it_was_given() -> None:
+    """initial.broker.registration.timeout.ms, as with Apache Kafka."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start(1)
+        await _until_failed(cluster, 40)
+        (failure,) = cluster.failures
+        assert "within 20 s (initial.broker.registration.timeout.ms)" in failure
+
+    play(script, **{"initial.broker.registration.timeout.ms": "20000"})
+
+
+async def _until_failed(cluster: SimCluster, seconds: float) -> None:
+    end = cluster.loop.time() + seconds
+    while not cluster.failures and cluster.loop.time() < end:
+        await asyncio.sleep(0.1)
+
+
 def test_a_node_without_a_majority_leaves_in_bounded_time() -> None:
     """Nobody can be asked for leave, so it waits for CONTROLLED_SHUTDOWN_S at most, then for its files."""
 

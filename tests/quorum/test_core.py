@@ -195,15 +195,33 @@ def test_an_old_leader_is_told_that_its_term_is_over() -> None:
     assert old.core.journal.getVotedForNodeId() is None
 
 
-def test_a_leader_without_a_majority_steps_down() -> None:
-    """PySyncObj's default lets it believe for 30 s; reads and answers rely on no lease all the same."""
+@pytest.mark.parametrize(("linked", "seconds"), [(False, 1.0), (True, 2.0)], ids=["links lost", "silence"])
+def test_a_leader_without_a_majority_steps_down(linked: bool, seconds: float) -> None:
+    """PySyncObj's default lets it believe for 30 s; reads and answers rely on no lease all the same.
+
+    Followers that keep their links may only be slow: they have longer.
+    """
     node = Node().elect()
-    node.now += 0.9
+    for peer in () if linked else (2, 3):
+        node.core.disconnected(peer)
+    node.now += seconds - 0.1
     node.step()
     assert node.core.is_leader
     node.now += 0.2
     node.step()
     assert not node.core.is_leader and node.core.leader_id is None
+
+
+def test_a_slow_leader_waits_longer_for_answers() -> None:
+    """It reads them late, and steps down for nothing."""
+    node = Node().elect()
+    node.core._lateness.note(0.9, node.now)
+    node.now += 3.0
+    node.step()
+    assert node.core.is_leader
+    node.now += 1.0
+    node.step()
+    assert not node.core.is_leader
 
 
 def test_a_stall_of_our_own_is_not_held_against_the_peers() -> None:

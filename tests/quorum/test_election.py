@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
+from raftlog.base.config import NodeConfig
 from raftlog.base.lateness import PATIENCE, Lateness
-from raftlog.quorum.election import Election, Timing
+from raftlog.quorum.election import Election, Timing, timing_of
+from raftlog.quorum.seams import configuration
 
 TIMING = Timing()
 
@@ -48,3 +52,19 @@ def test_after_a_stall_there_is_time_to_read() -> None:
     found.heard_leader(100.0, 100.5)
     found.stalled(0.4, 100.9)
     assert found.deadline >= 100.9 + TIMING.heartbeat
+
+
+@pytest.mark.parametrize("election_ms", [50, 400, 1_000, 30_000])
+def test_the_configured_election_timeout_makes_times_that_fit_together(election_ms: int) -> None:
+    """controller.quorum.election.timeout.ms: to twice that; a leader beats often enough, and outlasts its followers."""
+    timing = timing_of(election_ms / 1000)
+    assert (timing.election_min, timing.election_max) == (election_ms / 1000, 2 * election_ms / 1000)
+    assert timing.election_min > 3 * timing.heartbeat, "the core asserts it"
+    assert timing.fallback >= timing.election_max
+    assert timing.hurry_max <= timing.election_min
+    configuration(timing, 1000)
+
+
+def test_the_default_election_timeout_makes_the_default_times() -> None:
+    """The table's default and the room's are one."""
+    assert timing_of(NodeConfig().controller_quorum_election_timeout_ms / 1000) == Timing()

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from raftlog.base.env import Env
 from raftlog.base.guard import Guard
 from raftlog.quorum.feed import Committed, Feed, Follow, SnapshotPart, Status, decode_to_observer
 from raftlog.quorum.outgoing import Held, Pieces
@@ -60,7 +61,7 @@ class World:
             journal=journal,
             outgoing=SimpleNamespace(newest=self.newest),
         )
-        self.feed = Feed(self.driver, SimpleNamespace(wall_clock_ms=lambda: 0))  # type: ignore[arg-type]
+        self.feed = Feed(self.driver, Env(wall_clock_ms=lambda: 0))  # type: ignore[arg-type]
 
     def newest(self, first_index: int, _when_read: Any) -> Pieces | None:
         self.asked_from.append(first_index)
