@@ -5,9 +5,11 @@ Reads only. Knows where the facts are, not what they are told for.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from raftlog.admin.facts import (
+    ClientMetricsFacts,
     CompactionFacts,
     ConnectionFacts,
     DirectoryFacts,
@@ -86,6 +88,14 @@ class NodeFacts:
             len(found.markers),
             found.oldest_open_ms(),
         )
+
+    def client_metrics(self) -> ClientMetricsFacts | None:
+        """Return what clients pushed here; None without the broker role."""
+        if self._node.broker is None:
+            return None
+        telemetry = self._node.broker.context.telemetry
+        telemetry.forget(asyncio.get_running_loop().time())
+        return telemetry
 
     def raft(self) -> RaftFacts | None:
         """Return the quorum as this node sees it; None while it is not started."""

@@ -7,7 +7,31 @@ from typing import Final
 
 import msgspec
 
-from raftlog.base.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition, from_code
+from raftlog.base.errors import (
+    BrokerIdNotRegistered,
+    DuplicateResource,
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    InvalidTxnState,
+    KafkaError,
+    MessageTooLarge,
+    NonEmptyGroup,
+    NoReassignmentInProgress,
+    OffsetOutOfRange,
+    PolicyViolation,
+    PreferredLeaderNotAvailable,
+    ReassignmentInProgress,
+    RecordListTooLarge,
+    ResourceNotFound,
+    TopicAlreadyExists,
+    TopicDeletionDisabled,
+    TransactionalIdNotFound,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    from_code,
+)
 
 INVALID: Final = 40002
 UNAUTHENTICATED: Final = 40101
@@ -39,11 +63,47 @@ def not_found(what: str) -> ApiError:
     return ApiError(404, f"{what} does not exist")
 
 
+NOT_THERE: Final = (
+    BrokerIdNotRegistered,
+    GroupIdNotFound,
+    NoReassignmentInProgress,
+    OffsetOutOfRange,
+    ResourceNotFound,
+    TransactionalIdNotFound,
+)
+"""What a request names does not exist."""
+
+IN_THE_WAY: Final = (
+    DuplicateResource,
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    GroupSubscribedToTopic,
+    InvalidTxnState,
+    NonEmptyGroup,
+    PolicyViolation,
+    PreferredLeaderNotAvailable,
+    ReassignmentInProgress,
+    TopicAlreadyExists,
+    TopicDeletionDisabled,
+)
+"""The request is a good one, and what there is now stands in its way; a bound that is reached does, too."""
+
+
 def of_kafka(error: KafkaError, about: str = "") -> ApiError:
-    """Return what a broker's error is in HTTP: retriable ones are 503, what does not exist is 404."""
+    """Return what a broker's error is in HTTP.
+
+    404 for what does not exist, 409 for what stands in the way, 413 for what is too large, 503 for what passes; 400 for
+    the rest, which no broker would take.
+    """
     message = ": ".join(part for part in (about, str(error)) if part)
     if isinstance(error, UnknownTopicOrPartition | UnknownTopicId):
         return ApiError(404, message, code=UNKNOWN_PARTITION)
+    if isinstance(error, NOT_THERE):
+        return ApiError(404, message)
+    if isinstance(error, IN_THE_WAY):
+        return ApiError(409, message)
+    if isinstance(error, MessageTooLarge | RecordListTooLarge):
+        return ApiError(413, message)
     if error.retriable:
         return ApiError(503, message)
     return ApiError(400, message, code=INVALID)

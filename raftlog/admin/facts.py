@@ -6,8 +6,8 @@ is per partition is asked partition by partition, so that a reader can let other
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 from raftlog.base.histogram import Histogram
 from raftlog.base.types import TopicPartition
@@ -103,6 +103,30 @@ class TransactionFacts(NamedTuple):
     """When the oldest that is open or being ended began, wall clock."""
 
 
+class ClientMetricsFacts(Protocol):
+    """What clients pushed of themselves (KIP-714). What is refused and dropped counts since the process began."""
+
+    pushes: int
+    dropped: int
+
+    @property
+    def clients(self) -> int:
+        """How many are known."""
+
+    @property
+    def series_count(self) -> int:
+        """How many series they have together."""
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """By the error's name."""
+
+    def families(
+        self,
+    ) -> Sequence[tuple[str, Literal["counter", "gauge"], Iterator[tuple[Iterable[tuple[str, str]], float]]]]:
+        """Return name, kind, and (labels, value) of each series, which is looked at when it is iterated."""
+
+
 class RaftFacts(NamedTuple):
     """This node in the metadata quorum; `leader_id` -1: none is known. `end_index` -1: it keeps no log, it follows."""
 
@@ -137,6 +161,9 @@ class Facts(Protocol):
 
     def transactions(self) -> TransactionFacts | None:
         """Return the transactions coordinated here; None without the broker role."""
+
+    def client_metrics(self) -> ClientMetricsFacts | None:
+        """Return what clients pushed here; None without the broker role."""
 
     def raft(self) -> RaftFacts | None:
         """Return the quorum as this node sees it; None while it is not started."""

@@ -8,6 +8,12 @@ from typing import NamedTuple
 class Limits(NamedTuple):
     """Every bound on a client, with its unit last."""
 
+    line_bytes: int = 8190
+    """Of the request line, with its query; and of each header."""
+    headers: int = 100
+    """Of one request."""
+    parameters: int = 50
+    """In a query."""
     body_bytes: int = 1 << 20
     """Of a request that is no stream."""
     body_s: float = 15.0

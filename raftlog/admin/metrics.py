@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
 import msgspec
 from aiohttp import web
 
-from raftlog.admin import metrics_kafka, metrics_own, process_facts
+from raftlog.admin import metrics_clients, metrics_kafka, metrics_own, process_facts
 from raftlog.admin.errors import ApiError
 from raftlog.admin.exposition import MEDIA_TYPE, Family, slices
 from raftlog.admin.loop_lag import LoopLag
@@ -17,11 +18,15 @@ from raftlog.admin.route import Call, Route
 from raftlog.admin.scrape import Scrape, gather
 from raftlog.admin.sending import send
 
+GZIP_LEVEL: Final = 3
+"""A twentieth of the text remains, as it does at higher levels for twice the work."""
+GZIP_WINDOW: Final = 31
+
 
 class WhichMetrics(msgspec.Struct, forbid_unknown_fields=True):
-    """`family`: only raftlog's own names, only those that Kafka's dashboards query, or all."""
+    """`family`: raftlog's own names, those that Kafka's dashboards query, what clients pushed (KIP-714), or all."""
 
-    family: Literal["all", "raftlog", "kafka"] = "all"
+    family: Literal["all", "raftlog", "kafka", "clients"] = "all"
 
 
 async def get_metrics(call: Call) -> web.StreamResponse:
@@ -30,17 +35,48 @@ async def get_metrics(call: Call) -> web.StreamResponse:
     if node.facts is None:
         raise ApiError(503, "this node has no numbers to tell yet")
     scrape = await gather(node, node.facts, node.lag or LoopLag())
-    headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store", "X-Request-Id": call.request_id}
+    headers = {
+        "Content-Type": MEDIA_TYPE,
+        "Cache-Control": "no-store",
+        "Vary": "Accept-Encoding",
+        "X-Request-Id": call.request_id,
+    }
+    pieces: Iterable[bytes] = (piece.encode() for piece in slices(families(scrape, call.query.family)))
+    if accepts_gzip(call.raw.headers.get("Accept-Encoding", "")):
+        headers["Content-Encoding"] = "gzip"
+        pieces = compressed(pieces)
     response = web.StreamResponse(headers=headers)
     try:
         await response.prepare(call.raw)
-        for piece in slices(families(scrape, call.query.family)):
-            await send(response, piece.encode(), call.raw, within_s=call.limits.chunk_s)
+        for piece in pieces:
+            await send(response, piece, call.raw, within_s=call.limits.chunk_s)
             await asyncio.sleep(0)
         await response.write_eof()
     except ConnectionError:
         pass  # whoever asked is gone, or reads nothing and was cut off
     return response
+
+
+def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same text as gzip, a piece for each: about as much work as it was to make it."""
+    stream = zlib.compressobj(GZIP_LEVEL, wbits=GZIP_WINDOW)
+    for piece in pieces:
+        if some := stream.compress(piece):
+            yield some
+    yield stream.flush()
+
+
+def accepts_gzip(header: str) -> bool:
+    """Return whether an Accept-Encoding allows gzip (RFC 9110 §12.5.3); without the header nothing is compressed."""
+    weights: dict[str, float] = {}
+    for item in header.split(","):
+        coding, _, parameters = item.partition(";")
+        name, _, weight = parameters.strip().partition("=")
+        try:
+            weights[coding.strip().lower()] = float(weight) if name.strip().lower() == "q" else 1.0
+        except ValueError:
+            continue
+    return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
 def families(scrape: Scrape, which: str) -> Iterator[Family]:
@@ -50,6 +86,8 @@ def families(scrape: Scrape, which: str) -> Iterator[Family]:
         parts.append(metrics_own.families(scrape))
     if which in ("all", "kafka"):
         parts.append(metrics_kafka.families(scrape))
+    if which in ("all", "clients"):
+        parts.append(metrics_clients.families(scrape))
     parts.append(process_facts.families())
     for part in parts:
         yield from part

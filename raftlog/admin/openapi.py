@@ -14,7 +14,7 @@ from raftlog.admin.route import NoQuery, Route
 
 REF: Final = "#/components/schemas/{name}"
 EVERYWHERE: Final = {
-    400: "a parameter or the body is malformed, or the cluster refused the request",
+    400: "a parameter or the body is malformed, or asks for what no cluster would do",
     403: "the caller may not do this, or a page from elsewhere asked",
     404: "there is no such thing",
     503: "nobody who could answer is reachable now; ask again",
@@ -26,7 +26,7 @@ WITH_BODY: Final = {
     415: "the body is not application/json",
     422: "the body is JSON of another shape; the message names the field",
 }
-OTHERS: Final = {409: "that cannot be done now", 501: "this is not built", 504: "it took too long"}
+OF_CHANGES: Final = {409: "what there is now stands in the way, or a bound is reached; the message says what"}
 INFO: Final = {
     "title": "raftlog admin API",
     "version": __version__,
@@ -132,7 +132,8 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     failures = EVERYWHERE | (WITH_BODY if route.body is not None else {})
     if route.needs != "anyone":
         failures = failures | WITH_TOKENS
-    failures = failures | {status: OTHERS[status] for status in route.errors}
+    if route.method != "GET":
+        failures = failures | OF_CHANGES
     responses = {str(status): json_of(Error, text) for status, text in failures.items()}
     responses[str(route.status)] = json_of(route.answer, "done", route.media_type)
     for status, kind in route.also.items():

@@ -76,8 +76,6 @@ class Route:
     """The body of a 503 where it is not an Error."""
     streams: bool = False
     """The handler reads the body by itself, as it comes; `body` is one of the documents that may follow each other."""
-    errors: tuple[int, ...] = ()
-    """Statuses of failures besides those that every route has."""
 
     @property
     def needs(self) -> Role:

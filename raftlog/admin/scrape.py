@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 from raftlog.admin.exposition import labels
 from raftlog.admin.facts import Facts, GroupFacts, PartitionFacts
 from raftlog.admin.loop_lag import LoopLag
-from raftlog.admin.survey import MinIsr, PartitionStanding, Survey, stand, survey
+from raftlog.admin.survey import Standings, Survey, survey
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.metadata.standing import PartitionStanding
 
 SLICE: Final = 200
 """Partitions that are asked before others may run: about a millisecond."""
@@ -65,9 +66,9 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     tells = image.controller_id == node.config.node_id
     rows: list[Row] = []
     ends: dict[tuple[str, int], int] = {}
-    min_isrs = MinIsr(node.config, image)
+    standings = Standings(node.config, image)
     for number, name in enumerate(facts.partition_names(), 1):
-        row = _row(image, min_isrs, facts, name)
+        row = _row(image, standings, facts, name)
         if row is not None:
             rows.append(row)
             ends[name] = row.facts.high_watermark
@@ -86,12 +87,12 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     )
 
 
-def _row(image: MetadataImage, min_isrs: MinIsr, facts: Facts, name: TopicPartition) -> Row | None:
+def _row(image: MetadataImage, standings: Standings, facts: Facts, name: TopicPartition) -> Row | None:
     each = facts.partition(name)
     if each is None:
         return None
     state = image.partition(*name)
-    standing = None if state is None else stand(state, min_isrs.of(name.topic))
+    standing = None if state is None else standings.of(name.topic, state)
     return Row(labels(topic=name.topic, partition=name.partition), name, state, each, standing)
 
 

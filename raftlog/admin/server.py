@@ -13,6 +13,7 @@ import re
 import secrets
 import ssl
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -108,6 +109,9 @@ class AdminServer:
             access_log=None,
             logger=aiohttps,
             keepalive_timeout=self._limits.idle_s,
+            max_line_size=self._limits.line_bytes,
+            max_field_size=self._limits.line_bytes,
+            max_headers=self._limits.headers,
             shutdown_timeout=SHUTDOWN_S,
         )
         await self._runner.setup()
@@ -269,7 +273,7 @@ class AdminServer:
             asker=self._asker,
             base_url=f"{request.scheme}://{request.host}",
             path=_path(route, request),
-            query=_query(route, request),
+            query=_query(route, request, most=self._limits.parameters),
             body=None if route.body is None or route.streams else await self._body(route, request),
             raw=request,
             request_id=request[ID],
@@ -332,13 +336,16 @@ def _path(route: Route, request: web.Request) -> dict[str, Any]:
     return found
 
 
-def _query(route: Route, request: web.Request) -> Any:
-    names = [name for name, _ in request.query.items()]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise ApiError(400, f"{min(twice)} is given more than once")
+def _query(route: Route, request: web.Request, *, most: int) -> Any:
+    given = request.query
+    if len(given) > most:
+        raise ApiError(400, f"a query has at most {most} parameters")
+    found = dict(given)
+    if len(found) < len(given):
+        times = Counter(name for name, _ in given.items())
+        raise ApiError(400, f"{min(name for name in times if times[name] > 1)} is given more than once")
     try:
-        return msgspec.convert(dict(request.query), route.query or NoQuery, strict=False)
+        return msgspec.convert(found, route.query or NoQuery, strict=False)
     except msgspec.ValidationError as error:
         raise ApiError(400, f"query: {error}") from None
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from raftlog.base.config import NodeConfig, topic_config
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.metadata.standing import PartitionStanding, stand
 
 SLICE: Final = 1_000
 """Partitions that are looked at before others may run: well below a millisecond."""
@@ -54,10 +55,9 @@ class Survey:
         self.fenced = [each for each, state in sorted(image.brokers.items()) if state.fenced]
         self.active = [each for each, state in sorted(image.brokers.items()) if not state.fenced]
 
-    def add(self, topic: str, partition: int, state: PartitionState, min_isr: int) -> None:
+    def add(self, topic: str, partition: int, state: PartitionState, standing: PartitionStanding) -> None:
         """Look at one partition."""
         self.partitions += 1
-        standing = stand(state, min_isr)
         if state.leader == NO_BROKER:
             self.leaderless.add(topic, partition)
         elif state.leader != state.replicas[0]:
@@ -74,51 +74,40 @@ class Survey:
             self.reassigning.add(topic, partition)
 
 
-class PartitionStanding(NamedTuple):
-    """How one partition stands to its replication."""
+class Standings:
+    """How the partitions of one image stand.
 
-    under_replicated: bool
-    """Some replica that shall stay is not in the ISR."""
-    under_min_isr: bool
-    """acks=all is refused."""
-    at_min_isr: bool
-    """The next replica that fails makes it so."""
-
-
-def stand(state: PartitionState, min_isr: int) -> PartitionStanding:
-    """Judge one partition; `min_isr` is the topic's min.insync.replicas, of which there can't be more than replicas."""
-    wanted = min(min_isr, len(state.target))
-    have = 0 if state.isr_lost or state.leader == NO_BROKER else len(state.isr)
-    missing = any(each not in state.isr for each in state.target)
-    return PartitionStanding(missing or have == 0, have < wanted, have == wanted)
-
-
-class MinIsr:
-    """What min.insync.replicas is for each topic of one image. Few topics set it, so the rest is worked out once."""
+    What min.insync.replicas is depends on the topic, and on the leader where the topic does not say it: brokers may
+    have it as a dynamic config of their own. Few do either, so the rest is worked out once.
+    """
 
     def __init__(self, config: NodeConfig, image: MetadataImage) -> None:
         self._config = config
         self._image = image
-        self._usual = self._of({})
+        self._usual: dict[int, int] = {}
 
-    def of(self, topic: str) -> int:
-        """Return a topic's."""
+    def of(self, topic: str, state: PartitionState) -> PartitionStanding:
+        """Return how a partition of a topic stands."""
         overrides = self._image.config("topic", topic)
-        return self._of(overrides) if KEY in overrides else self._usual
+        if KEY in overrides:
+            return stand(state, self._min_insync(state.leader, overrides))
+        usual = self._usual.get(state.leader)
+        if usual is None:
+            usual = self._usual[state.leader] = self._min_insync(state.leader, {})
+        return stand(state, usual)
 
-    def _of(self, overrides: Mapping[str, str]) -> int:
-        brokers = self._image.config("broker", "")
+    def _min_insync(self, leader: int, overrides: Mapping[str, str]) -> int:
+        brokers = self._image.broker_configs(leader)
         return topic_config(self._config, brokers, overrides).min_insync_replicas
 
 
 async def survey(config: NodeConfig, image: MetadataImage) -> Survey:
     """Look at all partitions."""
-    found, min_isrs = Survey(image), MinIsr(config, image)
+    found, standings = Survey(image), Standings(config, image)
     looked = 0
     for name, topic in image.topics.items():
-        min_isr = min_isrs.of(name)
         for index, state in enumerate(topic.partitions):
-            found.add(name, index, state, min_isr)
+            found.add(name, index, state, standings.of(name, state))
             looked += 1
             if looked % SLICE == 0:
                 await asyncio.sleep(0)

@@ -5,6 +5,7 @@ Opens no file, resolves no host name: texts, host name and working folder are ha
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from raftlog.base import config_kafka, config_resolve
 from raftlog.base.config_broker import ConfigWarning, NodeConfig
 from raftlog.base.config_files import environment_name, parse_environment, parse_file, parse_override
 from raftlog.base.config_group import GroupConfig
+from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_network import Listener
 from raftlog.base.config_setting import Setting, settings_of
 from raftlog.base.config_topic import TopicConfig
@@ -28,6 +30,7 @@ __all__ = [
     "NodeConfig",
     "Setting",
     "TopicConfig",
+    "broker_config",
     "environment_name",
     "group_config",
     "load_config",
@@ -39,6 +42,7 @@ __all__ = [
     "validate_broker_configs",
     "validate_group_configs",
     "validate_topic_configs",
+    "without_effect",
 ]
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
@@ -81,7 +85,8 @@ def load_config(
     `hostname` is advertised for listeners bound to every interface; relative folders start at `working_dir`.
     """
     table = settings_of(NodeConfig)
-    from_environment, strangers = parse_environment(environment or {}, frozenset(table) | frozenset(ALIASES))
+    names = frozenset(table) | frozenset(ALIASES)
+    from_environment, strangers = parse_environment(environment or {}, names | frozenset(KAFKA_SETTINGS))
     given: dict[str, str] = {}
     sources: dict[str, str] = {}
     layers = (("file", file or {}), ("environment", from_environment), ("flag", flags or {}))
@@ -96,13 +101,15 @@ def load_config(
         if name in table:
             attribute, row = table[name]
             _read(row, text, attribute=attribute, values=values, faults=faults, source=sources[name])
+        elif (missing := config_kafka.missing_security(name)) and text.strip():
+            faults.append(Fault(name, sources[name], _insecure(missing)))
         elif config_kafka.is_kafkas(name):
             ignored.append(name)
         else:
             faults.append(Fault(name, sources[name], unknown_setting(name, table)))
-    warnings = list(
-        _warn_of_ignored(ignored, given, [v for v in strangers if v not in ENVIRONMENT_NOT_SETTINGS])
-    )
+    strangers = [each for each in strangers if each not in ENVIRONMENT_NOT_SETTINGS]
+    faults += _of_strangers(strangers)
+    warnings = list(_warn_of_ignored(ignored, strangers))
     draft = config_resolve.Draft(
         values,
         given={row.name for attribute, row in table.values() if attribute in values},
@@ -112,7 +119,7 @@ def load_config(
     faults += [Fault(name, sources.get(name, ""), rule) for name, rule in draft.faults]
     if faults:
         raise ConfigFaults(faults)
-    kept = {name: "[hidden]" if table[name][1].sensitive else given[name] for name in given if name in table}
+    kept = {name: "[hidden]" if row.sensitive else given[name] for name, row in _rows(given)}
     return NodeConfig(**values, given=kept, warnings=tuple(warnings + draft.warnings))
 
 
@@ -134,13 +141,35 @@ def _read(
         faults.append(Fault(row.name, source, f"{error}{shown}"))
 
 
-def _warn_of_ignored(
-    ignored: list[str], given: Mapping[str, str], strangers: list[str]
-) -> Iterable[ConfigWarning]:
+def _rows(given: Iterable[str]) -> Iterable[tuple[str, Setting]]:
+    """Yield the row of each setting that has one, raftlog's own or Apache Kafka's."""
+    table = settings_of(NodeConfig)
+    for name in given:
+        if name in table:
+            yield name, table[name][1]
+        elif name in KAFKA_SETTINGS:
+            yield name, KAFKA_SETTINGS[name].row
+
+
+def _insecure(missing: str) -> str:
+    return f"{missing}; a setting about security that would have no effect is refused, so leave it out"
+
+
+def _of_strangers(variables: Iterable[str]) -> Iterable[Fault]:
+    """Yield a fault for each variable that secures one listener. Those names hold the listener's, so no table has them.
+
+    Other unknown variables may come from Kubernetes, which makes some from the names of services.
+    """
+    for variable in variables:
+        name = variable.removeprefix("RAFTLOG_").lower().replace("_", ".")
+        missing = config_kafka.missing_security(name)
+        if missing and name.startswith(config_kafka.LISTENER_PREFIX):
+            yield Fault(variable, "environment", _insecure(missing))
+
+
+def _warn_of_ignored(ignored: list[str], strangers: list[str]) -> Iterable[ConfigWarning]:
     if ignored:
         yield ConfigWarning("kafka_settings_ignored", {"settings": sorted(ignored)})
-    if given.get("authorizer.class.name"):
-        yield ConfigWarning("authorizer_missing", {"consequence": "whoever can connect may do anything"})
     if strangers:
         yield ConfigWarning("environment_variables_unknown", {"variables": strangers})
 
@@ -149,7 +178,7 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
     """Return the rule that a name broke by being nobody's, with the nearest known name."""
     import difflib
 
-    near = difflib.get_close_matches(name, [*known, *config_kafka.NAMES, *ALIASES], n=1, cutoff=0.75)
+    near = difflib.get_close_matches(name, [*known, *KAFKA_SETTINGS, *ALIASES], n=1, cutoff=0.75)
     return "there is no such setting" + (f"; did you mean {near[0]}?" if near else "")
 
 
@@ -170,11 +199,11 @@ def topic_config(
 def _topic_config(
     node: NodeConfig, broker_dynamic: frozenset[tuple[str, str]], overrides: frozenset[tuple[str, str]]
 ) -> TopicConfig:
-    dynamic, own = dict(broker_dynamic), dict(overrides)
+    in_force, own = broker_config(node, dict(broker_dynamic)), dict(overrides)
     values = {}
     for name, (attribute, row) in settings_of(TopicConfig).items():
         value = _parse_or_none(row, own[name]) if name in own else None
-        values[attribute] = value if value is not None else broker_default(row, node, dynamic)[0]
+        values[attribute] = value if value is not None else broker_default(row, in_force)
     return TopicConfig(**values)
 
 
@@ -185,17 +214,13 @@ def _parse_or_none(row: Setting, text: str) -> Any:
         return None
 
 
-def broker_default(row: Setting, node: NodeConfig, dynamic: Mapping[str, str]) -> tuple[Any, str | None]:
-    """Return (value, broker setting that says so, or None) of a topic config that has no override."""
-    broker_table = settings_of(NodeConfig)
+def broker_default(row: Setting, broker: NodeConfig) -> Any:
+    """Return what a config of a topic or a group is by its broker's settings, as it has no override."""
     for name, factor in row.synonyms:
-        attribute, broker_row = broker_table[name]
-        value = _parse_or_none(broker_row, dynamic[name]) if name in dynamic else None
-        if value is None:
-            value = getattr(node, attribute)
+        value = getattr(broker, settings_of(NodeConfig)[name][0])
         if value is not None:
-            return (_scaled(value, factor) if factor != 1 else value), name
-    return row.default, None
+            return _scaled(value, factor) if factor != 1 else value
+    return row.default
 
 
 def _scaled(value: int, factor: int) -> int:
@@ -265,7 +290,7 @@ def _group_config(node: NodeConfig, overrides: frozenset[tuple[str, str]]) -> Gr
 
 
 def _of_brokers(node: NodeConfig) -> dict[str, Any]:
-    return {name: broker_default(row, node, {})[0] for name, (_, row) in settings_of(GroupConfig).items()}
+    return {name: broker_default(row, node) for name, (_, row) in settings_of(GroupConfig).items()}
 
 
 def _group_bounds(name: str, node: NodeConfig) -> tuple[int, int]:
@@ -302,28 +327,69 @@ def validate_group_configs(configs: Mapping[str, str], node: NodeConfig) -> None
 # --- brokers
 
 
+def broker_config(node: NodeConfig, dynamic: Mapping[str, str]) -> NodeConfig:
+    """Return what holds for one broker: its dynamic configs, else what it was started with. Cached.
+
+    `dynamic` is what the metadata has of this broker, over what it has of all (`MetadataImage.broker_configs`).
+    Code that follows changes at run time asks for this each time, by `raftlog.metadata.in_force.config_in_force`.
+    """
+    return _broker_config(node, frozenset(dynamic.items())) if dynamic else node
+
+
+@lru_cache(maxsize=64)
+def _broker_config(node: NodeConfig, dynamic: frozenset[tuple[str, str]]) -> NodeConfig:
+    table = settings_of(NodeConfig)
+    changes = {}
+    for name, text in dynamic:
+        attribute, row = table.get(name, ("", None))
+        value = _parse_or_none(row, text) if row is not None and row.dynamic else None
+        if value is not None:
+            changes[attribute] = value
+    return dataclasses.replace(node, **changes)
+
+
 def validate_broker_configs(configs: Mapping[str, str], *, cluster_wide: bool) -> None:
     """Check dynamic broker configs (KIP-226). Raises InvalidConfig for unknown, read-only or malformed ones.
 
     `cluster_wide`: they are set for all brokers, so per-broker settings are refused.
     """
-    table = settings_of(NodeConfig)
     faults = []
     for name, text in configs.items():
-        if name not in table:
-            faults.append(
-                Fault(name, "", unknown_setting(name, table).replace("setting", "broker config", 1))
-            )
-            continue
-        row = table[name][1]
-        if row.read_only or (cluster_wide and row.update == "per-broker"):
-            faults.append(
-                Fault(name, "", "cannot be changed while brokers run" if row.read_only else "is per broker")
-            )
-            continue
-        try:
-            row.parse(text)
-        except ValueError as error:
-            faults.append(Fault(name, "", f"{error}, but is {text!r}"))
+        rule = _unchangeable(name, cluster_wide=cluster_wide)
+        if rule is None:
+            ((_, row),) = _rows([name])
+            try:
+                row.parse(text)
+                continue
+            except ValueError as error:
+                rule = f"{error}, but is {text!r}"
+        faults.append(Fault(name, "", rule))
     if faults:
         raise InvalidConfig("; ".join(map(str, faults)))
+
+
+def _unchangeable(name: str, *, cluster_wide: bool) -> str | None:
+    """Return the reason why a running broker does not take a setting, None if it does."""
+    table = settings_of(NodeConfig)
+    name = ALIASES.get(name, name)
+    if name in table:
+        update = table[name][1].update
+        if update == "read-only":
+            return "cannot be changed while brokers run"
+        return "is per broker" if cluster_wide and update == "per-broker" else None
+    if missing := config_kafka.missing_security(name):
+        return _insecure(missing)
+    kafkas = KAFKA_SETTINGS.get(name)
+    if kafkas is not None:
+        if kafkas.is_kept:
+            return "is per broker" if cluster_wide and kafkas.row.update == "per-broker" else None
+        unchangeable = "" if kafkas.row.dynamic else "cannot be changed while brokers run, and "
+        return f"{unchangeable}has no meaning in raftlog: {kafkas.why}"
+    if config_kafka.is_kafkas(name):
+        return "has no meaning in raftlog, which has no such family of settings"
+    return unknown_setting(name, table).replace("setting", "broker config", 1)
+
+
+def without_effect(name: str) -> str | None:
+    """Return the sentence of a broker config that is accepted and has no effect, None for any other name."""
+    return next((row.meaning for _, row in _rows([name]) if not row.applied), None)

@@ -170,10 +170,20 @@ class NodeConfig(ConsumerGroupSettings):
         "connections.max.idle.ms", "long", 600_000, "An idle connection is closed after this; negative never"
     )
     max_connections: int = setting(
-        "max.connections", "int", INT_MAX, "Most client connections at once", at_least=0
+        "max.connections",
+        "int",
+        INT_MAX,
+        "Most client connections at once",
+        at_least=0,
+        update="cluster-wide",
     )
     max_connections_per_ip: int = setting(
-        "max.connections.per.ip", "int", INT_MAX, "Most connections from one address", at_least=0
+        "max.connections.per.ip",
+        "int",
+        INT_MAX,
+        "Most connections from one address",
+        at_least=0,
+        update="cluster-wide",
     )
     request_timeout_ms: int = setting(
         "request.timeout.ms", "int", 30_000, "Longest wait for another node's answer", at_least=1
@@ -301,6 +311,7 @@ class NodeConfig(ConsumerGroupSettings):
         15_000,
         "How often logs that are worth compacting are looked for",
         at_least=1,
+        update="cluster-wide",
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",
@@ -309,6 +320,7 @@ class NodeConfig(ConsumerGroupSettings):
         "Memory for the keys of one log that is compacted; what does not fit waits for the next round",
         unit="bytes",
         at_least=1024,
+        update="cluster-wide",
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
@@ -316,6 +328,7 @@ class NodeConfig(ConsumerGroupSettings):
         86_400_000,
         "An idempotent producer that was silent for this long is forgotten",
         at_least=1,
+        update="cluster-wide",
     )
 
     # Replication
@@ -482,6 +495,15 @@ class NodeConfig(ConsumerGroupSettings):
     )
     group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)
 
+    # What clients tell of themselves
+    telemetry_max_bytes: int = setting(
+        "telemetry.max.bytes",
+        "int",
+        MIB,
+        "Most bytes of metrics in one push of a client (KIP-714), compressed or not",
+        at_least=1,
+    )
+
     # The process
     log_level: str = _node(
         "raftlog.log.level",
@@ -510,7 +532,7 @@ class NodeConfig(ConsumerGroupSettings):
         "raftlog.admin.listener",
         "string",
         ("127.0.0.1", 9644),
-        "Where the HTTP admin API listens, as host:port; empty for nowhere. Beyond loopback it needs tokens",
+        "Where the HTTP admin API listens, as host:port; empty for nowhere. Beyond loopback it needs tokens and TLS",
         read=network.parse_optional_address,
         show=network.format_optional_address,
     )
@@ -519,6 +541,12 @@ class NodeConfig(ConsumerGroupSettings):
         "string",
         "",
         "File of lines `role name token` (role: reader or operator); unset, whoever is on this machine may do all",
+    )
+    admin_tokens_without_tls: bool = _node(
+        "raftlog.admin.tokens.without.tls",
+        "boolean",
+        False,
+        "Take tokens over plain HTTP beyond loopback, though whoever is on the way can read and use them",
     )
     admin_ssl_certificate: str = _node(
         "raftlog.admin.ssl.certificate",

@@ -5,15 +5,19 @@ Reads the tables only; the shapes of the wire's versions are the protocol's busi
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from raftlog.base.config import group_config, topic_config
+from raftlog.base.config import broker_config, group_config, topic_config
 from raftlog.base.config_broker import NodeConfig
+from raftlog.base.config_client_metrics import ClientMetricsConfig, client_metrics_config
 from raftlog.base.config_group import GroupConfig
+from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_setting import Setting, settings_of
 from raftlog.base.config_topic import TopicConfig
+from raftlog.base.log import KAFKA_LEVELS
 
 
 class ConfigSource(IntEnum):
@@ -24,6 +28,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
     DYNAMIC_GROUP = 8
 
 
@@ -65,13 +71,30 @@ def describe_topic(
     """
     in_force = topic_config(node, {**cluster_dynamic, **broker_dynamic}, overrides)
     own = _Own(settings_of(TopicConfig), overrides, ConfigSource.DYNAMIC_TOPIC)
-    return _describe(in_force, own, lambda name: _of_broker(name, node, cluster_dynamic, broker_dynamic))
+    return _describe(in_force, own, lambda row: _of_broker(row, node, cluster_dynamic, broker_dynamic))
 
 
 def describe_group(node: NodeConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
     """Describe all configs of a group. Those of brokers that it falls back on cannot be changed while they run."""
     own = _Own(settings_of(GroupConfig), overrides, ConfigSource.DYNAMIC_GROUP)
-    return _describe(group_config(node, overrides), own, lambda name: _of_broker(name, node, {}, {}))
+    return _describe(group_config(node, overrides), own, lambda row: _of_broker(row, node, {}, {}))
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Describe all configs of a subscription to client metrics, whether or not there is one of that name."""
+    own = _Own(settings_of(ClientMetricsConfig), overrides, ConfigSource.CLIENT_METRICS)
+    return _describe(client_metrics_config(overrides), own, lambda _row: ())
+
+
+def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
+    """Describe the loggers of a process, by the level in force of each (KIP-412)."""
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER
+    doc = f"Least severe event that this logger writes: {', '.join(KAFKA_LEVELS)}"
+    row = Setting("", "string", None, doc, update="per-broker")
+    return [
+        _entry(dataclasses.replace(row, name=name), level, source, [], read_only=False)
+        for name, level in levels.items()
+    ]
 
 
 class _Own(NamedTuple):
@@ -83,7 +106,7 @@ class _Own(NamedTuple):
 
 
 def _describe(
-    in_force: Any, own: _Own, of_broker: Callable[[str], Iterable[ConfigSynonym]]
+    in_force: Any, own: _Own, of_broker: Callable[[Setting], Iterable[ConfigSynonym]]
 ) -> list[ConfigEntry]:
     entries = []
     for name, (attribute, row) in own.rows.items():
@@ -91,7 +114,7 @@ def _describe(
         if name in own.overrides:
             synonyms.append(ConfigSynonym(name, own.overrides[name], own.source))
         for broker_name, _ in row.synonyms:
-            synonyms += of_broker(broker_name)
+            synonyms += of_broker(settings_of(NodeConfig)[broker_name][1])
         if not row.synonyms:
             synonyms.append(ConfigSynonym(name, row.format(row.default), ConfigSource.DEFAULT))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
@@ -102,26 +125,35 @@ def _describe(
 def describe_broker(
     node: NodeConfig, *, cluster_dynamic: Mapping[str, str], broker_dynamic: Mapping[str, str]
 ) -> list[ConfigEntry]:
-    """Describe all settings of a broker: as configured, under what was changed since."""
+    """Describe all settings of a broker: as configured, under what was changed since.
+
+    Of Kafka's settings that raftlog lacks there are those that somebody set.
+    """
+    in_force = broker_config(node, {**cluster_dynamic, **broker_dynamic})
     entries = []
-    for name, (attribute, row) in settings_of(NodeConfig).items():
-        synonyms = list(_of_broker(name, node, cluster_dynamic, broker_dynamic))
+    for attribute, row in settings_of(NodeConfig).values():
+        synonyms = list(_of_broker(row, node, cluster_dynamic, broker_dynamic))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
-        changed = source in (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER)
-        value = row.parse(synonyms[0].value or "") if changed else getattr(node, attribute)
-        entries.append(_entry(row, value, source, synonyms, read_only=row.read_only))
+        entries.append(_entry(row, getattr(in_force, attribute), source, synonyms, read_only=row.read_only))
+    for name in sorted({*node.given, *cluster_dynamic, *broker_dynamic} & KAFKA_SETTINGS.keys()):
+        kafkas = KAFKA_SETTINGS[name]
+        synonyms = list(_of_broker(kafkas.row, node, cluster_dynamic, broker_dynamic))
+        value, source = synonyms[0].value, synonyms[0].source
+        entries.append(_entry(kafkas.row, value, source, synonyms, read_only=not kafkas.is_kept))
     return entries
 
 
 def describe_cluster_default(cluster_dynamic: Mapping[str, str]) -> list[ConfigEntry]:
     """Describe what is set for all brokers (the broker resource with the empty name)."""
-    table = settings_of(NodeConfig)
+    table = {name: row for name, (_, row) in settings_of(NodeConfig).items()}
+    table |= {name: kafkas.row for name, kafkas in KAFKA_SETTINGS.items()}
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
     return [
         _entry(
-            table[name][1],
-            table[name][1].parse(text),
-            ConfigSource.DYNAMIC_DEFAULT_BROKER,
-            [ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER)],
+            table[name],
+            table[name].parse(text),
+            source,
+            [ConfigSynonym(name, text, source)],
             read_only=False,
         )
         for name, text in cluster_dynamic.items()
@@ -134,14 +166,14 @@ def _entry(
 ) -> ConfigEntry:
     shown = None if row.sensitive else row.format(value)
     return ConfigEntry(
-        row.name, shown, source, read_only, row.sensitive, row.wire_type, row.doc, tuple(synonyms)
+        row.name, shown, source, read_only, row.sensitive, row.wire_type, row.meaning, tuple(synonyms)
     )
 
 
 def _of_broker(
-    name: str, node: NodeConfig, cluster_dynamic: Mapping[str, str], broker_dynamic: Mapping[str, str]
+    row: Setting, node: NodeConfig, cluster_dynamic: Mapping[str, str], broker_dynamic: Mapping[str, str]
 ) -> Iterator[ConfigSynonym]:
-    row = settings_of(NodeConfig)[name][1]
+    name = row.name
     layers = (
         (broker_dynamic, ConfigSource.DYNAMIC_BROKER),
         (cluster_dynamic, ConfigSource.DYNAMIC_DEFAULT_BROKER),

@@ -1,115 +1,378 @@
-"""Names of Apache Kafka's broker settings (3.9 to 4.4) that raftlog does not have.
+"""The broker settings of Apache Kafka (3.9 to 4.4) that raftlog does not have, and what becomes of each.
 
-They are no mistakes: a file written for Kafka may set them, and one warning names those that were. Only names here.
+A setting that is harmless to leave out is accepted, kept and shown, without effect. One whose absence an operator
+would notice is refused where a running broker is asked for it. One about security stops a node from starting: a node
+that was told to be closed must not start open. `KAFKA_SETTINGS` has a row for every name, `SECURITY` a rule for
+names that nobody has listed.
 """
 
 from __future__ import annotations
 
-PREFIXES = (
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, cast
+
+from raftlog.base.config_setting import Kind, Setting, Update
+
+Treatment = Literal["without effect", "refused", "security"]
+
+
+class KafkaSetting(NamedTuple):
+    """A setting of Apache Kafka that raftlog does not have; `why` is the rest of a sentence about raftlog."""
+
+    row: Setting
+    treatment: Treatment
+    why: str
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a running broker takes it: dynamic in Kafka, and harmless here."""
+        return self.row.dynamic and self.treatment == "without effect"
+
+
+SECURITY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "allow.everyone.if.no.acl.found": "raftlog has no ACLs",
+        "alter.config.policy.class.name": "raftlog loads no Java classes and would ask no policy",
+        "authorizer.class.name": "raftlog has no ACLs: everyone who can connect may do everything",
+        "config.providers": "raftlog resolves no ${provider:key}, so a secret would be the text of its reference",
+        "connection.failed.authentication.delay.ms": "raftlog does not authenticate clients",
+        "connections.max.reauth.ms": "raftlog does not authenticate clients",
+        "create.topic.policy.class.name": "raftlog loads no Java classes and would ask no policy",
+        "delegation.token.": "raftlog has no delegation tokens",
+        "principal.builder.class": "raftlog has no principals",
+        "sasl.": "raftlog has no SASL: it does not authenticate clients",
+        "security.providers": "raftlog has no TLS for Kafka clients",
+        "ssl.": "raftlog has no TLS for Kafka clients",
+        "super.users": "raftlog has no ACLs: everyone who can connect may do everything",
+    }
+)
+"""What is missing, by the beginning of a setting's name. A node that is given one of these does not start."""
+
+LISTENER_PREFIX: Final = "listener.name."
+OTHER_PREFIXES: Final = (
     "confluent.",
-    "config.providers.",
-    "listener.name.",
+    LISTENER_PREFIX,
     "metrics.context.",
     "remote.log.storage.manager.",
     "rlmm.config.",
     "rsm.config.",
-    "sasl.",
-    "ssl.",
     "zookeeper.",
 )
-"""Whole families: per-listener overrides, plug-ins' own settings, security stores, ZooKeeper."""
+"""Families of settings that have no rows: overrides for one listener, plug-ins' own settings, ZooKeeper."""
 
-NAMES = frozenset(
-    """
-    add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms advertised.host.name
-    advertised.port allow.everyone.if.no.acl.found alter.config.policy.class.name
-    alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-    authorizer.class.name auto.include.jmx.reporter background.threads broker.id.generation.enable
-    client.quota.callback.class config.providers connection.failed.authentication.delay.ms
-    connections.max.reauth.ms control.plane.listener.name controlled.shutdown.max.retries
-    controlled.shutdown.retry.backoff.ms controller.performance.always.log.threshold.ms
-    controller.performance.sample.period.ms controller.quorum.append.linger.ms
-    controller.quorum.auto.join.enable controller.quorum.election.backoff.max.ms
-    controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
-    controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
-    controller.quorum.retry.backoff.ms controller.quota.window.num controller.quota.window.size.seconds
-    controller.socket.timeout.ms cordoned.log.dirs create.topic.policy.class.name
-    delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key
-    delegation.token.max.lifetime.ms delegation.token.secret.key
-    delete.records.purgatory.purge.interval.requests early.start.listeners eligible.leader.replicas.enable
-    fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
-    group.consumer.assignment.interval.ms group.consumer.max.assignment.interval.ms
-    group.consumer.min.assignment.interval.ms group.consumer.regex.refresh.interval.ms
-    group.coordinator.append.linger.ms
-    group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
-    group.coordinator.new.enable group.coordinator.rebalance.protocols group.coordinator.threads
-    group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit
-    group.share.enable group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
-    group.share.max.assignment.interval.ms group.share.max.delivery.count.limit group.share.max.groups
-    group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
-    group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms
-    group.share.max.share.sessions group.share.max.size group.share.min.assignment.interval.ms
-    group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms
-    group.share.min.partition.max.record.locks group.share.min.record.lock.duration.ms
-    group.share.min.session.timeout.ms group.share.partition.max.record.locks
-    group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms
-    group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
-    group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
-    group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
-    group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
-    group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
-    group.streams.num.standby.replicas group.streams.session.timeout.ms host.name
-    inter.broker.protocol.version internal.metadata.delete.delay.millis
-    internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
-    kafka.metrics.polling.interval.secs kafka.metrics.reporters
-    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
-    log.cleaner.threads log.dir.failure.timeout.ms log.initial.task.delay.ms log.local.retention.bytes
-    log.local.retention.ms log.message.downconversion.enable log.message.format.version
-    log.message.timestamp.difference.max.ms log.remote.copy.lag.bytes log.remote.copy.lag.ms
-    max.connection.creation.rate max.connections.per.ip.overrides max.decompressed.message.bytes
-    max.request.partition.size.limit metadata.log.segment.bytes metadata.log.segment.ms
-    metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
-    metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads
-    num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
-    num.replica.fetchers offsets.commit.required.acks offsets.load.buffer.size
-    offsets.topic.compression.codec password.encoder.cipher.algorithm password.encoder.iterations
-    password.encoder.key.length password.encoder.keyfactory.algorithm password.encoder.old.secret
-    password.encoder.secret port principal.builder.class producer.id.expiration.check.interval.ms
-    producer.purgatory.purge.interval.requests queued.max.request.bytes queued.max.requests
-    quota.consumer.default quota.producer.default quota.window.num quota.window.size.seconds
-    remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
-    remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms
-    remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
-    remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
-    remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
-    remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds
-    remote.log.manager.follower.thread.pool.size remote.log.manager.task.interval.ms
-    remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
-    remote.log.manager.task.retry.jitter remote.log.manager.thread.pool.size
-    remote.log.metadata.custom.metadata.max.bytes remote.log.metadata.manager.class.name
-    remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
-    remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks
-    remote.log.reader.threads remote.log.storage.system.enable replica.selector.class
-    replica.socket.receive.buffer.bytes replication.quota.window.num replication.quota.window.size.seconds
-    reserved.broker.max.id security.providers server.max.startup.time.ms
-    share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
-    share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
-    share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec
-    share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions
-    share.coordinator.state.topic.prune.interval.ms share.coordinator.state.topic.replication.factor
-    share.coordinator.state.topic.segment.bytes share.coordinator.threads
-    share.coordinator.write.timeout.ms share.fetch.max.fetch.records
-    share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
-    socket.connection.setup.timeout.ms super.users telemetry.max.bytes
-    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.partition.verification.enable
-    transaction.state.log.load.buffer.size transaction.two.phase.commit.enable
-    unclean.leader.election.interval.ms
-    unstable.api.versions.enable unstable.feature.versions.enable
-    """.split()  # noqa: SIM905 - a column of quoted names is no easier to read
+
+class _Family(NamedTuple):
+    treatment: Treatment
+    why: str
+    names: str
+    """name:type for what Kafka reads from the file only, name:type* what it changes at run time for all brokers,
+    name:type+ for each broker."""
+
+
+_FAMILIES: Final = (
+    _Family(
+        "without effect",
+        "one process is one event loop, without pools of threads",
+        """
+        background.threads:int* group.coordinator.background.threads:int group.coordinator.threads:int
+        log.cleaner.threads:int* num.io.threads:int* num.network.threads:int*
+        num.recovery.threads.per.data.dir:int* num.replica.alter.log.dirs.threads:int num.replica.fetchers:int*
+        queued.max.requests:int share.coordinator.threads:int
+        """,
+    ),
+    _Family(
+        "without effect",
+        "requests that wait are kept in no purgatory",
+        """
+        delete.records.purgatory.purge.interval.requests:int fetch.purgatory.purge.interval.requests:int
+        producer.purgatory.purge.interval.requests:int share.fetch.purgatory.purge.interval.requests:int
+        """,
+    ),
+    _Family(
+        "without effect",
+        "compaction reads and writes without buffers of its own",
+        "log.cleaner.io.buffer.load.factor:double* log.cleaner.io.buffer.size:int*",
+    ),
+    _Family(
+        "refused",
+        "compaction is not limited to a rate; it yields to requests after each millisecond of work",
+        "log.cleaner.io.max.bytes.per.second:double*",
+    ),
+    _Family(
+        "refused",
+        "new connections are not limited to a rate",
+        "max.connection.creation.rate:int*",
+    ),
+    _Family(
+        "refused",
+        "max.connections.per.ip is the same for all addresses",
+        "max.connections.per.ip.overrides:string*",
+    ),
+    _Family(
+        "refused",
+        "a log directory cannot be closed to new replicas",
+        "cordoned.log.dirs:list+",
+    ),
+    _Family(
+        "without effect",
+        "replicas do not move between log directories",
+        """
+        alter.log.dirs.replication.quota.window.num:int alter.log.dirs.replication.quota.window.size.seconds:int
+        replica.alter.log.dirs.io.max.bytes.per.second:long*
+        """,
+    ),
+    _Family(
+        "without effect",
+        "a replication throttle is a token bucket of one second, and clients have no quotas",
+        """
+        client.quota.callback.class:class controller.quota.window.num:int controller.quota.window.size.seconds:int
+        quota.window.num:int quota.window.size.seconds:int replication.quota.window.num:int
+        replication.quota.window.size.seconds:int quota.consumer.default:long quota.producer.default:long
+        """,
+    ),
+    _Family(
+        "without effect",
+        "the metadata quorum is PySyncObj with a journal of its own, not KRaft's",
+        """
+        controller.performance.always.log.threshold.ms:long controller.performance.sample.period.ms:long
+        controller.quorum.append.linger.ms:int controller.quorum.auto.join.enable:boolean
+        controller.quorum.election.backoff.max.ms:int controller.quorum.fetch.max.bytes:int
+        controller.quorum.fetch.snapshot.max.bytes:int controller.quorum.fetch.timeout.ms:int
+        controller.quorum.request.timeout.ms:int controller.quorum.retry.backoff.ms:int
+        controller.socket.timeout.ms:int internal.metadata.delete.delay.millis:long
+        internal.metadata.log.segment.bytes:int internal.metadata.max.batch.size.in.bytes:int
+        metadata.log.segment.bytes:int metadata.log.segment.ms:long metadata.max.idle.interval.ms:int
+        metadata.max.retention.bytes:long metadata.max.retention.ms:long server.max.startup.time.ms:long
+        early.start.listeners:list
+        """,
+    ),
+    _Family(
+        "without effect",
+        "a coordinator writes each decision at once, and computes assignments in the heartbeat that needs them",
+        """
+        group.consumer.assignment.interval.ms:int* group.consumer.max.assignment.interval.ms:int
+        group.consumer.min.assignment.interval.ms:int group.consumer.regex.refresh.interval.ms:int
+        group.coordinator.append.linger.ms:int group.coordinator.cached.buffer.max.bytes:int*
+        group.coordinator.rebalance.protocols:list offsets.load.buffer.size:int
+        offsets.topic.compression.codec:int transaction.state.log.load.buffer.size:int
+        """,
+    ),
+    _Family(
+        "without effect",
+        "brokers verify every transaction, and coordinators keep their own pace",
+        """
+        add.partitions.to.txn.retry.backoff.max.ms:int add.partitions.to.txn.retry.backoff.ms:int
+        producer.id.expiration.check.interval.ms:int
+        transaction.abort.timed.out.transaction.cleanup.interval.ms:int
+        transaction.partition.verification.enable:boolean*
+        """,
+    ),
+    _Family(
+        "without effect",
+        "transactions have no two-phase commit of a client's",
+        "transaction.two.phase.commit.enable:boolean",
+    ),
+    _Family(
+        "without effect",
+        "there is no tiered storage",
+        """
+        follower.fetch.last.tiered.offset.enable:boolean* log.local.retention.bytes:long*
+        log.local.retention.ms:long* log.remote.copy.lag.bytes:long* log.remote.copy.lag.ms:long*
+        remote.fetch.max.wait.ms:int* remote.list.offsets.request.timeout.ms:long*
+        remote.log.index.file.cache.total.size.bytes:long* remote.log.index.file.cache.ttl.ms:long
+        remote.log.manager.copier.thread.pool.size:int* remote.log.manager.copy.max.bytes.per.second:long*
+        remote.log.manager.copy.quota.window.num:int remote.log.manager.copy.quota.window.size.seconds:int
+        remote.log.manager.expiration.thread.pool.size:int* remote.log.manager.fetch.max.bytes.per.second:long*
+        remote.log.manager.fetch.quota.window.num:int remote.log.manager.fetch.quota.window.size.seconds:int
+        remote.log.manager.follower.thread.pool.size:int* remote.log.manager.task.interval.ms:long
+        remote.log.manager.task.retry.backoff.max.ms:long remote.log.manager.task.retry.backoff.ms:long
+        remote.log.manager.task.retry.jitter:double remote.log.manager.thread.pool.size:int
+        remote.log.metadata.custom.metadata.max.bytes:int remote.log.metadata.manager.class.name:string
+        remote.log.metadata.manager.class.path:string remote.log.metadata.manager.impl.prefix:string
+        remote.log.metadata.manager.listener.name:string remote.log.reader.max.pending.tasks:int
+        remote.log.reader.threads:int* remote.log.storage.manager.class.name:string
+        remote.log.storage.manager.class.path:string remote.log.storage.manager.impl.prefix:string
+        remote.log.storage.system.enable:boolean
+        """,
+    ),
+    _Family(
+        "without effect",
+        "there are no share groups",
+        """
+        group.share.assignment.interval.ms:int* group.share.assignors:list group.share.delivery.count.limit:int
+        group.share.enable:boolean group.share.heartbeat.interval.ms:int
+        group.share.initialize.retry.interval.ms:int group.share.max.assignment.interval.ms:int
+        group.share.max.delivery.count.limit:int group.share.max.groups:int
+        group.share.max.heartbeat.interval.ms:int group.share.max.partition.max.record.locks:int
+        group.share.max.record.lock.duration.ms:int group.share.max.session.timeout.ms:int
+        group.share.max.share.sessions:int group.share.max.size:int group.share.min.assignment.interval.ms:int
+        group.share.min.delivery.count.limit:int group.share.min.heartbeat.interval.ms:int
+        group.share.min.partition.max.record.locks:int group.share.min.record.lock.duration.ms:int
+        group.share.min.session.timeout.ms:int group.share.partition.max.record.locks:int
+        group.share.persister.class.name:string group.share.record.lock.duration.ms:int
+        group.share.session.timeout.ms:int share.coordinator.append.linger.ms:int
+        share.coordinator.cached.buffer.max.bytes:int* share.coordinator.cold.partition.snapshot.interval.ms:int
+        share.coordinator.load.buffer.size:int share.coordinator.snapshot.update.records.per.snapshot:int
+        share.coordinator.state.topic.compression.codec:int share.coordinator.state.topic.min.isr:short
+        share.coordinator.state.topic.num.partitions:int share.coordinator.state.topic.prune.interval.ms:int
+        share.coordinator.state.topic.replication.factor:short share.coordinator.state.topic.segment.bytes:int
+        share.coordinator.write.timeout.ms:int share.fetch.max.fetch.records:int
+        """,
+    ),
+    _Family(
+        "without effect",
+        "there are no streams groups",
+        """
+        group.streams.assignment.interval.ms:int* group.streams.heartbeat.interval.ms:int
+        group.streams.initial.rebalance.delay.ms:int group.streams.max.assignment.interval.ms:int
+        group.streams.max.heartbeat.interval.ms:int group.streams.max.session.timeout.ms:int
+        group.streams.max.size:int group.streams.max.standby.replicas:int
+        group.streams.min.assignment.interval.ms:int group.streams.min.heartbeat.interval.ms:int
+        group.streams.min.session.timeout.ms:int group.streams.num.standby.replicas:int
+        group.streams.session.timeout.ms:int
+        """,
+    ),
+    _Family(
+        "refused",
+        "no Java class is loaded; the metrics are at /metrics of the admin API",
+        "kafka.metrics.reporters:list metric.reporters:list*",
+    ),
+    _Family(
+        "without effect",
+        "metrics are counters and histograms at /metrics, without windows of samples",
+        """
+        auto.include.jmx.reporter:boolean kafka.metrics.polling.interval.secs:int metrics.num.samples:int
+        metrics.recording.level:string metrics.sample.window.ms:long
+        """,
+    ),
+    _Family(
+        "without effect",
+        "consumers fetch from leaders only",
+        "replica.selector.class:string",
+    ),
+    _Family(
+        "without effect",
+        "the node decides this by itself",
+        """
+        log.dir.failure.timeout.ms:long log.initial.task.delay.ms:long max.request.partition.size.limit:int
+        queued.max.request.bytes:long replica.socket.receive.buffer.bytes:int
+        socket.connection.setup.timeout.max.ms:long socket.connection.setup.timeout.ms:long
+        unclean.leader.election.interval.ms:long
+        """,
+    ),
+    _Family(
+        "without effect",
+        "every API and feature that is built is offered, and no other",
+        """
+        eligible.leader.replicas.enable:boolean unstable.api.versions.enable:boolean
+        unstable.feature.versions.enable:boolean
+        """,
+    ),
+    _Family(
+        "without effect",
+        "Apache Kafka 4.3 does not have this setting either",
+        """
+        advertised.host.name:string advertised.port:int broker.id.generation.enable:boolean
+        control.plane.listener.name:string controlled.shutdown.max.retries:int
+        controlled.shutdown.retry.backoff.ms:long group.coordinator.new.enable:boolean host.name:string
+        inter.broker.protocol.version:string log.message.downconversion.enable:boolean
+        log.message.format.version:string log.message.timestamp.difference.max.ms:long
+        max.decompressed.message.bytes:int offsets.commit.required.acks:short
+        password.encoder.cipher.algorithm:string password.encoder.iterations:int password.encoder.key.length:int
+        password.encoder.keyfactory.algorithm:string password.encoder.old.secret:password
+        password.encoder.secret:password port:int reserved.broker.max.id:int
+        """,
+    ),
+    _Family(
+        "security",
+        "",  # SECURITY has the sentence of each
+        """
+        allow.everyone.if.no.acl.found:boolean alter.config.policy.class.name:class authorizer.class.name:string
+        config.providers:list* connection.failed.authentication.delay.ms:int connections.max.reauth.ms:long
+        create.topic.policy.class.name:class delegation.token.expiry.check.interval.ms:long
+        delegation.token.expiry.time.ms:long delegation.token.master.key:password
+        delegation.token.max.lifetime.ms:long delegation.token.secret.key:password principal.builder.class:class+
+        sasl.client.callback.handler.class:class sasl.enabled.mechanisms:list+ sasl.jaas.config:password+
+        sasl.kerberos.kinit.cmd:string+ sasl.kerberos.min.time.before.relogin:long+
+        sasl.kerberos.principal.to.local.rules:list+ sasl.kerberos.service.name:string+
+        sasl.kerberos.ticket.renew.jitter:double+ sasl.kerberos.ticket.renew.window.factor:double+
+        sasl.login.callback.handler.class:class sasl.login.class:class sasl.login.connect.timeout.ms:int
+        sasl.login.read.timeout.ms:int sasl.login.refresh.buffer.seconds:short+
+        sasl.login.refresh.min.period.seconds:short+ sasl.login.refresh.window.factor:double+
+        sasl.login.refresh.window.jitter:double+ sasl.login.retry.backoff.max.ms:long
+        sasl.login.retry.backoff.ms:long sasl.mechanism.controller.protocol:string
+        sasl.mechanism.inter.broker.protocol:string+ sasl.oauthbearer.assertion.algorithm:string
+        sasl.oauthbearer.assertion.claim.aud:string sasl.oauthbearer.assertion.claim.exp.seconds:int
+        sasl.oauthbearer.assertion.claim.iss:string sasl.oauthbearer.assertion.claim.jti.include:boolean
+        sasl.oauthbearer.assertion.claim.nbf.seconds:int sasl.oauthbearer.assertion.claim.sub:string
+        sasl.oauthbearer.assertion.file:string sasl.oauthbearer.assertion.private.key.file:string
+        sasl.oauthbearer.assertion.private.key.passphrase:password
+        sasl.oauthbearer.assertion.template.file:string sasl.oauthbearer.client.credentials.client.id:string
+        sasl.oauthbearer.client.credentials.client.secret:password sasl.oauthbearer.clock.skew.seconds:int
+        sasl.oauthbearer.expected.audience:list sasl.oauthbearer.expected.issuer:string
+        sasl.oauthbearer.jwks.endpoint.refresh.ms:long sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms:long
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms:long sasl.oauthbearer.jwks.endpoint.url:string
+        sasl.oauthbearer.jwt.retriever.class:class sasl.oauthbearer.jwt.validator.class:class
+        sasl.oauthbearer.scope:string sasl.oauthbearer.scope.claim.name:string
+        sasl.oauthbearer.sub.claim.name:string sasl.oauthbearer.token.endpoint.url:string
+        sasl.server.callback.handler.class:class sasl.server.max.receive.size:int security.providers:string
+        ssl.allow.dn.changes:boolean ssl.allow.san.changes:boolean ssl.cipher.suites:list+
+        ssl.client.auth:string+ ssl.enabled.protocols:list+ ssl.endpoint.identification.algorithm:string+
+        ssl.engine.factory.class:class+ ssl.key.password:password+ ssl.keymanager.algorithm:string+
+        ssl.keystore.certificate.chain:password+ ssl.keystore.key:password+ ssl.keystore.location:string+
+        ssl.keystore.password:password+ ssl.keystore.type:string+ ssl.principal.mapping.rules:string
+        ssl.protocol:string+ ssl.provider:string+ ssl.secure.random.implementation:string+
+        ssl.trustmanager.algorithm:string+ ssl.truststore.certificates:password+ ssl.truststore.location:string+
+        ssl.truststore.password:password+ ssl.truststore.type:string+ super.users:string
+        """,
+    ),
 )
-"""Single settings."""
+
+_ENDINGS: Final[Mapping[Treatment, str]] = {
+    "without effect": "",
+    "refused": "; running brokers refuse it, and in a file it has no effect",
+    "security": "; no node starts with it",
+}
+_UPDATES: Final[Mapping[str, Update]] = {"*": "cluster-wide", "+": "per-broker"}
+
+
+def missing_security(name: str) -> str | None:
+    """Return what raftlog lacks to carry out a setting about security; None for any other setting.
+
+    An override for one listener (and one mechanism: `listener.name.external.scram-sha-512.sasl.jaas.config`) is
+    judged by the setting that it overrides, and so is a distribution's own name for one.
+    """
+    candidates = [name, name.removeprefix("confluent.")]
+    if name.startswith(LISTENER_PREFIX):
+        _, *rest = name.removeprefix(LISTENER_PREFIX).split(".")
+        candidates += [".".join(rest), ".".join(rest[1:])]
+    return next(
+        (why for each in candidates for prefix, why in SECURITY.items() if each.startswith(prefix)), None
+    )
 
 
 def is_kafkas(name: str) -> bool:
     """Whether this is a setting of Apache Kafka's that raftlog does not have."""
-    return name in NAMES or name.startswith(PREFIXES)
+    return name in KAFKA_SETTINGS or name.startswith(OTHER_PREFIXES) or missing_security(name) is not None
+
+
+def _read(families: tuple[_Family, ...]) -> Iterator[tuple[str, KafkaSetting]]:
+    for family in families:
+        for word in family.names.split():
+            name, _, kind = word.partition(":")
+            why = family.why or missing_security(name) or ""
+            row = Setting(
+                name,
+                cast("Kind", kind.rstrip("*+")),
+                None,
+                f"{why[0].upper()}{why[1:]}{_ENDINGS[family.treatment]}",
+                update=_UPDATES.get(kind[-1], "read-only"),
+                nullable=True,
+                applied=family.treatment != "without effect",
+            )
+            yield name, KafkaSetting(row, family.treatment, why)
+
+
+KAFKA_SETTINGS: Final[Mapping[str, KafkaSetting]] = MappingProxyType(dict(_read(_FAMILIES)))
+"""Every single setting, by its name."""

@@ -74,6 +74,7 @@ def resolve(draft: Draft, *, hostname: str, working_dir: str) -> None:
     }:
         _resolve_listeners(draft)
         _judge_controller_listeners(draft)
+        _judge_protocols(draft)
         _resolve_advertised(draft, hostname)
         _resolve_inter_broker_listener(draft)
         if not draft.faulty & {"controller.quorum.voters", "node.id"} and _resolve_voters(draft, hostname):
@@ -138,6 +139,21 @@ def _judge_controller_listeners(draft: Draft) -> None:
         draft.fault("listeners", f"{names[0]} belongs to controllers, and this node is only a broker")
     if draft.is_broker and not have - set(names):
         draft.fault("listeners", "a broker needs a listener besides the controller's; add PLAINTEXT://:9092")
+
+
+def _judge_protocols(draft: Draft) -> None:
+    """Refuse protocols other than PLAINTEXT where this node connects, as `_with_protocol` does where it listens."""
+    wanted = draft.get("security_inter_broker_protocol")
+    if wanted != "PLAINTEXT":
+        draft.fault("security.inter.broker.protocol", f"is {wanted}, but raftlog has PLAINTEXT only")
+    have = {each.name for each in draft.get("listeners")}
+    for name in draft.get("controller_listener_names"):
+        protocol = draft.get("listener_security_protocol_map").get(name, "PLAINTEXT")
+        if name not in have and protocol != "PLAINTEXT":
+            draft.fault(
+                "listener.security.protocol.map",
+                f"wants {protocol} for controllers ({name}), but raftlog has PLAINTEXT only",
+            )
 
 
 def _broker_listeners(draft: Draft) -> tuple[Listener, ...]:
@@ -274,17 +290,36 @@ def _resolve_secret(draft: Draft) -> None:
 
 
 def _judge_admin(draft: Draft) -> None:
-    """Who can reach the admin API may delete everything: nobody from elsewhere without a token."""
+    """Refuse an admin API that others can reach without a token, or whose tokens others could read."""
     if draft.faulty & {"raftlog.admin.listener", "raftlog.admin.tokens.file"}:
         return
     address = draft.get("admin_listener")
-    if address is not None and not is_loopback(address[0]) and not draft.get("admin_tokens_file"):
-        draft.fault(
-            "raftlog.admin.listener",
-            f"beyond loopback raftlog.admin.tokens.file must be set, but is {format_optional_address(address)!r}",
-        )
+    if address is not None and not is_loopback(address[0]):
+        _judge_admin_beyond_loopback(draft, format_optional_address(address))
     if draft.get("admin_ssl_key") and not draft.get("admin_ssl_certificate"):
         draft.fault("raftlog.admin.ssl.key", "needs raftlog.admin.ssl.certificate")
+
+
+def _judge_admin_beyond_loopback(draft: Draft, listener: str) -> None:
+    if not draft.get("admin_tokens_file"):
+        draft.fault(
+            "raftlog.admin.listener",
+            f"beyond loopback raftlog.admin.tokens.file must be set, but is {listener!r}",
+        )
+    elif draft.get("admin_ssl_certificate"):
+        return
+    elif draft.get("admin_tokens_without_tls"):
+        draft.warn(
+            "admin_tokens_without_tls",
+            listener=listener,
+            consequence="whoever is on the way between a client and this node can read tokens, and use them",
+        )
+    else:
+        draft.fault(
+            "raftlog.admin.listener",
+            f"beyond loopback tokens need TLS: set raftlog.admin.ssl.certificate, or "
+            f"raftlog.admin.tokens.without.tls=true where nobody is on the way; it is {listener!r}",
+        )
 
 
 def _resolve_folders(draft: Draft, working_dir: PurePosixPath) -> None:

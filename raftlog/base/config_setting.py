@@ -49,24 +49,24 @@ class Setting:
     """One row of a table. `default` is a parsed value; `at_least` and `at_most` are inclusive.
 
     `synonyms` are the broker's names for a topic config, nearest first, each with the factor that turns its unit
-    into the topic's. `applied` is False for what is kept and shown but not acted on yet.
+    into the topic's. `applied` is False for what is accepted, kept and shown, without effect.
     """
 
     name: str
     kind: Kind
     default: Any
     doc: str
-    scope: str
-    unit: str
-    update: Update
-    at_least: float | None
-    at_most: float | None
-    choices: tuple[str, ...]
-    nullable: bool
-    applied: bool
-    synonyms: tuple[tuple[str, int], ...]
-    read: Callable[[str], Any] | None
-    show: Callable[[Any], str] | None
+    scope: str = "broker"
+    unit: str = ""
+    update: Update = "read-only"
+    at_least: float | None = None
+    at_most: float | None = None
+    choices: tuple[str, ...] = ()
+    nullable: bool = False
+    applied: bool = True
+    synonyms: tuple[tuple[str, int], ...] = ()
+    read: Callable[[str], Any] | None = None
+    show: Callable[[Any], str] | None = None
 
     @property
     def wire_type(self) -> int:
@@ -85,6 +85,11 @@ class Setting:
     @property
     def dynamic(self) -> bool:
         return self.update != "read-only"
+
+    @property
+    def meaning(self) -> str:
+        """The line of doc, which for a setting that nothing reads ends by saying so."""
+        return self.doc if self.applied else f"{self.doc} (accepted, without effect)"
 
     def parse(self, text: str) -> Any:
         """Turn configured text into a value. Raises ValueError with the rule that was broken."""

@@ -2,6 +2,7 @@
 
 Events are stable, snake_case, past tense, unique. info is an operator's timeline, warning healed itself, error needs a
 person; hot paths count instead. structlog is imported on first use, so that a command that logs nothing starts fast.
+`LOGGERS` holds the levels of this process's loggers, which Kafka's tools change while it runs (KIP-412).
 """
 
 from __future__ import annotations
@@ -9,12 +10,71 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor
 
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+KAFKA_LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+"""The levels of a logger by Kafka's names. No event is less severe than debug or more severe than critical."""
+
+ROOT: Final = "raftlog"
+AUDIT: Final = "audit"
+"""The room of the audit log. Its level is that of the config: no client may silence it."""
+
+
+class Loggers:
+    """The level of each logger. A logger is a room or a part of one, named as its module: raftlog.broker.fetcher.
+
+    A logger without a level of its own has that of the nearest one above it; the topmost is `ROOT`.
+    """
+
+    def __init__(self) -> None:
+        self._names = {ROOT}
+        self._own = {ROOT: "INFO"}
+        self._first = self._own[ROOT]
+        self._thresholds: dict[str, int] = {}
+
+    def add(self, room: str) -> None:
+        """Make known a room's logger and all above it."""
+        while room:
+            self._names.add(f"{ROOT}.{room}")
+            room = room.rpartition(".")[0]
+
+    def start(self, level: str) -> None:
+        """Give `ROOT` the level of the config, one of KAFKA_LEVELS, and forget what was changed."""
+        self._first, self._own, self._thresholds = level, {ROOT: level}, {}
+
+    def levels(self) -> Mapping[str, str]:
+        """Return the level in force of each logger, by name."""
+        return {name: self._level(name) for name in sorted(self._names)}
+
+    def change(self, name: str, level: str | None) -> None:
+        """Give a logger a level of its own; None takes it away, which `ROOT` keeps."""
+        assert name in self._names, "the caller has checked"
+        if level is not None:
+            self._own[name] = level
+        elif name != ROOT:
+            self._own.pop(name, None)
+        self._thresholds = {}
+
+    def threshold(self, room: str) -> int:
+        """Return the least severe level that is written of a room, as in LEVELS."""
+        found = self._thresholds.get(room)
+        if found is None:
+            level = self._first if room == AUDIT else self._level(f"{ROOT}.{room}" if room else ROOT)
+            found = self._thresholds[room] = KAFKA_LEVELS[level]
+        return found
+
+    def _level(self, name: str) -> str:
+        while name not in self._own:
+            name = name.rpartition(".")[0]
+        return self._own[name]
+
+
+LOGGERS: Final = Loggers()
 
 
 def _structlog() -> Any:
@@ -36,11 +96,12 @@ def configure_log(
     `format`: json, console, or auto, which is console on a terminal. Raises KeyError for an unknown level.
     """
     structlog = _structlog()
+    LOGGERS.start(next(name for name, number in KAFKA_LEVELS.items() if number == LEVELS[level]))
     output: TextIO = sys.stderr if stream is None else stream
     console = format == "console" or (format == "auto" and output.isatty())
     structlog.configure(
         processors=[*_shared_processors(node_id), *(_console(output) if console else _json())],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         logger_factory=structlog.WriteLoggerFactory(output),
         cache_logger_on_first_use=True,
     )
@@ -52,12 +113,15 @@ def get_logger(name: str = "", **bound: object) -> FilteringBoundLogger:
     A module's `__name__` is a fine name: the package's own is left out.
     """
     structlog, room = _structlog(), name.removeprefix("raftlog.")
+    if room != AUDIT:
+        LOGGERS.add(room)
     return cast("FilteringBoundLogger", structlog.get_logger(**({"room": room} if room else {}), **bound))
 
 
 def _shared_processors(node_id: int | None) -> list[Processor]:
     structlog = _structlog()
     processors: list[Processor] = [
+        functools.partial(_drop_below_threshold, structlog.DropEvent),
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -65,6 +129,12 @@ def _shared_processors(node_id: int | None) -> list[Processor]:
     if node_id is not None:
         processors.append(functools.partial(_with_node_id, node_id))
     return processors
+
+
+def _drop_below_threshold(drop: type[BaseException], _logger: Any, method: str, event: Any) -> Any:
+    if LEVELS.get(method, LEVELS["error"]) < LOGGERS.threshold(event.get("room", "")):
+        raise drop
+    return event
 
 
 def _with_node_id(node_id: int, _logger: Any, _method: str, event: Any) -> Any:

@@ -38,6 +38,9 @@ WRITE_HIGH_BYTES: Final = 1024 * 1024
 WRITE_LOW_BYTES: Final = 256 * 1024
 """Unsent response bytes at which a connection stops handling requests, and at which it goes on."""
 
+UNKNOWN: Final = ("unknown", "unknown")
+"""Name and version of the software of a client that has not said them (KIP-511)."""
+
 PLAIN_MAX_BYTES: Final = 1 << 28
 """A frame up to this is certainly no other protocol's beginning, so its length needs no second look."""
 
@@ -78,8 +81,10 @@ class Connection(asyncio.BufferedProtocol):
         "number",
         "peer",
         "peer_host",
+        "peer_port",
         "server",
         "session_ids",
+        "software",
     )
 
     def __init__(self, server: BrokerServer, listener: str) -> None:
@@ -88,6 +93,8 @@ class Connection(asyncio.BufferedProtocol):
         self.number = 0
         """Counts up in the order in which connections were accepted."""
         self.peer_host = ""
+        self.peer_port = 0
+        self.software = UNKNOWN
         self.peer: ReplicaId | None = None
         """The broker at the other end, once it proved the cluster secret."""
         self.is_follower = False
@@ -127,6 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self.server.tune(transport)
         peer = transport.get_extra_info("peername")
         self.peer_host = str(peer[0]) if peer else ""
+        self.peer_port = int(peer[1]) if peer else 0
         self.server.connection_opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

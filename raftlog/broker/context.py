@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from raftlog.base.env import Env
+from raftlog.broker.telemetry import ClientTelemetry
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import Reply, Request
 
@@ -47,6 +48,8 @@ class BrokerContext:
     """Set by the broker server."""
     absences: Absences | None = None
     """Who is gone as far as this broker can tell; None: it cannot."""
+    telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
+    """What clients push of themselves."""
     metadata_views: Any = None
     """What handlers.metadata keeps encoded between requests."""
 

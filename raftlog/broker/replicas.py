@@ -35,6 +35,7 @@ from raftlog.metadata.image import (
     PartitionState,
     changed_partitions,
 )
+from raftlog.metadata.in_force import config_in_force
 from raftlog.replication.following import Following
 from raftlog.replication.leading import Leading
 from raftlog.replication.partition import Partition
@@ -61,6 +62,8 @@ CREATED_ON_LOOP = 8
 """Missing replicas that are made at once, so that a small topic is there when its creation is answered."""
 CREATED_AT_ONCE = 32
 """Replicas of one batch where there are more."""
+LONGEST_FLUSH_MS = 30 * 86_400_000
+"""A flush.ms beyond a month is as good as none: logs are synced whenever their recovery points are noted."""
 CREATE_AGAIN_AFTER = 5.0
 """Seconds after which a replica is tried again that a full disk had no room for."""
 
@@ -97,6 +100,7 @@ class Replicas:
         self.stopwatch = time.perf_counter if env.threads else loop.time
         self.logs = Logs(env, config, self._volume_failed)
         self._volumes: dict[Partition, Volume] = {}
+        self._due_to_flush: set[Partition] = set()
         self._told: list[Partition] = []
         self._removing: set[TopicPartition] = set()
         self._missing: dict[TopicPartition, None] = {}
@@ -372,8 +376,9 @@ class Replicas:
 
     def _config_of(self, name: TopicPartition) -> TopicConfig:
         image = self._applied
-        dynamic = {**image.config("broker", ""), **image.config("broker", str(self.broker_id))}
-        return topic_config(self.config, dynamic, image.config("topic", name.topic))
+        return topic_config(
+            self.config, image.broker_configs(self.broker_id), image.config("topic", name.topic)
+        )
 
     def _reconfigure(self, old: MetadataImage, new: MetadataImage) -> None:
         changed = {
@@ -387,14 +392,12 @@ class Replicas:
                 partition.configure(self._config_of(name))
 
     def _throttle(self, image: MetadataImage) -> None:
-        """Take the rates of KIP-73: this broker's own dynamic ones over those for all over the configured ones."""
-        dynamic = {**image.config("broker", ""), **image.config("broker", str(self.broker_id))}
-        config = self.config
-        for quota, name, configured in (
-            (self.sent, "leader.replication.throttled.rate", config.leader_replication_throttled_rate),
-            (self.fetched, "follower.replication.throttled.rate", config.follower_replication_throttled_rate),
+        """Take the rates of KIP-73 that are in force."""
+        config = config_in_force(self.config, image)
+        for quota, rate in (
+            (self.sent, config.leader_replication_throttled_rate),
+            (self.fetched, config.follower_replication_throttled_rate),
         ):
-            rate = int(dynamic.get(name, configured))
             quota.limit(None if rate == LONG_MAX else rate)
 
     def _brokers_changed(self, old: MetadataImage, new: MetadataImage) -> None:
@@ -430,6 +433,22 @@ class Replicas:
             volume = self._volumes.get(partition)
             if volume is not None:
                 volume.flusher.mark(partition)
+        else:
+            self._flush_in_time(partition)
+
+    def _flush_in_time(self, partition: Partition) -> None:
+        """Under log.flush.policy=os: sync after flush.messages records, and flush.ms after the first of them."""
+        log, config = partition.log, partition.log.config
+        if log.log_end_offset - log.flushed_end_offset >= config.flush_messages:
+            self.mark_unflushed([partition])
+        elif config.flush_ms <= LONGEST_FLUSH_MS and partition not in self._due_to_flush:
+            self._due_to_flush.add(partition)
+            self._loop.call_later(config.flush_ms / 1000, self._flush_due, partition)
+
+    def _flush_due(self, partition: Partition) -> None:
+        self._due_to_flush.discard(partition)
+        if partition in self._volumes and not self._closed:
+            self.mark_unflushed([partition])
 
     def progressed(self, partition: Partition) -> None:
         if not self._told:
@@ -478,7 +497,7 @@ class Replicas:
     def mark_unflushed(self, partitions: Iterable[Partition]) -> None:
         """Under log.flush.policy=os: have what was written synced some time, so that recovery stays short."""
         for partition in partitions:
-            if partition.log.flushed_end_offset < partition.log_end_offset:
+            if partition in self._volumes and partition.log.flushed_end_offset < partition.log_end_offset:
                 self._volumes[partition].flusher.mark(partition)
 
     def _volume_failed(self, volume: Volume) -> None:

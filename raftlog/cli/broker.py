@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from raftlog.cli import exits
-from raftlog.cli.cluster import partitions_in
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_verb import http_verb
+from raftlog.cli.partition_view import partitions_in
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows
 from raftlog.cli.settings_in_force import settings_of
 from raftlog.cli.target import Target

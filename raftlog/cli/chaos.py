@@ -54,6 +54,8 @@ class ChaosOptions:
     out: Path
     chaos_dir: Path | None
     listing: bool = False
+    strict: bool = False
+    """Whether what this machine cannot inject fails the run."""
 
 
 def run(options: ChaosOptions) -> int:
@@ -141,7 +143,9 @@ class Session:
         if interrupted:
             print("raftlog: interrupted; every node was taken down", file=sys.stderr)
             return exits.INTERRUPTED
-        return code_of(self.outcomes)
+        for line in not_run(self.outcomes):
+            print(f"raftlog: {line}", file=sys.stderr)
+        return code_of(self.outcomes, strict=self._options.strict)
 
     def _write_summary(self, began: datetime) -> None:
         path = self._options.out / f"{began.strftime('%Y%m%d-%H%M%S')}-summary.json"
@@ -245,12 +249,26 @@ def replace_folder(outcome: Outcome, folder: Path) -> Outcome:
     return msgspec.structs.replace(outcome, folder=str(folder))
 
 
-def code_of(outcomes: Sequence[Outcome]) -> int:
-    """Return 1 if a case failed or none was run in full, else 5 if one (or one of its faults) could not be, else 0."""
+def not_run(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a sentence for each case and each fault that could not be run on this machine."""
+    found = []
+    for each in outcomes:
+        if each.status == "not run":
+            why = "; ".join([*each.reasons, *(f"{name}: {why}" for name, why in each.not_run.items())])
+            found.append(f"case {each.case} was not run: {why}")
+        else:
+            found += [
+                f"fault {name} of case {each.case} was not run: {why}" for name, why in each.not_run.items()
+            ]
+    return found
+
+
+def code_of(outcomes: Sequence[Outcome], *, strict: bool) -> int:
+    """Return 1 if a case failed or none was run in full, else 0; `strict`: 5 if a case or a fault could not be run."""
     if any(each.status == "failed" for each in outcomes):
         return exits.FAILED
     whole = sum(each.status == "passed" and not each.not_run for each in outcomes)
     if not whole:
         print("raftlog: not one case was run in full, so that nothing is shown", file=sys.stderr)
         return exits.FAILED
-    return 0 if whole == len(outcomes) else exits.NOT_RUN
+    return exits.NOT_RUN if strict and whole < len(outcomes) else exits.OK

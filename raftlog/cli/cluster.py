@@ -5,22 +5,32 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
-from raftlog.cli.health import GREEN, Partition, Seen, Verdict, judge
-from raftlog.cli.quorum import quorum_of
+from raftlog.cli.http_api import HttpApi
+from raftlog.cli.http_verb import http_verb
+from raftlog.cli.partition_view import partitions_in
 from raftlog.cli.rows import Form, print_object, print_table
-from raftlog.cli.settings_in_force import settings_of
-from raftlog.cli.target import Admin, Target
+from raftlog.cli.target import Target
 from raftlog.cli.verb import noun, verb
 
 LOOK_EVERY_S: Final = 1.0
+GREEN: Final = "green"
+SHOWN: Final = 3
+"""Partitions named in a reason."""
 
 cluster = noun("Describe the cluster; is it healthy?")
+
+
+class Verdict(NamedTuple):
+    """How a cluster is, and why: green reasons are only worth knowing."""
+
+    status: str
+    reasons: tuple[str, ...]
 
 
 @verb(cluster, "describe", prints_rows=True)
@@ -58,9 +68,9 @@ def describe(target: Target, *, form: Form) -> None:
     print_table(nodes, ("broker", "host", "port", "rack", "leads", "replicas"))
 
 
-@verb(cluster, "health", prints_rows=True)
+@http_verb(cluster, "health", prints_rows=True)
 def health(
-    target: Target,
+    api: HttpApi,
     *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="look every second, tell each change")] = False,
     exit_when_healthy: Annotated[
@@ -73,14 +83,14 @@ def health(
     Red: something can't be read or written. Yellow: one more failure could make it so.
     """
     if not watch:
-        verdict = judge(_look(target))
+        verdict = _look(api)
         _print(verdict, form)
         return 0 if verdict.status == GREEN else exits.UNHEALTHY
     told: Verdict | str | None = None
     try:
         while True:
             try:
-                found: Verdict | str = judge(_look(target))
+                found: Verdict | str = _look(api)
             except Failure as failure:
                 found = str(failure)
             if found != told:
@@ -110,36 +120,12 @@ def _print(verdict: Verdict, form: Form) -> None:
         print(json.dumps({"status": verdict.status, "reasons": list(verdict.reasons)}))
 
 
-def _look(target: Target) -> Seen:
-    admin = target.admin
-    metadata = admin.metadata()
-    partitions = partitions_in(metadata)
-    short = {each.topic for each in partitions if len(each.isr) < len(each.replicas)}
-    try:
-        quorum = quorum_of(target)
-    except Failure:
-        return Seen(list(metadata.brokers), partitions, _min_isr(admin, short))
-    return Seen(
-        brokers=list(metadata.brokers),
-        partitions=partitions,
-        min_isr=_min_isr(admin, short),
-        voter_lag_ms={each.node: each.caught_up_ms_ago or 0 for each in quorum.replicas if each.votes},
-        quorum_leader=quorum.leader,
-    )
-
-
-def partitions_in(metadata: Any) -> list[Partition]:
-    """Return all partitions of all topics."""
-    return [
-        Partition(name, each.id, each.leader, tuple(each.replicas), tuple(each.isrs))
-        for name, topic in sorted(metadata.topics.items())
-        for each in sorted(topic.partitions.values(), key=lambda each: int(each.id))
-    ]
-
-
-def _min_isr(admin: Admin, topics: set[str]) -> dict[str, int]:
-    found = {}
-    for topic in topics:
-        settings = {each["name"]: each["value"] for each in settings_of(admin, "topic", topic)}
-        found[topic] = int(settings.get("min.insync.replicas") or 1)
-    return found
+def _look(api: HttpApi) -> Verdict:
+    """Return what a node says of the cluster's health, the partitions named that it names."""
+    found = api.ask("GET", "/v1/health")
+    reasons = []
+    for each in found["reasons"]:
+        names, more = each["partitions"][:SHOWN], each["count"] - SHOWN
+        named = f": {', '.join(names)}" if names else ""
+        reasons.append(each["message"] + named + (f" and {more} more" if names and more > 0 else ""))
+    return Verdict(found["status"], tuple(reasons))

@@ -39,6 +39,9 @@ def table(
     *,
     topics: Annotated[bool, typer.Option("--topics", help="topic configs, not the node's settings")] = False,
     groups: Annotated[bool, typer.Option("--groups", help="group configs, not the node's settings")] = False,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Apache Kafka's broker settings that raftlog does not have")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
 ) -> None:
@@ -47,7 +50,7 @@ def table(
         from raftlog.cli.config_table import print_table
 
         print_table(
-            "topic" if topics else "group" if groups else "node",
+            "topic" if topics else "group" if groups else "kafka" if kafka else "node",
             form="json" if json else "markdown" if markdown else "text",
         )
 

@@ -7,17 +7,21 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from raftlog.base.config import GroupConfig, NodeConfig, Setting, TopicConfig, settings_of
+from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_setting import INT_MAX, LONG_MAX
 
 Form = Literal["text", "json", "markdown"]
-Of = Literal["node", "topic", "group"]
+Of = Literal["node", "topic", "group", "kafka"]
 
 _TABLES: Final = {"node": NodeConfig, "topic": TopicConfig, "group": GroupConfig}
 
 
 def print_table(of: Of, *, form: Form) -> None:
-    """Print all settings of a node, of topics, or of groups, to standard output."""
-    rows = [row for _, row in settings_of(_TABLES[of]).values()]
+    """Print all settings of a node, of topics, or of groups, or Kafka's that raftlog lacks, to standard output."""
+    if of == "kafka":
+        rows = [each.row for _, each in sorted(KAFKA_SETTINGS.items())]
+    else:
+        rows = [row for _, row in settings_of(_TABLES[of]).values()]
     sys.stdout.writelines(line + "\n" for line in _FORMS[form](rows))
 
 
@@ -27,15 +31,11 @@ def _default(row: Setting) -> str:
     return row.format(row.default) or ""
 
 
-def _meaning(row: Setting) -> str:
-    return row.doc + ("" if row.applied else " (kept and shown, not acted on yet)")
-
-
 def _text(rows: list[Setting]) -> Iterator[str]:
     width = max(len(row.name) for row in rows)
     for row in rows:
         yield f"{row.name:<{width}}  {row.kind:<8}  {_default(row)}"
-        yield f"{'':<{width}}  {_meaning(row)}"
+        yield f"{'':<{width}}  {row.meaning}"
 
 
 def _json(rows: list[Setting]) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _as_object(row: Setting) -> dict[str, Any]:
         "scope": row.scope,
         "update": row.update,
         "applied": row.applied,
-        "doc": row.doc,
+        "doc": row.meaning,
     }
 
 
@@ -61,7 +61,7 @@ def _markdown(rows: list[Setting]) -> Iterator[str]:
     yield "| setting | type | default | meaning |"
     yield "|---|---|---|---|"
     for row in rows:
-        yield f"| `{row.name}` | {row.kind} | {_default(row)} | {_meaning(row)} |"
+        yield f"| `{row.name}` | {row.kind} | {_default(row)} | {row.meaning} |"
 
 
 _FORMS = {"text": _text, "json": _json, "markdown": _markdown}

@@ -23,7 +23,7 @@ TABLE: Final = (
     (USAGE, "wrong usage, or a config that cannot be used"),
     (NOT_FOUND, "not found"),
     (EXISTS, "exists already"),
-    (DENIED, "not authorized; chaos: this machine can't inject a fault"),
+    (DENIED, "not authorized; chaos --strict: this machine can't inject a fault"),
     (UNREACHABLE, "no answer within --timeout"),
     (UNHEALTHY, "cluster health: not healthy"),
     (VERIFICATION_FAILED, "demo, pipeline: records are lost, doubled or changed"),

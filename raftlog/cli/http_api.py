@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -24,23 +25,37 @@ _CODES: Final = {
 """Exit codes for statuses; of others it is 1."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HttpApi:
-    """A node's HTTP API; `token` "" where none is asked for."""
+    """A node's HTTP API; `token` "" where none is asked for. Without a `url` it is the one that `find` finds."""
 
     url: str = LOCAL
     token: str = ""
     timeout_s: float = 10.0
+    find: Callable[[], str] | None = None
+    """Looks for a node whose API answers; asked again when that node did not answer. Raises Failure."""
+    _found: str = ""
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Return what a request is answered with, None when that is nothing. Raises Failure."""
+        if self.url or self.find is None:
+            return self._ask(self.url, method, path, body)
+        self._found = self._found or self.find()
         try:
-            address = urlsplit(self.url)
+            return self._ask(self._found, method, path, body)
+        except Failure as failure:
+            if failure.code == exits.UNREACHABLE:
+                self._found = ""
+            raise
+
+    def _ask(self, url: str, method: str, path: str, body: Any) -> Any:
+        try:
+            address = urlsplit(url)
             port = address.port
         except ValueError as error:  # its words name the port
-            raise Failure(f"--http {self.url}: {error}", exits.USAGE) from None
+            raise Failure(f"--http {url}: {error}", exits.USAGE) from None
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise Failure(f"--http {self.url}: expected http://HOST:PORT", exits.USAGE)
+            raise Failure(f"--http {url}: expected http://HOST:PORT", exits.USAGE)
         secure = address.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         connection = kind(address.hostname, port, timeout=self.timeout_s)
@@ -56,7 +71,7 @@ class HttpApi:
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise Failure(
-                f"nobody answers at {self.url} ({reason}); --http or RAFTLOG_HTTP says where the HTTP API is",
+                f"nobody answers at {url} ({reason}); --http or RAFTLOG_HTTP says where the HTTP API is",
                 exits.UNREACHABLE,
             ) from None
         finally:

@@ -1,4 +1,7 @@
-"""How commands that talk to a node's HTTP API are written: a function of an `HttpApi` and its own options."""
+"""How commands that talk to a node's HTTP API are written: a function of an `HttpApi` and its own options.
+
+They take `--http`, or `-b` as all other commands do: then a broker of that cluster tells where its API is.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,37 @@ from typing import Annotated, Any, Final
 import typer
 
 from raftlog.cli.http_api import LOCAL, HttpApi
-from raftlog.cli.target import TIMEOUT_S
+from raftlog.cli.http_lookup import find_http_api
+from raftlog.cli.target import TIMEOUT_S, Target
 from raftlog.cli.verb import add_command
 
 _SHARED: Final[dict[str, tuple[Any, Any]]] = {
     "url": (
         Annotated[
-            str, typer.Option("--http", metavar="URL", envvar="RAFTLOG_HTTP", help="any node's HTTP API")
+            str,
+            typer.Option(
+                "--http",
+                metavar="URL",
+                envvar="RAFTLOG_HTTP",
+                show_default=LOCAL,
+                help="any node's HTTP API",
+            ),
         ],
-        LOCAL,
+        "",
+    ),
+    "bootstrap": (
+        Annotated[
+            str,
+            typer.Option(
+                "--bootstrap",
+                "-b",
+                "--bootstrap-server",
+                metavar="HOST:PORT",
+                envvar="RAFTLOG_BOOTSTRAP",
+                help="instead of --http: any node, which is asked where an HTTP API is",
+            ),
+        ],
+        "",
     ),
     "token": (
         Annotated[str, typer.Option("--token", envvar="RAFTLOG_TOKEN", help="where tokens are asked for")],
@@ -43,4 +68,7 @@ def http_verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Call
 
 
 def _api(given: dict[str, Any]) -> HttpApi:
-    return HttpApi(given.pop("url"), given.pop("token"), given.pop("timeout"))
+    url, bootstrap, token, timeout_s = (given.pop(name) for name in ("url", "bootstrap", "token", "timeout"))
+    if bootstrap and not url:
+        return HttpApi("", token, timeout_s, lambda: find_http_api(Target(bootstrap, timeout_s=timeout_s)))
+    return HttpApi(url or LOCAL, token, timeout_s)

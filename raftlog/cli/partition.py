@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from raftlog.cli import exits
-from raftlog.cli.cluster import partitions_in
 from raftlog.cli.exits import Failure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.move_throttle import let_go, read_rate
 from raftlog.cli.move_throttle import throttle as hold_back
+from raftlog.cli.partition_view import Added, Partition, partitions_in
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.settings_in_force import settings_of
 from raftlog.cli.target import Admin, Target, kafka_place
@@ -69,13 +69,7 @@ def list_partitions(
     if unavailable:
         found = [each for each in found if each.leader < 0]
     if under_min_isr or at_min_isr:
-        limits = {name: _min_isr(admin, name) for name in {each.topic for each in found}}
-        found = [
-            each
-            for each in found
-            if (under_min_isr and len(each.isr) < limits[each.topic])
-            or (at_min_isr and len(each.isr) == limits[each.topic])
-        ]
+        found = _by_min_isr(target, found, under=under_min_isr, at=at_min_isr)
     rows = [
         {
             "topic": each.topic,
@@ -87,6 +81,26 @@ def list_partitions(
         for each in found
     ]
     print_rows(rows, form, ("topic", "partition", "leader", "replicas", "isr"))
+
+
+def _by_min_isr(target: Target, found: list[Partition], *, under: bool, at: bool) -> list[Partition]:
+    """Return the partitions that refuse acks=all (`under`), and those that would after one more loss (`at`)."""
+    limits = {name: _min_isr(target.admin, name) for name in {each.topic for each in found}}
+    reassigned = _reassigned(target)
+    standings = [(each, each.stand(limits[each.topic], reassigned)) for each in found]
+    return [
+        each
+        for each, standing in standings
+        if (under and standing.under_min_isr) or (at and standing.at_min_isr)
+    ]
+
+
+def _reassigned(target: Target) -> Added:
+    moves = target.ask_kafka_python(lambda client: client.list_partition_reassignments())
+    return {
+        (place.topic, place.partition): (tuple(each["adding_replicas"]), tuple(each["removing_replicas"]))
+        for place, each in moves.items()
+    }
 
 
 def _min_isr(admin: Admin, topic: str) -> int:

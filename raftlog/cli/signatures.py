@@ -90,6 +90,9 @@ def chaos(
         Path | None, typer.Option(help="suites and places (default: ./chaos, else those that came along)")
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="list the cases and where they can run")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="exit with 5 if this machine can't inject a fault of a case")
+    ] = False,
 ) -> None:
     """Hurt a real cluster while stock clients use it, and judge everything they saw: is anything lost or wrong?"""
     from raftlog.cli.chaos import ChaosOptions, run
@@ -103,6 +106,7 @@ def chaos(
         out=out,
         chaos_dir=chaos_dir,
         listing=listing,
+        strict=strict,
     )
     raise typer.Exit(run(options))
 

@@ -1,4 +1,7 @@
-"""Dynamic configs of topics, brokers and groups: set, delete, append, subtract, replace (KIP-226, KIP-339)."""
+"""Dynamic configs of topics, brokers, groups and client metrics: set, delete, append, subtract, replace.
+
+Sources: KIP-226, KIP-339, KIP-714.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,19 @@ from raftlog.base.config import (
     validate_broker_configs,
     validate_group_configs,
     validate_topic_configs,
+    without_effect,
+)
+from raftlog.base.config_client_metrics import (
+    MOST_SUBSCRIPTIONS,
+    ClientMetricsConfig,
+    validate_client_metrics_configs,
 )
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
     InvalidRequest,
     KafkaError,
+    PolicyViolation,
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
@@ -40,7 +50,12 @@ from raftlog.metadata.requests import (
     ConfigResults,
 )
 
-_TABLES: Final = {"topic": TopicConfig, "broker": NodeConfig, "group": GroupConfig}
+_TABLES: Final = {
+    "topic": TopicConfig,
+    "broker": NodeConfig,
+    "group": GroupConfig,
+    "client-metrics": ClientMetricsConfig,
+}
 
 MAX_VALUE_LENGTH: Final = 32_767
 """Characters of a config's value (Kafka's limit)."""
@@ -58,6 +73,7 @@ def decide_alter_configs(image: MetadataImage, request: AlterConfigs, config: No
             if times[resource] > 1:
                 raise InvalidRequest("the resource is named more than once in this request")
             _check_resource(image, alteration)
+            _check_subscriptions(image, records, alteration)
             changes = _altered(image, alteration, config, replace=request.replace)
             room.take(others=len(changes))
         except KafkaError as error:
@@ -80,6 +96,13 @@ def _effects(records: list[ConfigChanged]) -> tuple[object, ...]:
         )
         for each in records
     ]
+    events += [
+        Event("warning", "config_without_effect", {"key": each.key, "value": each.value, "reason": reason})
+        for each in records
+        if each.resource_type == "broker"
+        and each.value is not None
+        and (reason := without_effect(each.key)) is not None
+    ]
     # Whoever allows unclean elections wants them for what is offline at this moment.
     allows = any(each.key == UNCLEAN_KEY for each in records)
     return (*events, SWEEP) if allows else tuple(events)
@@ -93,10 +116,24 @@ def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
     elif alteration.resource_type == "group":
         if not name:  # that there is no such group yet is no reason to refuse its configs
             raise InvalidRequest("the configs of a group need its name")
+    elif alteration.resource_type == "client-metrics":
+        return
     elif alteration.resource_type != "broker":
         raise InvalidRequest(f"{alteration.resource_type!r} has no configs; {', '.join(_TABLES)} have")
     elif name and not (name.isdecimal() and int(name) in image.brokers):
         raise BrokerIdNotRegistered(f"no broker is registered with id {name!r}")
+
+
+def _check_subscriptions(
+    image: MetadataImage, records: list[ConfigChanged], alteration: ConfigAlteration
+) -> None:
+    """Refuse one subscription to client metrics too many; `records` are those of the same request so far."""
+    if alteration.resource_type != "client-metrics":
+        return
+    names = {name for kind, name in image.configs if kind == "client-metrics"}
+    names |= {each.resource_name for each in records if each.resource_type == "client-metrics"}
+    if alteration.resource_name not in names and len(names) >= MOST_SUBSCRIPTIONS:
+        raise PolicyViolation(f"there are {MOST_SUBSCRIPTIONS} client metrics subscriptions at most")
 
 
 def _altered(
@@ -116,6 +153,8 @@ def _altered(
         validate_topic_configs(after, topic=alteration.resource_name)
     elif alteration.resource_type == "group":
         validate_group_configs(after, config)
+    elif alteration.resource_type == "client-metrics":
+        validate_client_metrics_configs(alteration.resource_name, after)
     else:
         validate_broker_configs(after, cluster_wide=not alteration.resource_name)
     resource = (alteration.resource_type, alteration.resource_name)
@@ -166,6 +205,8 @@ def _default_list(
     cluster_wide = image.config("broker", "")
     if alteration.resource_type == "topic":
         items: tuple[str, ...] = getattr(topic_config(config, cluster_wide, {}), attribute)
+    elif alteration.resource_type == "client-metrics":
+        items = row.default
     elif row.name in cluster_wide:
         items = row.parse(cluster_wide[row.name])
     else:

@@ -15,7 +15,7 @@ import msgspec
 
 from raftlog.base.types import NO_BROKER, TopicPartition
 
-ResourceType = Literal["topic", "broker", "group"]
+ResourceType = Literal["topic", "broker", "group", "client-metrics"]
 
 EMPTY: Mapping[object, object] = MappingProxyType({})
 
@@ -87,6 +87,18 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
         """The replicas were the reassignment cancelled: those that it began with, perhaps in another order."""
         return without(self.replicas, self.adding_replicas)
 
+    def in_sync_needed(self, min_insync: int) -> int:
+        """Return how many replicas must be in sync for acks=all: the topic's min.insync.replicas.
+
+        A partition that had fewer replicas before its reassignment began needs no more than those: a replica that is
+        being added must not make too few of those that were enough.
+        """
+        return min(min_insync, len(self.origin))
+
+    def has_too_few_in_sync(self, min_insync: int, isr: tuple[int, ...] | None = None) -> bool:
+        """Whether the leader refuses acks=all; `isr`: a newer one, of which the leader knows that it is committed."""
+        return len(self.isr if isr is None else isr) < self.in_sync_needed(min_insync)
+
 
 def without(replicas: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
     """Return the replicas that are not among others, in their order."""
@@ -135,6 +147,11 @@ class MetadataImage(msgspec.Struct, frozen=True):
     def config(self, resource_type: ResourceType, name: str) -> Mapping[str, str]:
         """Return the dynamic configs set on one resource."""
         return self.configs.get((resource_type, name), {})
+
+    def broker_configs(self, broker_id: int) -> Mapping[str, str]:
+        """Return the dynamic configs of one broker: its own over those of all brokers."""
+        of_all, own = self.config("broker", ""), self.config("broker", str(broker_id))
+        return {**of_all, **own} if own else of_all
 
 
 EMPTY_IMAGE = MetadataImage()

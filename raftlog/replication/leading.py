@@ -65,9 +65,9 @@ class Leading(Role):
 
     __slots__ = (
         "_counted",
-        "_established",
         "_outside",
         "_proposed",
+        "_state",
         "_waiters",
         "below_min_isr",
         "epoch_start_offset",
@@ -87,7 +87,7 @@ class Leading(Role):
         self.epoch_start_offset = self.log.log_end_offset
         self.flushed_end_offset = partition.durable_end_offset
         self.replicas: tuple[int, ...] = ()
-        self._established = 0
+        self._state = state
         self.progress: dict[int, Progress] = {}
         self.isr: Isr = CommittedIsr(state.isr)
         self.below_min_isr = False
@@ -527,8 +527,8 @@ class Leading(Role):
         me = self.host.broker_id
         self._counted = tuple(self._follower(member) for member in maximal if member != me)
         self._outside = tuple(progress for member, progress in self.progress.items() if member not in maximal)
-        wanted = min(self.log.config.min_insync_replicas, self._established)
-        self.below_min_isr = len(isr.committed) < wanted
+        min_insync = self.log.config.min_insync_replicas
+        self.below_min_isr = self._state.has_too_few_in_sync(min_insync, isr.committed)
 
     def _follower(self, member: int) -> Progress:
         # isr ⊆ replicas, so every member is known
@@ -538,8 +538,6 @@ class Leading(Role):
         """ISR members start with a full lag window, the others must earn theirs."""
         me = self.host.broker_id
         self.replicas = state.replicas
-        # that a replica is being added must not make too few of those that were enough
-        self._established = len(state.origin)
         known = self.progress
         self.progress = {
             member: known.get(member) or Progress(member, caught_up_at if member in state.isr else NEVER)
@@ -548,7 +546,8 @@ class Leading(Role):
         }
 
     def update(self, state: PartitionState) -> None:
-        if state.replicas != self.replicas or len(state.origin) != self._established:
+        self._state = state
+        if state.replicas != self.replicas:
             self._take_replicas(state, caught_up_at=self.host.now())
         self.commit_isr(state.isr)
 

@@ -406,8 +406,11 @@ class Partition:
     # -- what happens around it ---------------------------------------------------------------------------------
 
     def note_flushed(self, end_offset: int) -> None:
-        """Everything of this log before `end_offset` is on disk."""
-        self.role.note_flushed(end_offset)
+        """Everything of this log before `end_offset` is on disk.
+
+        Under log.flush.policy=os what was written since counts already, and a sync takes nothing of it back.
+        """
+        self.role.note_flushed(end_offset if self.host.flush_before_commit else self.log.log_end_offset)
 
     def isr_proposal(self) -> IsrChange | None:
         """Leader: the ISR change to send to the controller, or None. The same one until it is answered."""

@@ -122,7 +122,7 @@ class Log:
         self._active.configure(
             index_interval_bytes=self._config.index_interval_bytes,
             index_bytes=self._config.segment_index_bytes,
-            roll_ms=retention.roll_ms(self._config),
+            roll_ms=retention.roll_ms(self._config, self.directory, self._active.base_offset),
         )
 
     @property

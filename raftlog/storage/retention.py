@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from raftlog.base.disk import Disk, File
 from raftlog.base.types import NO_TIMESTAMP
@@ -37,11 +39,19 @@ def deletable(
     return count
 
 
-def roll_ms(config: TopicConfig) -> int:
-    """Return the age at which the active segment ends; what max.compaction.lag.ms waits for must leave it (KIP-354)."""
+def roll_ms(config: TopicConfig, directory: str, base_offset: int) -> int:
+    """Return the age at which the active segment ends; what max.compaction.lag.ms waits for must leave it (KIP-354).
+
+    segment.jitter.ms takes off a part that differs from log to log and from segment to segment, and is the same on
+    every replica: a checksum of where the segment begins.
+    """
+    most = config.segment_ms
     if "compact" in config.cleanup_policy:
-        return min(config.segment_ms, config.max_compaction_lag_ms)
-    return config.segment_ms
+        most = min(most, config.max_compaction_lag_ms)
+    widest = min(config.segment_jitter_ms, most)
+    if widest <= 0:
+        return most
+    return most - crc32(f"{PurePosixPath(directory).name}@{base_offset}".encode()) % widest
 
 
 def _newest_ms(segment: Segment, now_ms: int) -> int:

@@ -99,5 +99,24 @@ def test_token_counts_only_as_bearer_and_whole() -> None:
 def test_beyond_loopback_the_api_needs_tokens(address: str, tmp_path: Path) -> None:
     """An open admin port on a network would be everybody's."""
     with pytest.raises(ConfigFaults, match="tokens"):
-        load_config(flags={"raftlog.admin.listener": address})
-    load_config(flags={"raftlog.admin.listener": address, "raftlog.admin.tokens.file": str(tmp_path / "t")})
+        load_config(flags={"raftlog.admin.listener": address, "raftlog.admin.ssl.certificate": "chain.pem"})
+    load_config(
+        flags={
+            "raftlog.admin.listener": address,
+            "raftlog.admin.tokens.file": str(tmp_path / "t"),
+            "raftlog.admin.ssl.certificate": "chain.pem",
+        }
+    )
+
+
+def test_beyond_loopback_tokens_need_tls_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+    """A token that crosses a network in the clear is everybody's. Who knows the way says so, and is warned."""
+    far = {"raftlog.admin.listener": "0.0.0.0:9644", "raftlog.admin.tokens.file": str(tmp_path / "t")}
+    with pytest.raises(ConfigFaults, match=r"TLS.*raftlog\.admin\.tokens\.without\.tls"):
+        load_config(flags=far)
+    told = load_config(flags={**far, "raftlog.admin.tokens.without.tls": "true"})
+    assert "admin_tokens_without_tls" in {each.event for each in told.warnings}
+    secure = load_config(flags={**far, "raftlog.admin.ssl.certificate": "chain.pem"})
+    near = load_config(flags={**far, "raftlog.admin.listener": "127.0.0.1:9644"})
+    for config in (secure, near):
+        assert "admin_tokens_without_tls" not in {each.event for each in config.warnings}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import gzip
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from raftlog.admin import scrape as scraping
 from raftlog.admin.exposition import SLICE_STEPS, histogram, labelled, labels, single, slices
 from raftlog.admin.facts import (
+    ClientMetricsFacts,
     CompactionFacts,
     ConnectionFacts,
     DirectoryFacts,
@@ -22,16 +26,24 @@ from raftlog.admin.facts import (
     TransactionFacts,
 )
 from raftlog.admin.loop_lag import LoopLag
-from raftlog.admin.metrics import families
+from raftlog.admin.metrics import accepts_gzip, compressed, families
 from raftlog.admin.survey import SLICE
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
 from raftlog.base.histogram import Histogram
 from raftlog.base.types import TopicPartition
+from raftlog.broker.telemetry import MOST_SERIES_OF_CLIENT, ClientAttributes, ClientTelemetry, Push
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from tests.broker.fakes import TOPIC_ID
+from tests.protocol.otlp_bytes import gauge, metrics_data, point
 
 PARTITIONS = 5_000
+NAMES_OF_OTHERS = {
+    "kafka_consumergroup_current_offset_sum",
+    "kafka_consumergroup_lag_sum",
+    "kafka_server_socket_server_metrics_connection_count",
+}
+"""Gauges of kafka_exporter and the JMX exporter that end as parts of a histogram do; dashboards query them so."""
 
 
 class Node:
@@ -39,6 +51,7 @@ class Node:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.telemetry: ClientTelemetry | None = None
 
     def partition_names(self) -> list[TopicPartition]:
         return [TopicPartition("t", index) for index in range(PARTITIONS)]
@@ -61,6 +74,9 @@ class Node:
 
     def transactions(self) -> TransactionFacts | None:
         return TransactionFacts({"Ongoing": 2, "Empty": 1}, 7, 5, 2, 1, 1, 40_000)
+
+    def client_metrics(self) -> ClientMetricsFacts | None:
+        return self.telemetry
 
     def raft(self) -> RaftFacts | None:
         return RaftFacts(1, 3, 10, 11, True, True)
@@ -176,3 +192,81 @@ async def test_group_of_thousands_of_partitions_is_summed_in_slices() -> None:
     told = {each.name: each for each in parse(text)}
     assert [each.value for each in told["kafka_consumergroup_lag_sum"].samples] == [4 * PARTITIONS]
     assert [each.value for each in told["kafka_consumergroup_current_offset_sum"].samples] == [3 * PARTITIONS]
+
+
+async def test_what_clients_pushed_is_text_that_prometheus_reads() -> None:
+    """Whatever they call themselves and their metrics (KIP-714), and in slices as all else."""
+    node = Node()
+    node.telemetry = ClientTelemetry()
+    image = MetadataImage(configs={("client-metrics", "all"): {"metrics": "*"}})
+    names = [f'odd "{number}"\n' for number in range(MOST_SERIES_OF_CLIENT)]
+    for number in (1, 2):
+        client = UUID(int=number)
+        attributes = ClientAttributes(str(client), 'q"\\\n', "", "", "", "")
+        asked = node.telemetry.subscribe(client, attributes, image, now=0.0)
+        pushed = metrics_data(*(gauge(name, point(number, **{"a b": 'x"'})) for name in names))
+        push = Push(asked.subscription_id, 0, pushed, False)
+        node.telemetry.push(client, attributes, image, push, max_bytes=1 << 20, now=0.0)
+    scrape = await scraping.gather(view(node), node, LoopLag())
+    pieces = list(slices(families(scrape, "clients")))
+    assert len(pieces) > 2 * MOST_SERIES_OF_CLIENT / SLICE_STEPS
+    found = {each.name: each for each in parse("".join(pieces))}
+    assert found["raftlog_client_telemetry_clients"].samples[0].value == 2
+    assert found["raftlog_client_telemetry_series"].samples[0].value == 2 * MOST_SERIES_OF_CLIENT
+    samples = found["kafka_client_odd__7__"].samples
+    assert [each.value for each in samples] == [1, 2]
+    assert samples[0].labels == {
+        "client_id": 'q"\\\n',
+        "client_instance_id": str(UUID(int=1)),
+        "a_b": 'x"',
+    }
+
+
+async def test_names_end_as_prometheus_has_it_but_for_those_that_dashboards_query() -> None:
+    """Counters in _total, and nothing else in that or in a suffix of histograms (promtool check metrics)."""
+    node = Node()
+    scrape = await scraping.gather(view(node), node, LoopLag())
+    odd = set()
+    for each in families(scrape, "all"):
+        ends_as_part = each.name.endswith(("_sum", "_count", "_bucket", "_info_total"))
+        if ends_as_part or (each.kind == "counter") != each.name.endswith("_total"):
+            odd.add(each.name)
+    assert odd <= NAMES_OF_OTHERS
+    assert "kafka_consumergroup_lag_sum" in odd
+
+
+@pytest.mark.parametrize(
+    ("header", "taken"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("*", True),
+        ("gzip;q=0, *", False),
+        ("gzip;q=0.000", False),
+        ("identity", False),
+        ("", False),
+        ("gzip;q=x", False),
+    ],
+)
+def test_only_who_asks_for_gzip_gets_it(header: str, taken: bool) -> None:
+    """RFC 9110: a weight of zero is a no."""
+    assert accepts_gzip(header) == taken
+
+
+async def test_a_scrape_of_thousands_of_partitions_is_compressed_piece_by_piece() -> None:
+    """What is compressed between two turns of the loop is what is made there."""
+    node = Node()
+    scrape = await scraping.gather(view(node), node, LoopLag())
+    plain = [piece.encode() for piece in slices(families(scrape, "raftlog"))]
+    taken: list[int] = []
+
+    def counted() -> Iterator[bytes]:
+        for piece in plain:
+            taken.append(len(piece))
+            yield piece
+
+    small = b""
+    for piece in compressed(counted()):
+        small += piece
+    assert gzip.decompress(small) == b"".join(plain)
+    assert max(taken) < 100_000 and len(small) < sum(taken) / 10

@@ -223,6 +223,39 @@ def test_body_that_cannot_be_unpacked_is_the_clients_fault() -> None:
     assert set(seen[0].answers) == {400}
 
 
+def test_a_query_has_so_many_parameters_at_most() -> None:
+    """Each name was compared with all others, on a path that wants no token: 8 kB held the loop for 0.3 s."""
+    most = Limits().parameters
+    names = [b"a%d=1" % number for number in range(most + 1)]
+    assert b"a query has at most 50 parameters" in served(
+        lambda api: answered(api, b"/v1/live?" + b"&".join(names))
+    )
+    within = served(lambda api: answered(api, b"/v1/live?" + b"&".join(names[:most])))
+    assert b"Object contains unknown field" in within
+    twice = served(lambda api: answered(api, b"/v1/live?b=1&a=1&a=2&b=2"))
+    assert b"a is given more than once" in twice
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"X-%d: 1" % number for number in range(Limits().headers + 1)],
+        [b"X-Same: 1"] * (Limits().headers + 1),
+        [b"X-Long: " + b"x" * (Limits().line_bytes + 1)],
+        [b"X" * Limits().line_bytes + b": 1"],
+    ],
+    ids=["many", "one many times", "a long value", "a long name"],
+)
+def test_headers_are_bounded_in_number_and_length(lines: list[bytes]) -> None:
+    """All of it is read before anybody can be asked for a token."""
+    head = b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"%s\r\n" % each for each in lines)
+    text = served(lambda api: sent(api, head + b"Connection: close\r\n\r\n"))
+    assert b" 400 Bad Request" in text, text[:200]
+    fine = b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n" + b"X-A: 1\r\n" * (Limits().headers - 5)
+    text = served(lambda api: sent(api, fine + b"Connection: close\r\n\r\n"))
+    assert text.startswith(b"HTTP/1.1 200"), text[:200]
+
+
 @pytest.mark.parametrize(
     "text", [b"\x16\x03\x01 \r\n\r\n", b"\0\0\0\x14\0\x12\0\4\r\n\r\n", b"GET / HTTP/9\r\n\r\n"]
 )

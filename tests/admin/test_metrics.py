@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
+import shutil
+import subprocess
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +14,7 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from raftlog.testing.cluster import AdminCluster
+from tests.admin.test_exposition import NAMES_OF_OTHERS
 
 TOPIC = "rides"
 RECORDS = 30
@@ -118,3 +123,34 @@ def test_one_family_of_names_may_be_asked_for(cluster: AdminCluster) -> None:
     assert not [each for each in own if each.startswith("kafka_")]
     compatible = scrape(cluster, 1, "?family=kafka")
     assert not [each for each in compatible if each.startswith("raftlog_")]
+
+
+def test_a_scrape_is_compressed_for_who_takes_gzip(cluster: AdminCluster) -> None:
+    """Prometheus does. The text is the same, but for numbers that grew meanwhile, and a tenth of the size."""
+    host, _, port = cluster.admin_url(1).removeprefix("http://").rpartition(":")
+    sizes = {}
+    for coding in ("identity", "gzip"):
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection.request("GET", "/metrics", headers={"Accept-Encoding": coding})
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        assert answer.headers["Vary"] == "Accept-Encoding"
+        assert answer.headers.get("Content-Encoding", "identity") == coding
+        text = gzip.decompress(body).decode() if coding == "gzip" else body.decode()
+        names = {family.name for family in parse(text)}
+        assert "raftlog_partition_high_watermark" in names and "process_start_time_seconds" in names
+        sizes[coding] = len(body)
+    assert sizes["gzip"] < sizes["identity"] / 5
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not there (Debian: prometheus)")
+def test_promtool_objects_to_nothing_but_names_that_dashboards_query(cluster: AdminCluster) -> None:
+    """A second linter beside the one of test_exposition.py."""
+    for node_id in (1, 2, 3):
+        with urllib.request.urlopen(f"{cluster.admin_url(node_id)}/metrics", timeout=30) as answer:
+            ran = subprocess.run(
+                ["promtool", "check", "metrics"], input=answer.read(), capture_output=True, check=False
+            )
+        said = [line for line in (ran.stdout + ran.stderr).decode().splitlines() if line]
+        assert {line.split()[0] for line in said} <= NAMES_OF_OTHERS, said

@@ -301,11 +301,10 @@ def test_a_given_secret_is_used_and_never_shown():
     assert "hush" not in repr(config)
 
 
-def test_an_authorizer_that_is_not_there_is_said_aloud():
-    """Whoever believes to be protected by ACLs must hear that there are none."""
-    assert "authorizer_missing" in warnings_of(
-        load_config({"authorizer.class.name": "org.example.Authorizer"})
-    )
+def test_an_authorizer_that_is_not_there_keeps_a_node_from_starting():
+    """Whoever believes to be protected by ACLs must hear that there are none, before anybody can connect."""
+    (rule,) = faults_of({"authorizer.class.name": "org.example.Authorizer"}).values()
+    assert rule.startswith("raftlog has no ACLs")
 
 
 def test_every_setting_reads_what_it_shows():

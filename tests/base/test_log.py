@@ -9,13 +9,14 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from raftlog.base.log import configure_log, get_logger
+from raftlog.base.log import LOGGERS, configure_log, get_logger
 
 
 @pytest.fixture(autouse=True)
 def _fresh_structlog() -> Iterator[None]:
     yield
     structlog.reset_defaults()
+    LOGGERS.start("INFO")
 
 
 def test_a_pipe_gets_one_json_object_per_event_with_the_node_bound():
@@ -66,3 +67,36 @@ def test_an_exception_leaves_its_traceback_in_the_event():
     event = json.loads(stream.getvalue())
     assert "RuntimeError: boom" in event["exception"]
     assert event["level"] == "error"
+
+
+def written(stream: io.StringIO) -> list[str]:
+    return [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+
+
+def test_a_room_that_is_made_louder_or_quieter_is_so_at_once():
+    """Loggers that are in use already follow, and those of other rooms do not (KIP-412)."""
+    stream = io.StringIO()
+    configure_log(level="info", stream=stream)
+    fetcher, quorum = get_logger("raftlog.broker.fetcher"), get_logger("quorum")
+    for each in (fetcher, quorum):
+        each.debug("before")
+    LOGGERS.change("raftlog.broker", "DEBUG")
+    LOGGERS.change("raftlog.quorum", "ERROR")
+    fetcher.debug("louder")
+    quorum.debug("other_room")
+    quorum.warning("quieter")
+    quorum.error("still_heard")
+    LOGGERS.change("raftlog.broker", None)
+    fetcher.debug("as_before")
+    assert written(stream) == ["louder", "still_heard"]
+
+
+def test_the_audit_log_has_the_level_of_the_config_whatever_is_changed():
+    """It says who changed what; no client may silence it."""
+    stream = io.StringIO()
+    configure_log(level="info", stream=stream)
+    LOGGERS.change("raftlog", "FATAL")
+    get_logger("audit").info("admin_change")
+    get_logger("node").error("unheard")
+    assert written(stream) == ["admin_change"]
+    assert "raftlog.audit" not in LOGGERS.levels()

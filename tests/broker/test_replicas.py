@@ -476,3 +476,29 @@ def test_a_deletion_reaches_every_replica_and_its_leader_hears_of_it() -> None:
         assert [world[each].partition().log_start_offset for each in (1, 2, 3)] == [1, 1, 1]
 
     play(story)
+
+
+def test_under_flush_policy_os_logs_are_synced_by_flush_messages_and_flush_ms() -> None:
+    """Nobody waits for it; after a crash no more is at risk than these say."""
+
+    async def story(world: World) -> None:
+        world.create()
+        await world.pass_time(0.1)
+        log = world[1].partition().log
+        assert await world[1].host.start(world[1].produce("a")) == "committed"
+        await world.pass_time(1.5)
+        assert log.flushed_end_offset == 0, "not yet"
+        await world.pass_time(1)
+        assert log.flushed_end_offset == 1, "flush.ms after the first of them"
+        for value in "bcd":
+            await world[1].host.start(world[1].produce(value))
+        await world.pass_time(0.1)
+        assert log.flushed_end_offset == 4, "flush.messages of them"
+
+    play(
+        story,
+        size=1,
+        log_flush_policy="os",
+        log_flush_interval_ms="2000",
+        log_flush_interval_messages="3",
+    )

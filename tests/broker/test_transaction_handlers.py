@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.regex import LONGEST, STEPS_AT_ONCE, steps
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.handlers import (
     add_offsets_to_txn,
@@ -20,7 +21,6 @@ from raftlog.broker.handlers import (
     list_transactions,
 )
 from raftlog.coordinator.placement import partition_for
-from raftlog.coordinator.regex import LONGEST, STEPS_AT_ONCE, steps
 from raftlog.coordinator.transactions.transaction import Producer, State, Transaction
 from tests.broker.test_group_handlers import versions
 from tests.broker.transaction_world import FIRST_ID, TransactionWorld, play

@@ -263,11 +263,11 @@ T = TypeVar("T")
 Story = Callable[[World], Coroutine[Any, Any, T]]
 
 
-def play(story: Story[T], *, seed: int = 0, size: int = 3) -> Run[T]:
+def play(story: Story[T], *, seed: int = 0, size: int = 3, **settings: str) -> Run[T]:
     """Run a story in a world of `size` brokers that have started; at its end all of them are killed."""
 
     async def program(loop: SimLoop) -> T:
-        world = World(loop, size)
+        world = World(loop, size, **settings)
         await world.start()
         try:
             return await story(world)

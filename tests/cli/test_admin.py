@@ -154,6 +154,22 @@ def test_a_cluster_that_lacks_nothing_is_green(raftlog: CommandLine) -> None:
     assert (watched.returncode, json.loads(watched.stdout)["status"]) == (0, "green")
 
 
+def test_a_partition_that_its_leader_serves_is_not_listed_as_too_few_in_sync(
+    raftlog: CommandLine, name: str
+) -> None:
+    """With one replica there cannot be two in sync, and acks=all is taken: the brokers' rule, not a comparison."""
+    made = raftlog("topic", "create", name, "-p", "1", "-r", "1", "--config", "min.insync.replicas=2")
+    assert made.returncode == 0, made.stderr
+    assert raftlog("produce", "-t", name, "-X", "acks=all", stdin=b"x\n").returncode == 0
+    assert raftlog.rows("partition", "list", name, "--under-min-isr") == []
+    (at,) = raftlog.rows("partition", "list", name, "--at-min-isr")
+    assert at["topic"] == name
+    assert raftlog("cluster", "health").stdout == "green\n"
+    assert raftlog("topic", "delete", name).returncode == 0, (
+        "other tests drain the only broker that can lead it"
+    )
+
+
 def test_a_groups_offsets_are_shown_planned_and_moved(raftlog: CommandLine, ten: str) -> None:
     """Nothing changes without --execute; where it goes is always within the log."""
     group = f"group-{ten}"

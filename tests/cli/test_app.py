@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
+from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.cli.app import app
 
 HEAVY = (
@@ -90,6 +91,15 @@ def test_topic_and_group_configs_are_tables_of_their_own(option, table):
     """All there are, and none of the node's."""
     found = {row["name"] for row in json.loads(run("config", option, "--json"))}
     assert found == set(settings_of(table)) and "node.id" not in found
+
+
+def test_kafkas_settings_that_raftlog_lacks_are_a_table_that_says_what_becomes_of_each():
+    """Accepted without effect, refused from running brokers, or no node starts with it: and why."""
+    meanings = {row["name"]: row["doc"] for row in json.loads(run("config", "--kafka", "--json"))}
+    assert meanings.keys() == KAFKA_SETTINGS.keys()
+    assert meanings["num.io.threads"].endswith("without pools of threads (accepted, without effect)")
+    assert "running brokers refuse it" in meanings["max.connection.creation.rate"]
+    assert meanings["ssl.protocol"].endswith("; no node starts with it")
 
 
 def test_format_names_the_cluster_once_and_refuses_another(tmp_path):

@@ -8,7 +8,7 @@ from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
 from raftlog.testing.cluster import Cluster
-from tests.cli.live import invoke
+from tests.cli.live import CommandLine, invoke
 
 pytestmark = pytest.mark.slow
 
@@ -72,3 +72,30 @@ def test_draining_where_nobody_answers_is_one_line(url: str, code: int) -> None:
     ran = invoke("broker", "drain", "1", "--http", url, "--timeout", "1")
     assert (ran[0], ran[1]) == (code, "") and ran[2].count("\n") == 1 and url in ran[2]
     assert code != exits.UNREACHABLE or "--http or RAFTLOG_HTTP" in ran[2]
+
+
+def test_either_way_to_say_where_the_cluster_is_is_taken_by_every_command(
+    three: Cluster, raftlog: CommandLine
+) -> None:
+    """-b as all commands take it: a broker then tells where its API is. --http goes before it."""
+    urls = [three.admin_url(node_id) for node_id in three.nodes]
+    for words in (
+        ("cluster", "health"),
+        ("transactions", "list"),
+        ("transactions", "find-hanging"),
+        ("broker", "drain", "3", "--undo"),
+    ):
+        ran = raftlog(*words)
+        assert ran.returncode == 0, ran.stderr
+        assert invoke(*words, "--http", urls[0], "-b", "127.0.0.1:1")[0] == 0
+    nobody = invoke("cluster", "health", "-b", "127.0.0.1:1", "--timeout", "1")
+    assert (nobody[0], nobody[1]) == (exits.UNREACHABLE, "")
+    assert nobody[2].startswith("raftlog: no broker answers at 127.0.0.1:1")
+
+
+def test_a_cluster_without_an_api_says_so(three: Cluster) -> None:
+    """One line: what was looked for, and what to do."""
+    with Cluster(1) as without:
+        code, out, said = invoke("cluster", "health", "-b", without.bootstrap_servers)
+    assert (code, out) == (exits.UNREACHABLE, "")
+    assert "that of broker 1 listens at nowhere" in said and "--http says where one is" in said

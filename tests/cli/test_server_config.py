@@ -43,6 +43,22 @@ def test_every_fault_of_every_layer_is_printed_and_the_exit_code_is_2(tmp_path, 
     assert str(path) in printed
 
 
+def test_a_node_that_is_told_to_be_closed_does_not_start_and_says_which_settings(
+    tmp_path, capsys, monkeypatch
+):
+    """From a file, the environment and a flag: each is named, with what raftlog lacks."""
+    monkeypatch.setenv("RAFTLOG_SUPER_USERS", "User:admin")
+    path = tmp_path / "server.properties"
+    path.write_text("ssl.keystore.location=/tls/keys.jks\n")
+    with pytest.raises(SystemExit) as caught:
+        read_config(path, ["sasl.enabled.mechanisms=SCRAM-SHA-512"])
+    assert caught.value.code == exits.USAGE
+    printed = capsys.readouterr().err
+    assert "ssl.keystore.location: raftlog has no TLS" in printed
+    assert "super.users: raftlog has no ACLs" in printed
+    assert "sasl.enabled.mechanisms: raftlog has no SASL" in printed
+
+
 @pytest.mark.parametrize("content", [b"[[[", b"\xff\xfe\x00"])
 def test_a_corrupt_toml_file_is_refused_with_its_name(tmp_path, capsys, content):
     """A clear error instead of a traceback."""

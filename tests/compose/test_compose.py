@@ -59,6 +59,16 @@ def test_image_is_small_and_runs_as_nobody_on_a_file_system_it_cannot_write() ->
     assert compose("exec", "-T", "node1", "id", "-u").strip() == "10001"
 
 
+def test_a_container_can_take_its_own_share_of_the_machine_only() -> None:
+    """Memory, processes, open files and logs, as the engine has them in force."""
+    host = inspect(container("node1"))["HostConfig"]
+    assert host["Memory"] == host["MemorySwap"] == 1 << 30
+    assert host["PidsLimit"] == 256
+    limits = {each["Name"]: (each["Soft"], each["Hard"]) for each in host["Ulimits"]}
+    assert limits == {"nofile": (20_000, 20_000), "core": (0, 0)}
+    assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-file": "5", "max-size": "10m"}}
+
+
 def test_clients_on_the_host_and_in_containers_see_the_same(topic: str) -> None:
     """Two listeners, each advertised to those who reach it."""
     stream = Stream(topic)

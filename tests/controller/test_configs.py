@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
+from raftlog.base.config import load_config
+from raftlog.base.config_client_metrics import MOST_SUBSCRIPTIONS
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
     InvalidRequest,
+    PolicyViolation,
     UnknownTopicOrPartition,
 )
+from raftlog.metadata.in_force import config_in_force
 from raftlog.metadata.requests import (
     APPEND,
     DELETE,
@@ -167,3 +172,60 @@ def test_allowing_unclean_elections_elects_at_once(world: World, resource: tuple
     assert (world.partition("t2").leader, world.partition("t2").isr) == (-1, (3,))
     assert alter(world, ConfigOp("unclean.leader.election.enable", "true"), resource=resource) == 0
     assert (world.partition("t2").leader, world.partition("t2").isr) == (2, (2,))
+
+
+def test_what_is_accepted_without_effect_is_warned_about_in_the_log(world: World) -> None:
+    """A tool that sets all of Kafka's settings succeeds, and an operator hears which of them nothing reads."""
+    with capture_logs() as logs:
+        resource = ("broker", "")
+        assert alter(world, ConfigOp("num.io.threads", "9"), resource=resource) == 0
+        assert alter(world, ConfigOp("num.io.threads", None, DELETE), resource=resource) == 0
+        assert alter(world, ConfigOp("max.connections", "9"), resource=resource) == 0
+    (warning,) = [each for each in logs if each["log_level"] == "warning"]
+    assert (warning["event"], warning["key"]) == ("config_without_effect", "num.io.threads")
+    assert "without effect" in warning["reason"]
+    assert world.image.config("broker", "") == {"max.connections": "9"}
+
+
+def test_the_settings_in_force_are_the_brokers_own_over_those_of_all_brokers(world: World) -> None:
+    """KIP-226, for whoever follows changes at run time."""
+    node = load_config({"max.connections": "1", "max.connections.per.ip": "1"})
+    alter(world, ConfigOp("max.connections", "5"), resource=("broker", ""))
+    alter(world, ConfigOp("max.connections.per.ip", "5"), resource=("broker", ""))
+    alter(world, ConfigOp("max.connections", "7"), resource=("broker", "1"))
+    found = config_in_force(node, world.image)
+    assert (found.max_connections, found.max_connections_per_ip) == (7, 5)
+    alter(world, ConfigOp("max.connections", None, DELETE), resource=("broker", "1"))
+    alter(world, ConfigOp("max.connections", None, DELETE), resource=("broker", ""))
+    assert config_in_force(node, world.image).max_connections == 1
+
+
+def test_client_metrics_subscriptions_are_checked_and_bounded(world: World) -> None:
+    """KIP-714's three configs; expressions are cheap ones of RE2, and there are only so many subscriptions."""
+    resource = ("client-metrics", "m")
+    good = (
+        ConfigOp("metrics", "org.apache.kafka.producer.,*"),
+        ConfigOp("interval.ms", "1000"),
+        ConfigOp("match", "client_id=app-.*, client_software_version=1[.].*"),
+    )
+    assert alter(world, *good, resource=resource) == 0
+    assert alter(world, ConfigOp("metrics", "x", APPEND), resource=("client-metrics", "n")) == 0
+    assert world.image.config("client-metrics", "n") == {"metrics": "x"}
+    for key, value in (
+        ("interval.ms", "99"),
+        ("match", "client_id"),
+        ("match", "colour=red"),
+        ("match", "client_id=("),
+        ("match", "client_id=(a{50}){50}"),
+        ("nonsense", "1"),
+    ):
+        assert alter(world, ConfigOp(key, value), resource=resource) == InvalidConfig.code, (key, value)
+    assert alter(world, *good, resource=("client-metrics", "")) == InvalidConfig.code
+    alterations = tuple(
+        ConfigAlteration("client-metrics", f"s{number}", (ConfigOp("interval.ms", "1000"),))
+        for number in range(MOST_SUBSCRIPTIONS)
+    )
+    codes = [each.error_code for each in world.ask(AlterConfigs(alterations, False, False)).results]
+    assert codes == [0] * (MOST_SUBSCRIPTIONS - 2) + [PolicyViolation.code] * 2
+    assert alter(world, ConfigOp("interval.ms", None, DELETE), resource=("client-metrics", "s0")) == 0
+    assert alter(world, ConfigOp("interval.ms", "1000"), resource=("client-metrics", "last")) == 0

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from raftlog.base.errors import GroupMaxSizeReached, InvalidRegularExpression
+from raftlog.base.regex import STEPS_AT_ONCE, TEXT_STEPS
 from raftlog.coordinator.consumer.draft import MOST_EXPRESSIONS
 from raftlog.coordinator.consumer.requests import Heard
 from raftlog.coordinator.consumer.topics import KEPT_S, MOST_LOOKS, Topics
-from raftlog.coordinator.regex import STEPS_AT_ONCE, TEXT_STEPS
 from tests.coordinator.journals import Bench, image_of, topic_id
 
 MANY = {f"{number:05}-log": 1 for number in range(20_000)}

@@ -15,6 +15,7 @@ from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import watched
 from tests.clients.with_confluent import Confluent
 from tests.interop.kinds import JAVA, JAVASCRIPT
+from tests.interop.scripts import Scripts
 
 _numbers = count(1)
 
@@ -50,6 +51,14 @@ def _has_kafkajs() -> bool:
 def cluster() -> Iterator[Cluster]:
     with watched(3, settings=SETTINGS) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def scripts() -> Iterator[Scripts]:
+    """One JVM for all tests of a process."""
+    found = Scripts()
+    yield found
+    found.kill()
 
 
 @pytest.fixture

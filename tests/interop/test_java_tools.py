@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,63 +10,14 @@ from raftlog.testing.cluster import Cluster
 from tests.clients.members import party, python_kind, until
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import stored_offsets
-from tests.interop.kinds import java_command, java_kind, java_maker
+from tests.interop.kinds import java_kind, java_maker
+from tests.interop.scripts import Scripts, Tool
 from tests.interop.transactions import transactors, values
 
 pytestmark = pytest.mark.java
 
 PARTITIONS = 3
 RECORDS = 10
-FIRST_COLUMNS = {"GROUP", "TransactionalId", "CoordinatorId", "ProducerId", "Topic"}
-
-
-class Scripts:
-    """A JVM that runs what the scripts start."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            java_command("raftlog.Tools"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def run(self, *words: str) -> str:
-        """Return what a class printed, on both outputs."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("\t".join(words) + "\n")
-        self._process.stdin.flush()
-        count = int(self._process.stdout.readline())
-        return "".join(self._process.stdout.readline() for _ in range(count))
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait(10)
-
-
-@pytest.fixture(scope="module")
-def scripts() -> Iterator[Scripts]:
-    found = Scripts()
-    yield found
-    found.kill()
-
-
-class Tool:
-    """A script at one cluster."""
-
-    def __init__(self, scripts: Scripts, cluster: Cluster, main: str) -> None:
-        self._scripts = scripts
-        self._command = (main, "--bootstrap-server", cluster.bootstrap_servers)
-
-    def say(self, *words: str) -> str:
-        """Return what it printed."""
-        return self._scripts.run(*self._command, *words)
-
-    def table(self, *words: str) -> list[dict[str, str]]:
-        """Return the rows of what it printed, by the names of its columns."""
-        lines = [line for line in self.say(*words).splitlines() if line.strip()]
-        header = next((row for row, line in enumerate(lines) if line.split()[0] in FIRST_COLUMNS), None)
-        assert header is not None, lines
-        names = lines[header].split()
-        return [dict(zip(names, line.split(), strict=False)) for line in lines[header + 1 :]]
 
 
 class Groups(Tool):

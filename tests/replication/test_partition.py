@@ -75,6 +75,24 @@ def test_under_flush_policy_os_what_is_written_counts_at_once() -> None:
     assert cluster[1].produce("a").outcome == "committed"
 
 
+def test_under_flush_policy_os_a_sync_takes_nothing_back_that_was_written_meanwhile() -> None:
+    """The sync was begun before the second record was written, and ends after it: both count."""
+    cluster = Cluster(size=2)
+    leader = cluster[1]
+    for each in (1, 2):
+        cluster[each].host.flush_before_commit = False
+    leader.produce("a")
+    ticket = leader.partition.log.begin_flush()
+    assert ticket is not None
+    second = leader.produce("b")
+    ticket.run()
+    leader.partition.log.complete_flush(ticket)
+    leader.partition.note_flushed(leader.partition.log.flushed_end_offset)
+    for _ in range(2):
+        cluster[2].fetch_from(leader)
+    assert (second.outcome, leader.partition.high_watermark) == ("committed", 2)
+
+
 def test_a_replica_outside_the_isr_is_not_waited_for() -> None:
     """Only ISR members gate the high watermark."""
     cluster = Cluster(isr=(1, 2))

@@ -284,6 +284,24 @@ def test_segments_roll_by_size_time_index_and_offset_span(open_log: OpenLog) -> 
     assert [segment.base_offset for segment in restarted.segments] == [0, 2, 4, 5]
 
 
+def test_jitter_rolls_logs_at_different_ages_and_a_logs_replicas_at_the_same(open_log: OpenLog) -> None:
+    """segment.jitter.ms takes at most so much off segment.ms; which part is a checksum, not chance."""
+
+    def ages(name: str, **config: Any) -> list[int]:
+        log = open_log(name=name, segment_bytes=10_000, **config)
+        append(log, b"x", timestamp=0)
+        return [log.active_segment.roll_after_ms]
+
+    jittered = {"segment_ms": 10_000, "segment_jitter_ms": 4_000}
+    found = [ages(f"t-{number}", **jittered)[0] for number in range(20)]
+    assert all(6_000 < age <= 10_000 for age in found)
+    assert len(set(found)) > 10
+    assert ages("elsewhere/t-3", **jittered) == [found[3]]
+    assert ages("t-3", segment_ms=10_000) == [10_000]
+    wide = ages("t-5", segment_ms=100, segment_jitter_ms=10_000)
+    assert 0 < wide[0] <= 100, "no more than all of it"
+
+
 def test_a_batch_larger_than_a_segment_gets_one_of_its_own(open_log: OpenLog) -> None:
     """segment.bytes never refuses a batch that max.message.bytes allows."""
     log = open_log(segment_bytes=200)

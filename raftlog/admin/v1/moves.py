@@ -6,10 +6,10 @@ from typing import Annotated, Final
 
 import msgspec
 
-from raftlog.admin.errors import ApiError, not_found
+from raftlog.admin.errors import not_found
 from raftlog.admin.leaderships import drain, transfer_leadership, undrain
 from raftlog.admin.route import Call, Route
-from raftlog.base.errors import BrokerIdNotRegistered, EligibleLeadersNotAvailable
+from raftlog.base.errors import BrokerIdNotRegistered
 from raftlog.metadata.requests import BrokerDrain
 
 LARGEST_ID: Final = 2**31 - 1
@@ -71,10 +71,7 @@ async def move_leadership(call: Call) -> Leader:
     """That it leads already is fine."""
     topic, partition, leader = call.path["topic_name"], call.path["partition_id"], call.body.leader
     call.audit.update(topic=topic, partition=partition, leader=leader)
-    try:
-        await transfer_leadership(call.node.submit, topic, partition, leader)
-    except EligibleLeadersNotAvailable as error:
-        raise ApiError(409, str(error)) from None
+    await transfer_leadership(call.node.submit, topic, partition, leader)
     return Leader(topic, partition, leader)
 
 
@@ -103,6 +100,5 @@ ROUTES: Final = (
         "Have an in-sync replica lead a partition",
         Leader,
         body=NewLeader,
-        errors=(409,),
     ),
 )

@@ -13,7 +13,7 @@ import msgspec
 from raftlog.admin.errors import ApiError, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.admin.view import TransactionPort
-from raftlog.base.errors import InvalidTxnState, TransactionalIdNotFound
+from raftlog.base.errors import TransactionalIdNotFound
 from raftlog.base.types import TopicPartition
 
 SLICE: Final = 1_000
@@ -147,12 +147,7 @@ async def abort_hanging_transaction(call: Call) -> Hanging:
     place = TopicPartition(call.path["topic_name"], call.path["partition_id"])
     start_offset = call.body.start_offset
     call.audit.update(topic=place.topic, partition=place.partition, start_offset=start_offset)
-    try:
-        return Hanging(*await _port(call).end_hanging(place, start_offset))
-    except TransactionalIdNotFound as error:
-        raise ApiError(404, str(error)) from None
-    except InvalidTxnState as error:
-        raise ApiError(409, str(error)) from None
+    return Hanging(*await _port(call).end_hanging(place, start_offset))
 
 
 ROUTES: Final = (
@@ -179,6 +174,5 @@ ROUTES: Final = (
         "Abort a transaction that nobody will end",
         Hanging,
         body=StartOffset,
-        errors=(409,),
     ),
 )

@@ -14,6 +14,8 @@ from raftlog.admin.errors import INVALID, ApiError, check, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.brokers import broker_of
 from raftlog.admin.v3.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of, topic_of
+from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
+from raftlog.base.config_kafka import is_kafkas
 from raftlog.base.errors import UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -21,12 +23,15 @@ from raftlog.protocol.apis import ApiKey
 TOPIC: Final = 2
 BROKER: Final = 4
 GROUP: Final = 32
+TABLES: Final = {TOPIC: TopicConfig, BROKER: NodeConfig, GROUP: GroupConfig}
 SOURCES: Final = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
+    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
+    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
 DEFAULT_CONFIG: Final = 5
@@ -155,6 +160,20 @@ class _Resource:
             raise not_found(f"config {name[:249]}")
         return found[0]
 
+    async def put(self) -> None:
+        """Set the config that the path names. Raises ApiError."""
+        await self.alter([Change(self._named(), self.call.body.value)])
+
+    async def reset(self) -> None:
+        """Have the config that the path names be the default again. Raises ApiError."""
+        await self.alter([Change(self._named(), operation="DELETE")])
+
+    def _named(self) -> str:
+        name: str = self.call.path["name"]
+        if name not in settings_of(TABLES[self.kind]) and not (self.kind == BROKER and is_kafkas(name)):
+            raise not_found(f"config {name[:249]}")
+        return name
+
     async def alter(self, changes: Sequence[Change], *, validate_only: bool = False) -> None:
         """Make changes, all or none. Raises ApiError."""
         changed = [f"{each.operation} {each.name}" for each in changes]
@@ -229,11 +248,11 @@ async def get_topic_config(call: Call) -> Config:
 
 
 async def put_topic_config(call: Call) -> None:
-    await _of_topic(call).alter([Change(call.path["name"], call.body.value)])
+    await _of_topic(call).put()
 
 
 async def reset_topic_config(call: Call) -> None:
-    await _of_topic(call).alter([Change(call.path["name"], operation="DELETE")])
+    await _of_topic(call).reset()
 
 
 async def alter_topic_configs(call: Call) -> None:
@@ -274,11 +293,11 @@ async def get_broker_config(call: Call) -> Config:
 
 
 async def put_broker_config(call: Call) -> None:
-    await _of_broker(call).alter([Change(call.path["name"], call.body.value)])
+    await _of_broker(call).put()
 
 
 async def reset_broker_config(call: Call) -> None:
-    await _of_broker(call).alter([Change(call.path["name"], operation="DELETE")])
+    await _of_broker(call).reset()
 
 
 async def alter_broker_configs(call: Call) -> None:
@@ -294,11 +313,11 @@ async def get_group_config(call: Call) -> Config:
 
 
 async def put_group_config(call: Call) -> None:
-    await _of_group(call).alter([Change(call.path["name"], call.body.value)])
+    await _of_group(call).put()
 
 
 async def reset_group_config(call: Call) -> None:
-    await _of_group(call).alter([Change(call.path["name"], operation="DELETE")])
+    await _of_group(call).reset()
 
 
 async def alter_group_configs(call: Call) -> None:
@@ -314,11 +333,11 @@ async def get_cluster_config(call: Call) -> Config:
 
 
 async def put_cluster_config(call: Call) -> None:
-    await _of_all_brokers(call).alter([Change(call.path["name"], call.body.value)])
+    await _of_all_brokers(call).put()
 
 
 async def reset_cluster_config(call: Call) -> None:
-    await _of_all_brokers(call).alter([Change(call.path["name"], operation="DELETE")])
+    await _of_all_brokers(call).reset()
 
 
 async def alter_cluster_configs(call: Call) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from raftlog.admin.ask import shapes
-from raftlog.admin.errors import INVALID, ApiError, check
+from raftlog.admin.errors import ApiError, check
 from raftlog.admin.route import Call, Route
 from raftlog.admin.v3.shared import (
     ItemMetadata,
@@ -182,7 +182,7 @@ async def grow_topic(call: Call) -> Topic:
     call.audit.update(topic=topic.name, partitions=count, partitions_before=len(topic.partitions))
     if count < len(topic.partitions):
         raise ApiError(
-            400, f"topic {topic.name} has {len(topic.partitions)} partitions; it can't shrink to {count}"
+            409, f"topic {topic.name} has {len(topic.partitions)} partitions; it can't shrink to {count}"
         )
     if count > len(topic.partitions):
         make = shapes(ApiKey.CREATE_PARTITIONS)
@@ -202,7 +202,7 @@ async def delete_topic(call: Call) -> None:
     name = topic_of(call, image_of(call)).name
     if name in INTERNAL_TOPICS:
         message = f"{name} is the cluster's own: all groups or transactions would be lost with it"
-        raise ApiError(400, message, code=INVALID)
+        raise ApiError(409, message)
     make = shapes(ApiKey.DELETE_TOPICS)
     request = make.DeleteTopicsRequest(topics=(make.DeleteTopicState(name=name),), timeout=REQUEST_TIMEOUT_MS)
     response = await call.asker.ask(ApiKey.DELETE_TOPICS, request)

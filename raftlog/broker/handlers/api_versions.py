@@ -17,6 +17,8 @@ from raftlog.protocol.writer import Encoded
 API_KEY: Final = 18
 FIRST_NAMED_VERSION: Final = 3
 LOWEST_VERSION: Final = 0
+SOFTWARE_CHARACTERS: Final = 200
+"""Of a client's software name or version that its connection keeps."""
 FIRST_ZERO_VERSION: Final = 4
 """Before it, a client cannot read of a feature whose lowest level is 0."""
 
@@ -31,6 +33,9 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
         _is_name(message.client_software_name) and _is_name(message.client_software_version)
     ):
         return _body(version, InvalidRequest.code)
+    if version >= FIRST_NAMED_VERSION and request.connection is not None:
+        name, number = message.client_software_name, message.client_software_version
+        request.connection.software = (name[:SOFTWARE_CHARACTERS], number[:SOFTWARE_CHARACTERS])
     return _body(version, 0)
 
 

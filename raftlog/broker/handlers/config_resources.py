@@ -24,10 +24,8 @@ BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
-RESOURCE_TYPES: Final = {TOPIC: "topic", BROKER: "broker", GROUP: "group"}
-"""The resources that have configs here; the others of Kafka are refused by name."""
-
-_NAMES: Final = {BROKER_LOGGER: "BROKER_LOGGER", CLIENT_METRICS: "CLIENT_METRICS"}
+RESOURCE_TYPES: Final = {TOPIC: "topic", BROKER: "broker", GROUP: "group", CLIENT_METRICS: "client-metrics"}
+"""The resources whose configs are metadata. The levels of a process's loggers (BROKER_LOGGER) are not."""
 
 
 class Resource(NamedTuple):
@@ -45,12 +43,20 @@ class Outcome(NamedTuple):
 
 
 def resource_type(wire_type: int) -> str:
-    """Return the vocabulary's word for a resource type. Raises InvalidRequest for one that has no configs here."""
+    """Return the metadata's word for a resource type. Raises InvalidRequest for one without configs there."""
     found = RESOURCE_TYPES.get(wire_type)
+    if found is None and wire_type == BROKER_LOGGER:
+        raise InvalidRequest("the levels of loggers are changed by IncrementalAlterConfigs only")
     if found is None:
-        name = _NAMES.get(wire_type, str(wire_type))
-        raise InvalidRequest(f"resources of type {name} have no configs; TOPIC, BROKER and GROUP have")
+        known = "TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS and GROUP"
+        raise InvalidRequest(f"resources of type {wire_type} have no configs; {known} have")
     return found
+
+
+def check_own_broker(broker: BrokerContext, name: str) -> None:
+    """Raise InvalidRequest for a broker's resource that is not this broker's own."""
+    if name != str(broker.config.node_id):
+        raise InvalidRequest(f"this is broker {broker.config.node_id}; ask broker {name!r} itself")
 
 
 async def alter(

@@ -1,4 +1,5 @@
-"""DescribeConfigs 1-4: all configs of topics, brokers and groups: source, synonyms, type, documentation (KIP-226)."""
+"""DescribeConfigs 1-4: all configs of topics, brokers, groups, client metrics and loggers, with source, synonyms,
+type and documentation (KIP-226)."""
 
 from __future__ import annotations
 
@@ -7,15 +8,25 @@ from typing import Any, Final
 from raftlog.base.config_describe import (
     ConfigEntry,
     describe_broker,
+    describe_client_metrics,
     describe_cluster_default,
     describe_group,
+    describe_loggers,
     describe_topic,
 )
 from raftlog.base.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
+from raftlog.base.log import LOGGERS
 from raftlog.broker.asking import shown
 from raftlog.broker.auto_create import TOPIC_NAME_RULE, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.config_resources import GROUP, TOPIC, resource_type
+from raftlog.broker.handlers.config_resources import (
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    check_own_broker,
+    resource_type,
+)
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
@@ -43,6 +54,9 @@ def _result(broker: BrokerContext, make: Any, resource: Any, message: Any) -> An
 
 
 def _entries(broker: BrokerContext, wire_type: int, name: str) -> list[ConfigEntry]:
+    if wire_type == BROKER_LOGGER:
+        check_own_broker(broker, name)
+        return describe_loggers(LOGGERS.levels())
     resource_type(wire_type)
     image, node = broker.image(), broker.config
     cluster_dynamic = image.config("broker", "")
@@ -58,6 +72,10 @@ def _entries(broker: BrokerContext, wire_type: int, name: str) -> list[ConfigEnt
         if not name:
             raise InvalidRequest("the configs of a group need its name")
         return describe_group(node, image.config("group", name))
+    if wire_type == CLIENT_METRICS:
+        if not name:
+            raise InvalidRequest("the configs of client metrics need the subscription's name")
+        return describe_client_metrics(image.config("client-metrics", name))
     if not name:
         return describe_cluster_default(cluster_dynamic)
     if name != str(node.node_id):

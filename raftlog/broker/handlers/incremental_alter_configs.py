@@ -6,7 +6,15 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.config_resources import Resource, alter, named_twice, resource_type, response
+from raftlog.broker.handlers.config_resources import (
+    BROKER_LOGGER,
+    Resource,
+    alter,
+    named_twice,
+    resource_type,
+    response,
+)
+from raftlog.broker.loggers import alter_loggers
 from raftlog.metadata.requests import DELETE, SUBTRACT, ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
 
@@ -17,10 +25,17 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Alter configs and wait until this broker knows."""
     named = [(Resource(each.resource_type, each.resource_name), each) for each in message.resources]
     twice = named_twice(resource for resource, _ in named)
+    levels = {
+        resource: alter_loggers(broker, resource.name, each.configs, validate_only=message.validate_only)
+        for resource, each in named
+        if resource.wire_type == BROKER_LOGGER and resource not in twice
+    }
     alterations = [
-        (resource, _alteration(resource, each.configs, resource in twice)) for resource, each in named
+        (resource, _alteration(resource, each.configs, resource in twice))
+        for resource, each in named
+        if resource not in levels
     ]
-    outcomes = await alter(broker, message, alterations, replace=False)
+    outcomes = levels | await alter(broker, message, alterations, replace=False)
     return response(API_KEY, request, outcomes, name="IncrementalAlterConfigsResponse")
 
 

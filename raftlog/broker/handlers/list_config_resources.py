@@ -1,4 +1,4 @@
-"""ListConfigResources 0-1: what has configs (KIP-1142). Version 0 asks for client metrics, of which there are none."""
+"""ListConfigResources 0-1: what has configs (KIP-1142). Version 0 asks for client metrics only (KIP-714)."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
         named += [(name, TOPIC) for name in sorted(image.topics)]
     if BROKER in types:
         named += [(str(each), BROKER) for each in sorted(image.brokers)]
+    if BROKER_LOGGER in types:
+        named += [(str(each), BROKER_LOGGER) for each in sorted(image.brokers)]
+    if CLIENT_METRICS in types:
+        named += [(name, CLIENT_METRICS) for kind, name in sorted(image.configs) if kind == "client-metrics"]
     if GROUP in types:  # as in Kafka those with configs, whether or not there is such a group
         named += [(name, GROUP) for kind, name in sorted(image.configs) if kind == "group"]
     return make.ListConfigResourcesResponse(

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRegularExpression
+from raftlog.base.regex import STEPS_AT_ONCE, check_regex, compiled, steps
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
-from raftlog.coordinator.regex import STEPS_AT_ONCE, check_regex, compiled, steps
 from raftlog.coordinator.transactions.transaction import IDLE, State, Transaction
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes

@@ -19,6 +19,7 @@ from raftlog.base.errors import (
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
+from raftlog.base.regex import check_regex
 from raftlog.coordinator.consumer.draft import MOST_READ, Draft, TooMuchToRead
 from raftlog.coordinator.consumer.reconcile import is_part, rejoined
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, LEAVING, Beat, Heard
@@ -30,7 +31,6 @@ from raftlog.coordinator.consumer.state import (
     MemberState,
     Subscriber,
 )
-from raftlog.coordinator.regex import check_regex
 
 LONGEST_NAME_BYTES: Final = 1_000
 """Of ids and names that come into records."""

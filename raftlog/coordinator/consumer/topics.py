@@ -14,8 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
+from raftlog.base.regex import STEPS_AT_ONCE, TEXT_STEPS, check_regex, compiled
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.coordinator.regex import STEPS_AT_ONCE, TEXT_STEPS, check_regex, compiled
 from raftlog.metadata.image import MetadataImage
 
 PAUSE_S: Final = 0.01

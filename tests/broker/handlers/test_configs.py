@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from raftlog.base.config_broker import NodeConfig
 from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import RequestTimedOut
+from raftlog.base.log import LOGGERS, get_logger
 from raftlog.metadata.requests import (
     AlterConfigs,
     ConfigAlteration,
@@ -23,7 +25,7 @@ from raftlog.protocol.shapes import request_shapes
 from tests.broker.handlers.one_broker import Cluster, cluster_image, versions
 
 DESCRIBE, ALTER, INCREMENTAL, LIST = 32, 33, 44, 74
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
 
 def resource(version: int, kind: int, name: str, *keys: str) -> Any:
@@ -141,7 +143,9 @@ async def test_the_clusters_default_is_the_broker_without_a_name() -> None:
         (BROKER, "2", 42),
         (BROKER, "x", 42),
         (GROUP, "", 42),
-        (8, "1", 42),
+        (LOGGER, "2", 42),
+        (LOGGER, "", 42),
+        (CLIENT_METRICS, "", 42),
         (99, "1", 42),
     ],
 )
@@ -221,7 +225,15 @@ async def test_alter_configs_replaces_the_set(version: int) -> None:
 
 
 MALFORMED = {
-    "no such type": (INCREMENTAL, [change(INCREMENTAL, 1, 16, "m", ("k", "v", 0))]),
+    "no such type": (INCREMENTAL, [change(INCREMENTAL, 1, 15, "m", ("k", "v", 0))]),
+    "old API, loggers": (ALTER, [change(ALTER, 2, LOGGER, "1", ("raftlog", "INFO"))]),
+    "another broker's loggers": (INCREMENTAL, [change(INCREMENTAL, 1, LOGGER, "2", ("raftlog", "INFO", 0))]),
+    "logger twice": (
+        INCREMENTAL,
+        [change(INCREMENTAL, 1, LOGGER, "1", ("raftlog", "INFO", 0), ("raftlog", "WARN", 0))],
+    ),
+    "appended to a level": (INCREMENTAL, [change(INCREMENTAL, 1, LOGGER, "1", ("raftlog", "INFO", 2))]),
+    "topmost without a level": (INCREMENTAL, [change(INCREMENTAL, 1, LOGGER, "1", ("raftlog", None, 1))]),
     "no such operation": (INCREMENTAL, [change(INCREMENTAL, 1, TOPIC, "a", ("k", "v", 4))]),
     "set to null": (INCREMENTAL, [change(INCREMENTAL, 1, TOPIC, "a", ("k", None, 0))]),
     "key twice": (INCREMENTAL, [change(INCREMENTAL, 1, TOPIC, "a", ("k", "1", 0), ("k", "2", 0))]),
@@ -253,9 +265,9 @@ async def test_a_failed_request_fails_each_resource() -> None:
 
 
 async def test_config_resources_are_listed() -> None:
-    """All types when none is named; version 0 asks for client metrics, of which there are none (KIP-1142)."""
-    configs = {("group", "h"): {"k": "v"}, ("group", "g"): {"k": "v"}, ("topic", "a"): {"k": "v"}}
-    cluster = Cluster(cluster_image(configs=configs))
+    """All types when none is named; version 0 asks for client metrics only (KIP-714, KIP-1142)."""
+    kinds = (("group", "h"), ("group", "g"), ("topic", "a"), ("client-metrics", "m"))
+    cluster = Cluster(cluster_image(configs={each: {"k": "v"} for each in kinds}))
     everything = await cluster.call(LIST, 1, resource_types=())
     assert [(each.resource_name, each.resource_type) for each in everything.config_resources] == [
         ("a", TOPIC),
@@ -263,6 +275,10 @@ async def test_config_resources_are_listed() -> None:
         ("1", BROKER),
         ("2", BROKER),
         ("3", BROKER),
+        ("1", LOGGER),
+        ("2", LOGGER),
+        ("3", LOGGER),
+        ("m", CLIENT_METRICS),
         ("g", GROUP),
         ("h", GROUP),
     ]
@@ -270,5 +286,76 @@ async def test_config_resources_are_listed() -> None:
     assert [each.resource_name for each in groups.config_resources] == ["g", "h"]
     topics = await cluster.call(LIST, 1, resource_types=(TOPIC,))
     assert [each.resource_name for each in topics.config_resources] == ["a", "b"]
-    assert (await cluster.call(LIST, 0)).config_resources == ()
+    oldest = await cluster.call(LIST, 0)
+    assert [each.resource_name for each in oldest.config_resources] == ["m"]
     assert (await cluster.call(LIST, 1, resource_types=(77,))).error_code == 35
+
+
+@pytest.mark.parametrize("version", versions(DESCRIBE))
+async def test_the_configs_of_client_metrics_are_described_of_any_name(version: int) -> None:
+    """Kafka's three, each with where its value comes from (KIP-714)."""
+    cluster = Cluster(cluster_image(configs={("client-metrics", "m"): {"interval.ms": "1000"}}))
+    result = await describe(cluster, version, CLIENT_METRICS, "m", include_synonyms=True)
+    told = {each.name: (each.value, each.config_source) for each in result.configs}
+    assert told == {"metrics": ("", 5), "interval.ms": ("1000", 7), "match": ("", 5)}
+    other = await describe(cluster, version, CLIENT_METRICS, "another", "interval.ms")
+    assert [(each.value, each.config_source) for each in other.configs] == [("300000", 5)]
+
+
+@pytest.fixture
+def loggers() -> Iterator[None]:
+    """The process's loggers, as they were before."""
+    get_logger("raftlog.broker.fetcher")
+    LOGGERS.start("INFO")
+    yield
+    LOGGERS.start("INFO")
+
+
+async def change_levels(cluster: Cluster, *configs: tuple[Any, ...], validate_only: bool = False) -> Any:
+    resources = (change(INCREMENTAL, 1, LOGGER, "1", *configs),)
+    response = await cluster.call(INCREMENTAL, 1, resources=resources, validate_only=validate_only)
+    (result,) = response.responses
+    return result
+
+
+async def levels(cluster: Cluster) -> dict[str, str]:
+    result = await describe(cluster, 4, LOGGER, "1")
+    assert all(each.config_source == 6 and not each.read_only for each in result.configs)
+    return {each.name: each.value for each in result.configs}
+
+
+@pytest.mark.usefixtures("loggers")
+async def test_the_levels_of_loggers_are_changed_while_the_broker_runs() -> None:
+    """A part of a room has the level of the nearest logger above it that has one, and nothing of it is metadata."""
+    cluster = Cluster()
+    assert (await levels(cluster))["raftlog.broker.fetcher"] == "INFO"
+    assert (await change_levels(cluster, ("raftlog.broker", "DEBUG", 0))).error_code == 0
+    found = await levels(cluster)
+    assert (found["raftlog"], found["raftlog.broker"], found["raftlog.broker.fetcher"]) == (
+        "INFO",
+        "DEBUG",
+        "DEBUG",
+    )
+    assert (await change_levels(cluster, ("raftlog.broker", None, 1))).error_code == 0
+    assert (await levels(cluster))["raftlog.broker.fetcher"] == "INFO"
+    assert cluster.asked == []
+
+
+@pytest.mark.usefixtures("loggers")
+@pytest.mark.parametrize(
+    ("ops", "code", "says"),
+    [
+        ([("raftlog.broker", "LOUD", 0)], 40, "must be one of TRACE, DEBUG"),
+        ([("kafka.server", "DEBUG", 0)], 40, "there is no logger 'kafka.server'; there are raftlog, "),
+        ([("raftlog.audit", "ERROR", 0)], 40, "there is no logger"),
+        ([("raftlog.broker", "WARN", 0), ("nonsense", "WARN", 0)], 40, "there is no logger"),
+    ],
+)
+async def test_levels_are_changed_wholly_or_not_at_all(ops: Any, code: int, says: str) -> None:
+    """A refusal says what there is. Nobody silences the audit log from outside."""
+    cluster = Cluster()
+    before = await levels(cluster)
+    result = await change_levels(cluster, *ops)
+    assert result.error_code == code and says in result.error_message
+    assert (await change_levels(cluster, ("raftlog", "ERROR", 0), validate_only=True)).error_code == 0
+    assert await levels(cluster) == before

@@ -42,7 +42,7 @@ mix = ["cut-pair"]
 @pytest.mark.clients
 @pytest.mark.slow
 def test_a_short_case_on_processes_is_judged_and_leaves_its_folder(tmp_path):
-    """Passed; what this place cannot inject is not run, and the exit code says so. Data is gone, logs stay."""
+    """Passed; what this place cannot inject is said, and --strict takes it for a failure. Data is gone, logs stay."""
     (tmp_path / "chaos" / "suites").mkdir(parents=True)
     (tmp_path / "chaos" / "places").symlink_to(PLACES)
     for name, text in CASES.items():
@@ -58,10 +58,12 @@ def test_a_short_case_on_processes_is_judged_and_leaves_its_folder(tmp_path):
         "processes",
         "--seed",
         "1",
+        "--strict",
     ]
     folders = ["--chaos-dir", str(tmp_path / "chaos"), "--out", str(tmp_path / "runs")]
     done = subprocess.run([*command, *folders], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == exits.NOT_RUN, done.stdout + done.stderr
+    assert "was not run" in done.stderr
     (left,) = (tmp_path / "runs").glob("*-short")
     verdict = json.loads((left / run_folder.VERDICT).read_text())
     assert verdict["status"] == "passed"

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from raftlog.cli import exits
-from raftlog.cli.chaos import code_of
+from raftlog.cli.chaos import code_of, not_run
 from raftlog.proof.chaos.landmarks import silent
-from raftlog.proof.chaos.outcome import Outcome
+from raftlog.proof.chaos.outcome import Outcome, unrun
 from raftlog.proof.chaos.rot import RotWatch
 from raftlog.proof.disks.harm import Rot, flip_bit
-from tests.proof.chaos.runs import line
+from tests.proof.chaos.runs import case, line
 from tests.storage import conftest
 from tests.storage.batches import append
 from tests.storage.conftest import OpenLog
@@ -26,12 +26,23 @@ def outcome(status: str, *not_run: str) -> Outcome:
 
 
 def test_a_run_of_which_no_case_ran_in_full_is_a_failure() -> None:
-    """Exit code 5 means that something was shown, and something else could not be."""
-    whole, partly, unrun = outcome("passed"), outcome("passed", "cut-pair"), outcome("not run")
-    assert code_of([whole]) == 0
-    assert code_of([whole, unrun]) == code_of([whole, partly]) == exits.NOT_RUN
-    assert code_of([unrun, unrun]) == code_of([partly, unrun]) == exits.FAILED
-    assert code_of([whole, outcome("failed"), unrun]) == exits.FAILED
+    """What this machine lacks is said, and is no failure of raftlog's; with --strict it is exit code 5."""
+    whole, partly, none = outcome("passed"), outcome("passed", "cut-pair"), outcome("not run")
+    for strict, lacking in ((False, exits.OK), (True, exits.NOT_RUN)):
+        assert code_of([whole], strict=strict) == exits.OK
+        assert code_of([whole, none], strict=strict) == code_of([whole, partly], strict=strict) == lacking
+        assert code_of([none, none], strict=strict) == code_of([partly, none], strict=strict) == exits.FAILED
+        assert code_of([whole, outcome("failed"), none], strict=strict) == exits.FAILED
+
+
+def test_what_could_not_be_run_is_said_with_its_reason() -> None:
+    """A run that succeeds shows no more than it ran."""
+    nowhere = unrun(case(), {"namespaces": "there is no nft"}, seed=1)
+    assert not_run([outcome("passed")]) == []
+    assert not_run([outcome("passed", "cut-pair"), nowhere]) == [
+        "fault cut-pair of case c was not run: lacks it",
+        "case by-hand was not run: namespaces: there is no nft",
+    ]
 
 
 def test_a_node_without_a_log_is_a_scandal() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.base.errors import InvalidRegularExpression
-from raftlog.coordinator.regex import LONGEST, MOST_INSTRUCTIONS, check_regex, compiled
+from raftlog.base.regex import LONGEST, MOST_INSTRUCTIONS, check_regex, compiled
 
 
 @pytest.mark.parametrize("regex", ["(", "[a", "a{2,1}", "(?=a)", r"(a)\1", "x" * (LONGEST + 1)])

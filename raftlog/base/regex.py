@@ -1,4 +1,4 @@
-"""Regular expressions of clients, over topics or transactional ids: in RE2's syntax, and linear in the text.
+"""Regular expressions of clients, over topics, transactional ids or clients: in RE2's syntax, and linear in the text.
 
 Linear is not little: an expression may take thousands of steps for each character, and there may be a hundred thousand
 names. So `check_regex` bounds the one, and whoever looks at many names counts `steps` and takes turns. A name matches
@@ -33,7 +33,7 @@ MOST_REMEMBERED: Final = 100
 """Expressions."""
 
 
-def check_regex(regex: str) -> None:
+def check_regex(regex: str, *, most_instructions: int = MOST_INSTRUCTIONS) -> None:
     """Raises InvalidRegularExpression."""
     if len(regex) > LONGEST:
         raise InvalidRegularExpression(f"an expression has at most {LONGEST} characters")
@@ -43,9 +43,9 @@ def check_regex(regex: str) -> None:
         raise InvalidRegularExpression(
             f"{regex!r} is no regular expression of RE2: {_text(error)}"
         ) from error
-    if size > MOST_INSTRUCTIONS:
+    if size > most_instructions:
         raise InvalidRegularExpression(
-            f"{regex!r} takes {size} instructions, {MOST_INSTRUCTIONS} at most are looked at"
+            f"{regex!r} takes {size} instructions, {most_instructions} at most are looked at"
         )
 
 

@@ -1,0 +1,45 @@
+"""GetTelemetrySubscriptions 0: which metrics a client is to push, and how often (KIP-714)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+from uuid import UUID
+
+from raftlog.broker.connection import UNKNOWN
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.telemetry import COMPRESSIONS, LONGEST_TEXT, ClientAttributes
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
+
+
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer what the subscriptions that match this client come to; a client without an id is given one."""
+    make = response_shapes(API_KEY, request.api_version)
+    given = message.client_instance_id
+    instance_id = given or UUID(int=broker.env.random.getrandbits(128), version=4)
+    attributes = attributes_of(request, instance_id)
+    asked = broker.telemetry.subscribe(
+        instance_id, attributes, broker.image(), now=asyncio.get_running_loop().time()
+    )
+    return make.GetTelemetrySubscriptionsResponse(
+        throttle_time=0,
+        error_code=0,
+        client_instance_id=instance_id,
+        subscription_id=asked.subscription_id,
+        accepted_compression_types=COMPRESSIONS,
+        push_interval=asked.interval_ms,
+        telemetry_max_bytes=broker.config.telemetry_max_bytes,
+        delta_temporality=False,
+        requested_metrics=asked.metrics,
+    )
+
+
+def attributes_of(request: RequestContext, instance_id: UUID) -> ClientAttributes:
+    """Return what subscriptions are matched against, each text cut to what is kept."""
+    connection = request.connection
+    software, port = (UNKNOWN, 0) if connection is None else (connection.software, connection.peer_port)
+    texts = (str(instance_id), request.client_id or "", *software, request.peer_host, str(port))
+    return ClientAttributes(*(each[:LONGEST_TEXT] for each in texts))

@@ -1,0 +1,31 @@
+"""PushTelemetry 0: a client's metrics, which are shown beside the broker's own (KIP-714)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from raftlog.base.errors import InvalidRequest
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.get_telemetry_subscriptions import attributes_of
+from raftlog.broker.telemetry import Push
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import build
+
+API_KEY: Final = ApiKey.PUSH_TELEMETRY
+
+
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Take the metrics, or say why not."""
+    instance_id = message.client_instance_id
+    if instance_id is None:
+        raise InvalidRequest("a push needs the id that GetTelemetrySubscriptions gave")
+    broker.telemetry.push(
+        instance_id,
+        attributes_of(request, instance_id),
+        broker.image(),
+        Push(message.subscription_id, message.compression_type, bytes(message.metrics), message.terminating),
+        max_bytes=broker.config.telemetry_max_bytes,
+        now=asyncio.get_running_loop().time(),
+    )
+    return build(API_KEY, request.api_version)

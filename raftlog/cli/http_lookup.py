@@ -1,0 +1,57 @@
+"""Where the HTTP API of a cluster is, as its brokers tell over Kafka's wire: by their settings."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+
+from raftlog.base.config_network import EVERY_INTERFACE, is_loopback, parse_address
+from raftlog.cli import exits
+from raftlog.cli.exits import Failure
+from raftlog.cli.settings_in_force import settings_of
+from raftlog.cli.target import Target
+
+
+def find_http_api(target: Target) -> str:
+    """Return the URL of the first broker's HTTP API that can be reached from this machine. Raises Failure."""
+    reasons = []
+    brokers = target.admin.metadata().brokers.values()
+    for broker in sorted(brokers, key=lambda each: int(each.id)):
+        try:
+            rows = settings_of(target.admin, "broker", str(broker.id))
+        except Failure as failure:
+            reasons.append(str(failure))
+            continue
+        settings = {row["name"]: row["value"] or "" for row in rows}
+        found = http_url(settings, str(broker.host), nearby=_is_nearby(target.servers, str(broker.host)))
+        if found:
+            return found
+        where = settings.get("raftlog.admin.listener") or "nowhere"
+        reasons.append(f"that of broker {broker.id} listens at {where}")
+    told = "; ".join(reasons)
+    raise Failure(
+        f"no HTTP API of the cluster at {target.servers} can be reached from here ({told}); --http says where one is",
+        exits.UNREACHABLE,
+    )
+
+
+def http_url(settings: Mapping[str, str], host: str, *, nearby: bool) -> str | None:
+    """Return the URL of a broker's HTTP API by its settings; None if it has none, or if it is for its own machine.
+
+    `host` is what the broker advertises to clients; `nearby`: it is on this machine.
+    """
+    try:
+        bound, port = parse_address(settings.get("raftlog.admin.listener", ""))
+    except ValueError:
+        return None
+    if not port or (is_loopback(bound) and not nearby):
+        return None
+    reached = host if bound in EVERY_INTERFACE else bound
+    scheme = "https" if settings.get("raftlog.admin.ssl.certificate") else "http"
+    return f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
+
+
+def _is_nearby(servers: str, host: str) -> bool:
+    """Whether a broker is on this machine: its host is, or that of the servers by which it was found."""
+    own = [each.strip().rpartition(":")[0].strip("[]") for each in servers.split(",")]
+    return any(is_loopback(each) or each == socket.gethostname() for each in [host, *own])

@@ -1,0 +1,44 @@
+"""Claims about the survey of a cluster: it judges each partition as its leader does."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from raftlog.admin.survey import Survey, survey
+from raftlog.base.config import load_config
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+
+ID = UUID(int=1)
+
+
+async def judged(state: PartitionState, **configs: dict[str, str]) -> Survey:
+    """Survey one partition of topic `t` under the configs of `topic`, of `all` brokers and of `broker` 1."""
+    keys = {"topic": ("topic", "t"), "all": ("broker", ""), "broker": ("broker", "1")}
+    image = MetadataImage(
+        topics={"t": TopicState("t", ID, (state,))},
+        topic_names={ID: "t"},
+        configs={keys[name]: each for name, each in configs.items()},
+    )
+    return await survey(load_config(), image)
+
+
+TWO = {"min.insync.replicas": "2"}
+ONE_OF_THREE = PartitionState((1, 2, 3), (1,), 1)
+
+
+async def test_a_partition_that_refuses_acks_all_is_counted() -> None:
+    """By what the topic says, or all brokers, or the one that leads."""
+    for configs in ({"topic": TWO}, {"all": TWO}, {"broker": TWO}, {"topic": TWO, "all": {}}):
+        assert (await judged(ONE_OF_THREE, **configs)).under_min_isr.count == 1, configs
+    own = {"min.insync.replicas": "1"}
+    assert (await judged(ONE_OF_THREE, all=TWO, broker=own)).under_min_isr.count == 0
+    assert (await judged(ONE_OF_THREE, topic=own, all=TWO, broker=TWO)).under_min_isr.count == 0
+
+
+async def test_a_partition_that_its_leader_serves_is_not_called_too_few_in_sync() -> None:
+    """With one replica there cannot be two; while two more are added, the one that was enough is still."""
+    alone = PartitionState((1,), (1,), 1)
+    assert (await judged(alone, all=TWO)).under_min_isr.count == 0
+    grows = PartitionState((1, 2, 3), (1,), 1, adding_replicas=(2, 3))
+    found = await judged(grows, topic=TWO)
+    assert (found.under_min_isr.count, found.at_min_isr.count, found.under_replicated.count) == (0, 1, 1)

@@ -1,0 +1,30 @@
+"""Where the HTTP API of a cluster is, by the settings that its brokers tell; without a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.cli.http_lookup import http_url
+
+LISTENER, CERTIFICATE = "raftlog.admin.listener", "raftlog.admin.ssl.certificate"
+
+
+@pytest.mark.parametrize(
+    ("settings", "nearby", "url"),
+    [
+        ({LISTENER: "0.0.0.0:9644"}, False, "http://box:9644"),
+        ({LISTENER: ":9644", CERTIFICATE: "/tls/chain.pem"}, False, "https://box:9644"),
+        ({LISTENER: "10.0.0.7:9644"}, False, "http://10.0.0.7:9644"),
+        ({LISTENER: "[fd00::7]:9644"}, False, "http://[fd00::7]:9644"),
+        ({LISTENER: "127.0.0.1:9644"}, True, "http://127.0.0.1:9644"),
+        ({LISTENER: "127.0.0.1:9644"}, False, None),
+        ({LISTENER: "127.0.0.1:0"}, True, None),
+        ({LISTENER: ""}, True, None),
+        ({}, True, None),
+    ],
+)
+def test_an_api_is_looked_for_where_it_can_be_reached(
+    settings: dict[str, str], nearby: bool, url: str | None
+) -> None:
+    """At the host that a broker advertises when it listens everywhere; on loopback only for this machine."""
+    assert http_url(settings, "box", nearby=nearby) == url

@@ -1,0 +1,82 @@
+"""Every setting that is shown as in force is read by code that acts on it, or is marked as accepted without effect."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
+from raftlog.base.config_client_metrics import ClientMetricsConfig
+from raftlog.base.config_setting import Setting
+from tests.house.source import PACKAGE, judge, modules_under
+
+TABLES: tuple[type[Any], ...] = (NodeConfig, TopicConfig, GroupConfig, ClientMetricsConfig)
+UNREAD: frozenset[str] = frozenset(
+    {
+        "controller.quorum.election.timeout.ms",
+        "initial.broker.registration.timeout.ms",
+        "metadata.log.max.record.bytes.between.snapshots",
+        "metadata.log.max.snapshot.interval.ms",
+    }
+)
+"""Shown as in force, and read by nobody; the list only shrinks."""
+COMPUTED: frozenset[str] = frozenset(
+    {
+        f"group.consumer.{end}.{kind}.ms"
+        for end in ("min", "max")
+        for kind in ("heartbeat.interval", "session.timeout")
+    }
+)
+"""Bounds of a group's own configs: `raftlog.base.config` makes their names from those."""
+MARKED_BUT_NAMED: frozenset[str] = frozenset({"compression.type"})
+"""Accepted without effect, though the word stands elsewhere in the code, for something else."""
+
+
+def words_in_code() -> set[str]:
+    """Return every attribute that code reads and every text in it, but for the tables themselves.
+
+    `config_resolve` works on a draft, whose values it asks for by attribute, as texts; its dotted names are of faults
+    and laws, which act on nothing.
+    """
+    found: set[str] = set()
+    for module in modules_under(PACKAGE):
+        is_resolve = module.name.endswith("config_resolve.py")
+        if module.name.startswith("raftlog/base/config") and not is_resolve:
+            continue
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute):
+                found.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= {node.value} if not is_resolve or "." not in node.value else set()
+    return found
+
+
+def rows() -> list[tuple[str, Setting]]:
+    """Return (attribute, row) of all tables, without those that only say a default of another table's row."""
+    all_rows = [each for table in TABLES for each in settings_of(table).values()]
+    defaults = {name for _, row in all_rows for name, _ in row.synonyms}
+    return [(attribute, row) for attribute, row in all_rows if row.name not in defaults]
+
+
+def test_every_setting_is_read_or_marked_as_accepted_without_effect() -> None:
+    """DescribeConfigs and `raftlog config` show them all; an operator who changes one expects that it matters."""
+    words = words_in_code()
+    unread = {
+        row.name
+        for attribute, row in rows()
+        if row.applied and not {attribute, row.name} & words and row.name not in COMPUTED
+    }
+    judge(unread, UNREAD)
+
+
+def test_no_setting_that_is_read_is_marked_as_without_effect() -> None:
+    """The mark is told to users, who would leave the setting alone."""
+    words = words_in_code()
+    read = {row.name for attribute, row in rows() if not row.applied and {attribute, row.name} & words}
+    assert read <= MARKED_BUT_NAMED
+
+
+def test_the_mark_is_told_wherever_a_setting_is_documented() -> None:
+    """In the sentence itself, which DescribeConfigs, the command line and the reference page share."""
+    for _, row in rows():
+        assert row.meaning.endswith("(accepted, without effect)") != row.applied

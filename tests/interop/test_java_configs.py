@@ -1,0 +1,124 @@
+"""Kafka's own tools at the configs of brokers, loggers and client metrics, and a Java client that is asked to push."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftlog.testing.cluster import AdminCluster
+from tests.clients.members import party, until
+from tests.clients.nodes import scandals, told
+from tests.interop.kinds import java_kind
+from tests.interop.scripts import Scripts, Tool
+
+pytestmark = pytest.mark.java
+
+CONFIGS = "kafka.admin.ConfigCommand"
+CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
+OF_KAFKA = Path(__file__).parents[1] / "base" / "kafka_4_3_broker_configs.txt"
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[AdminCluster]:
+    """Two nodes with their admin APIs."""
+    with AdminCluster(2) as cluster:
+        yield cluster
+        found = scandals(cluster)
+        assert not found, told(found)
+
+
+def metrics(cluster: AdminCluster) -> str:
+    """Return what clients pushed to either node."""
+    texts = []
+    for node_id in cluster.nodes:
+        with urllib.request.urlopen(
+            f"{cluster.admin_url(node_id)}/metrics?family=clients", timeout=30
+        ) as answer:
+            texts.append(answer.read().decode())
+    return "".join(texts)
+
+
+def test_the_list_of_kafkas_broker_settings_is_what_kafka_prints(scripts: Scripts) -> None:
+    """The tests of the config tables walk that list; here it is held against Kafka's own classes."""
+    assert scripts.run("raftlog.BrokerConfigs").split("\n") == OF_KAFKA.read_text().split("\n")
+
+
+def test_the_stock_tool_changes_settings_of_brokers_that_raftlog_has_and_lacks(
+    scripts: Scripts, two: AdminCluster
+) -> None:
+    """Carried out, kept without effect, and refused in a sentence: for all brokers and for one."""
+    tool = Tool(scripts, two, CONFIGS)
+
+    def of_all(*words: str) -> str:
+        return tool.say(*words, "--entity-type", "brokers", "--entity-default")
+
+    def of_one(*words: str) -> str:
+        return tool.say(*words, "--entity-type", "brokers", "--entity-name", "2")
+
+    assert "Completed updating" in of_all("--alter", "--add-config", "num.io.threads=9,max.connections=900")
+    until(lambda: "num.io.threads=9" in of_all("--describe"), "it is shown")
+    assert "max.connections=900" in of_all("--describe")
+    assert "Completed updating" in of_one("--alter", "--add-config", "max.connections=800")
+    synonyms = "DYNAMIC_BROKER_CONFIG:max.connections=800, DYNAMIC_DEFAULT_BROKER_CONFIG:max.connections=900"
+    until(lambda: synonyms in of_one("--describe", "--all"), "the broker's own goes before that of all")
+    refused = of_one("--alter", "--add-config", "sasl.kerberos.min.time.before.relogin=1000")
+    assert "raftlog has no SASL" in refused and "did you mean" not in refused
+    refused = of_all("--alter", "--add-config", "max.connection.creation.rate=10")
+    assert "new connections are not limited to a rate" in refused
+    assert "Completed updating" in of_all("--alter", "--delete-config", "num.io.threads,max.connections")
+
+
+def test_the_stock_tool_changes_the_levels_of_one_brokers_loggers(
+    scripts: Scripts, two: AdminCluster
+) -> None:
+    """kafka-configs.sh --entity-type broker-loggers (KIP-412)."""
+    tool = Tool(scripts, two, CONFIGS)
+
+    def say(broker: str, *words: str) -> str:
+        return tool.say(*words, "--entity-type", "broker-loggers", "--entity-name", broker)
+
+    assert "raftlog.broker.fetcher=INFO" in say("2", "--describe")
+    assert "Completed updating" in say("2", "--alter", "--add-config", "raftlog.broker=DEBUG")
+    assert "raftlog.broker.fetcher=DEBUG" in say("2", "--describe")
+    assert "raftlog.broker.fetcher=INFO" in say("1", "--describe")
+    assert "Invalid broker logger" in say("2", "--alter", "--add-config", "kafka.server=DEBUG")
+    assert "Completed updating" in say("2", "--alter", "--delete-config", "raftlog.broker")
+    assert "raftlog.broker.fetcher=INFO" in say("2", "--describe")
+
+
+def test_a_java_consumer_pushes_what_the_stock_tool_subscribes_to(
+    scripts: Scripts, two: AdminCluster
+) -> None:
+    """kafka-client-metrics.sh: altered, listed, described, deleted; what is pushed stands in /metrics (KIP-714)."""
+    tool = Tool(scripts, two, CLIENT_METRICS)
+    match = "client_software_name=apache-kafka-java,client_id=consumer-of-java-.*"
+    assert "Altered" in tool.say(
+        "--alter",
+        "--name",
+        "java",
+        "--metrics",
+        "org.apache.kafka.consumer.",
+        "--interval",
+        "500",
+        "--match",
+        match,
+    )
+    until(lambda: "java" in tool.say("--list").split(), "it is listed")
+    described = tool.say("--describe", "--name", "java")
+    assert "interval.ms=500" in described and "client_id=consumer-of-java-.*" in described
+    with party(two.bootstrap_servers, "pushed", "of-java", java_kind("consumer"), partitions=1) as group:
+        group.wait_shares([1])
+        name = "kafka_client_consumer_coordinator_assigned_partitions"
+        until(
+            lambda: f"{name}{{" in metrics(two),
+            "the consumer's own metrics are shown",
+            seen=lambda: metrics(two),
+        )
+        (line, *_) = [each for each in metrics(two).splitlines() if each.startswith(f"{name}{{")]
+        assert 'client_id="consumer-of-java-1"' in line and 'group_id="of-java"' in line
+        assert "kafka_client_producer" not in metrics(two)
+    assert "Deleted" in tool.say("--delete", "--name", "java")
+    until(lambda: "java" not in tool.say("--list").split(), "it is gone")
