@@ -23,6 +23,13 @@ async def append(world: World, count: int, size: int = 10) -> None:
         await world.commit(b"%d%s" % (len(world.oracle.committed), b"." * size), 1)
 
 
+async def pass_time(world: World, seconds: float) -> None:
+    """Let virtual time pass."""
+    end = world.loop.time() + seconds
+    while world.loop.time() < end:
+        await asyncio.sleep(1)
+
+
 @pytest.mark.parametrize("voters", [1, 3])
 def test_a_snapshot_is_taken_after_so_many_bytes_of_records(voters: int) -> None:
     """Counted from the last one on, also where the log was not cut yet."""
@@ -49,14 +56,14 @@ def test_what_is_new_is_in_a_snapshot_after_the_interval_and_nothing_else_makes_
     async def script(world: World) -> None:
         await world.leader()
         await append(world, 3)
-        await asyncio.sleep(50)
+        await pass_time(world, 50)
         assert snapshots(world) == []
-        await asyncio.sleep(20)
+        await pass_time(world, 20)
         (first,) = snapshots(world)
-        await asyncio.sleep(200)
+        await pass_time(world, 200)
         assert snapshots(world) == [first]
         await append(world, 1)
-        await asyncio.sleep(70)
+        await pass_time(world, 70)
         assert snapshots(world)[-1] > first
 
     play(script, voters, compaction=NEVER._replace(interval_s=60))
@@ -67,7 +74,7 @@ def test_zero_means_never_by_time() -> None:
 
     async def script(world: World) -> None:
         await append(world, 3)
-        await asyncio.sleep(3_000)
+        await pass_time(world, 3_000)
         assert snapshots(world) == []
 
     play(script, 1, compaction=NEVER)
