@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Any, Final, cast
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
@@ -76,6 +76,9 @@ class Node:
             self.broker = Broker(
                 config, env, self.control, self.metadata, cluster_id=self.cluster_id, failed=self.fail
             )
+        self._server = self._make_server() if self.broker is None else self.broker.server
+        if self.control.quorum is not None:
+            self.control.quorum.on_kafka = self._server.adopt
 
     async def start(self) -> None:
         """Start all roles; returns when the broker (if this is one) listens and registers. Raises NodeFailed."""
@@ -92,6 +95,8 @@ class Node:
         self._directories = (
             [self._open_metadata_directory()] if self.broker is None else self.broker.open_directories()
         )
+        if self.broker is None:
+            await self._server.start(())
         await self.control.start()
         if self.broker is not None:
             await self.broker.start()
@@ -135,8 +140,7 @@ class Node:
         self._stopped = self.ending = True
         async with AsyncExitStack() as parts:
             parts.push_async_callback(self.control.stop)
-            if self.broker is not None:
-                parts.push_async_callback(self.broker.stop)
+            parts.push_async_callback(self._server.stop if self.broker is None else self.broker.stop)
             await self.control.hand_over()
 
     async def shut_down(self) -> None:
@@ -155,6 +159,19 @@ class Node:
         self.control.withdraw()
         if not self.failed.done():
             self.failed.set_result(reason)
+
+    def _make_server(self) -> BrokerServer:
+        """Serve clients of the controller's listener on a node that is no broker: no API there concerns logs."""
+        return BrokerServer(
+            BrokerContext(
+                env=self.env,
+                config=self.config,
+                image=lambda: self.metadata.published,
+                submit=self.control.submit,
+                replicas=cast(Replicas, None),
+                in_touch=self.control.in_touch,
+            )
+        )
 
     def _open_metadata_directory(self) -> LogDirectory:
         return LogDirectory.open(

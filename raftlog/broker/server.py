@@ -77,6 +77,7 @@ class BrokerServer:
         """By broker and by what the connection is for."""
         self._servers: list[asyncio.Server] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._stopped = False
         self._idle: asyncio.Event = asyncio.Event()
         broker.producer_ids = ProducerIds(self._allocate_producer_ids)
 
@@ -113,6 +114,7 @@ class BrokerServer:
 
     async def stop(self, *, grace_s: float = 1.0) -> None:
         """Stop accepting, let open produce requests finish for `grace_s` at most, close everything."""
+        self._stopped = True
         for server in self._servers:
             server.close()
         for connection in tuple(self.connections):
@@ -129,6 +131,13 @@ class BrokerServer:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self.deadlines.close()
+
+    def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients."""
+        if self._stopped:
+            transport.abort()
+            return
+        Connection(self, self.config.controller_listener_names[0]).take_over(transport, received)
 
     async def _bind(self, listener: Listener) -> Endpoint:
         def accept() -> Connection:

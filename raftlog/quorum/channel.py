@@ -8,6 +8,9 @@ authentication, not secrecy: run it over a network you would run Kafka's PLAINTE
 
 Frame: length u32 of what follows, payload, 16 bytes of MAC (none during the handshake).
 
+A listener also lets Kafka clients in (KIP-919) if it was told who serves them. Behind the length, Kafka's frame begins
+with an API key below 256, so with a zero byte; a hello begins with the head of a msgpack array.
+
 A channel is a `Guard`: what fails while it acts on a peer's bytes closes it and is logged once. Its timer ends with it,
 whether or not its transport tells of the end (uvloop closes a connection that is cancelled while it is made, silently).
 """
@@ -57,6 +60,9 @@ class Refused(Exception):
 class ForeignCluster(Refused):
     """The peer knows the secret, but belongs to another cluster."""
 
+
+TakeKafka = Callable[[asyncio.Transport, bytes], None]
+"""Gets the transport of a Kafka client, and the bytes that were read from it so far."""
 
 NodeId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
@@ -246,6 +252,9 @@ class Channel(asyncio.Protocol, Guard):
     def _take(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
         self._buffer += data
+        self._take_frames()
+
+    def _take_frames(self) -> None:
         while self.closed_because is None and len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
             limit = MAX_FRAME_BYTES + _MAC_BYTES if self.opened else MAX_HANDSHAKE_BYTES
@@ -415,8 +424,10 @@ class Accepted(Channel):
         on_failed: Callable[[Accepted, str], None],
         on_made: Callable[[Accepted], None] = lambda _channel: None,
         on_ended: Callable[[Accepted], None] = lambda _channel: None,
+        on_kafka: TakeKafka | None = None,
     ) -> None:
         super().__init__(identity)
+        self._on_kafka = on_kafka
         self._on_made = on_made
         self._on_ended = on_ended
         self._admit = admit
@@ -428,6 +439,25 @@ class Accepted(Channel):
         late = self.guarded(self._refuse, "the handshake took too long")
         self._timeout = self._loop.call_later(ACCEPT_SECONDS, late)
         self._on_made(self)
+
+    def _take_frames(self) -> None:
+        if self._on_kafka is None or self._hello is not None:
+            super()._take_frames()
+        elif len(self._buffer) > _LENGTH.size:
+            if self._buffer[_LENGTH.size] == 0:
+                self._hand_over(self._on_kafka)
+            else:
+                super()._take_frames()
+
+    def _hand_over(self, on_kafka: TakeKafka) -> None:
+        """Give the connection to those who serve Kafka clients; from now on it holds no place of this listener."""
+        assert self._transport is not None
+        self._stop_timeout()
+        self._ended()
+        on_kafka(self._transport, bytes(self._buffer))
+        self._buffer.clear()
+        self._transport = None
+        self.closed_because = "handed over: it speaks Kafka"
 
     def _next(self, message: Any, frame: bytes) -> None:
         if isinstance(message, Hello) and self._hello is None:

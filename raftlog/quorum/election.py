@@ -26,7 +26,7 @@ class Timing(NamedTuple):
     election_max: float = 0.8
     heartbeat: float = 0.1
     fallback: float = 1.0
-    silence: float = 2.0
+    silence: float = 1.6
     hurry_min: float = 0.015
     hurry_max: float = 0.08
     """How long to wait when the leader is known to be gone, or nothing is known yet; and between rounds."""

@@ -1,5 +1,7 @@
 """The controller listener: accepts channels, and gives each authenticated one to whom its kind concerns.
 
+Kafka clients (KIP-919) leave with their first bytes: `on_kafka` serves them, and limits them.
+
 Strangers share a few places, which they hold for the time of a handshake at most, and in which the newest comer is
 always let in. Whoever knows the secret leaves these places with the handshake, so strangers keep no node out.
 """
@@ -14,7 +16,7 @@ from itertools import chain
 from typing import Final
 
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import Accepted, Hello, Identity, Kind
+from raftlog.quorum.channel import Accepted, Hello, Identity, Kind, TakeKafka
 
 log = get_logger("quorum")
 
@@ -34,10 +36,16 @@ class Listener:
     """One TCP listener. `takers[kind](channel)` gets every open channel; `admit` may refuse an authenticated peer."""
 
     def __init__(
-        self, identity: Identity, *, admit: Admit, takers: Mapping[Kind, Callable[[Accepted], None]]
+        self,
+        identity: Identity,
+        *,
+        admit: Admit,
+        takers: Mapping[Kind, Callable[[Accepted], None]],
+        on_kafka: TakeKafka | None = None,
     ) -> None:
         self._identity = identity
         self._admit = admit
+        self._on_kafka = on_kafka
         self._takers = dict(takers)
         # In the order in which they came: a set's order would depend on addresses in memory.
         self._unproven: dict[Accepted, None] = {}
@@ -67,6 +75,7 @@ class Listener:
             on_open=self._opened,
             on_failed=self._failed,
             on_ended=self._forget,
+            on_kafka=self._on_kafka,
         )
 
     def _made(self, channel: Accepted) -> None:

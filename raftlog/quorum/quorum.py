@@ -11,7 +11,7 @@ from raftlog.base.env import Env
 from raftlog.base.errors import NotController
 from raftlog.base.log import get_logger
 from raftlog.metadata.requests import QuorumDescription, QuorumReplica
-from raftlog.quorum.channel import Accepted, Hello, Identity
+from raftlog.quorum.channel import Accepted, Hello, Identity, TakeKafka
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
@@ -37,7 +37,7 @@ class CannotListen(OSError):
 
 
 class Quorum:
-    """A voter. Set `on_request`, `on_peer_connected`, `on_peer_lost` and `on_failure` before `start`.
+    """A voter. Set `on_request`, `on_kafka`, `on_peer_connected`, `on_peer_lost` and `on_failure` before `start`.
 
     `voters` are all of them, this node included: id → (host, port) of its controller listener.
     """
@@ -60,6 +60,8 @@ class Quorum:
         self.node_id = node_id
         self.voters = dict(voters)
         self.on_request: OnRequest = _no_controller
+        self.on_kafka: TakeKafka | None = None
+        """Serves Kafka clients that come to the controller's listener; None: they are refused."""
         self.on_peer_connected: Callable[[int], None] = lambda _broker_id: None
         self.on_peer_lost: Callable[[int], None] = lambda _broker_id: None
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
@@ -113,7 +115,12 @@ class Quorum:
             "heartbeat": self._take_heartbeat,
             "observe": feed.take,
         }
-        self._listener = Listener(self.identity, admit=self._admits, takers=takers)  # type: ignore[arg-type]
+        self._listener = Listener(
+            self.identity,
+            admit=self._admits,
+            takers=takers,  # type: ignore[arg-type]
+            on_kafka=self.on_kafka,
+        )
         self._driver, self._links, self._feed = driver, links, feed
         try:
             await self._listener.start(where)

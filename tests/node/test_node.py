@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -29,7 +30,13 @@ from raftlog.metadata.requests import (
 )
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
 from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.simulator.cluster import SimCluster, SimNode
+from raftlog.proof.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode
+from raftlog.proof.workloads.simple import SimpleClient
+from raftlog.proof.workloads.wire import Client
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import request_shapes
+
+DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER
 
 
 def play(script: Callable[[SimCluster], Awaitable[Any]], nodes: int = 3, **settings: str) -> Any:
@@ -345,3 +352,39 @@ def test_a_node_that_finds_no_majority_says_whom_it_misses() -> None:
         assert (each["log_level"], each["needed"]) == ("warning", 2)
         assert each["voters"] == ["1@node1:9093", "2@node2:9093", "3@node3:9093"]
         assert each["unreached"] == ["2@node2:9093", "3@node3:9093"]
+
+
+async def _describe(address: tuple[str, int]) -> Any:
+    make = request_shapes(DESCRIBE_CLUSTER, 1)
+    message = make.DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+    return await Client("client", [address]).ask(address, DESCRIBE_CLUSTER, message, version=1)
+
+
+def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
+    """KIP-919: a node that is no broker, too; what changes the metadata is forwarded to the active controller."""
+
+    async def script(cluster: SimCluster) -> None:
+        place = cluster.nodes[3]
+        place.config = dataclasses.replace(
+            place.config,
+            roles=frozenset({"controller"}),
+            listeners=tuple(each for each in place.config.listeners if each.name == "CONTROLLER"),
+        )
+        cluster.start()
+        await cluster.until_ready((1, 2))
+        for node_id, each in cluster.nodes.items():
+            address = (each.host.name, CONTROLLER_PORT)
+            described = await _describe(address)
+            assert [one.broker_id for one in described.brokers] == [1, 2, 3]
+            assert described.controller_id == cluster.leader_id()
+            client, name = SimpleClient(Client("client", [address])), f"from-{node_id}"
+            await client.create_topic(name, partitions=1)
+            image = each.node.metadata.published  # type: ignore[union-attr]
+            assert name in image.topics, "who asks next of the same node sees it"
+        await asyncio.sleep(1)
+        await cluster.nodes[3].node.stop()  # type: ignore[union-attr]
+        with pytest.raises(OSError):
+            await _describe(("node3", CONTROLLER_PORT))
+        cluster.check()
+
+    play(script, **{"default.replication.factor": "2"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -10,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.quorum import listener as listeners
-from raftlog.quorum.channel import Accepted, Dialled, Identity, Kind, dial
+from raftlog.quorum.channel import Accepted, Dialled, Identity, Kind, TakeKafka, dial
 from raftlog.quorum.listener import Listener
 from tests.quorum.cluster import bound_socket, until
 
@@ -21,12 +22,15 @@ KINDS: tuple[Kind, ...] = ("raft", "rpc", "heartbeat", "observe")
 class Place:
     """A listener on loopback, and what it took."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_kafka: TakeKafka | None = None) -> None:
         self.taken: list[Accepted] = []
         self.sockets: list[socket.socket] = []
         self.arrived = 0
         self.listener = Listener(
-            self.identity(1), admit=lambda _hello: None, takers=dict.fromkeys(KINDS, self.take)
+            self.identity(1),
+            admit=lambda _hello: None,
+            takers=dict.fromkeys(KINDS, self.take),
+            on_kafka=on_kafka,
         )
         self.listener._made = self.made  # type: ignore[method-assign]
         self.address = ("", 0)
@@ -63,8 +67,8 @@ class Place:
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[Place]:
-    place = Place()
+async def listening(on_kafka: TakeKafka | None = None) -> AsyncIterator[Place]:
+    place = Place(on_kafka)
     sock = bound_socket()
     place.address = sock.getsockname()
     await place.listener.start(sock)
@@ -134,6 +138,23 @@ async def test_a_node_that_redials_without_end_loses_its_own_oldest_connections(
         await until(lambda: sum(each.closed_because is not None for each in channels) == 3)
         assert all(each.closed_because is not None for each in channels[:3])
         assert other.closed_because is None and beating.closed_because is None
+
+
+async def test_a_kafka_client_leaves_its_place_with_its_first_bytes() -> None:
+    """KIP-919: whoever serves it gets all that it sent; without such a server it is refused."""
+    given: list[tuple[asyncio.Transport, bytes]] = []
+    async with listening(lambda *arguments: given.append(arguments)) as place:
+        client = await place.stranger()
+        client.send(b"\0\0\xff\xff")  # longer than any hello
+        client.send(b"\0\x12")
+        await until(lambda: given)
+        assert given[0][1] == b"\0\0\xff\xff\0\x12" and not place.strangers
+        assert (await place.dial()).opened
+        given[0][0].abort()
+    async with listening() as place:
+        client = await place.stranger()
+        client.send(b"\0\0\0\x0a\0\x12\0\x03\0\0\0\0\0\0")
+        await until(lambda: not place.strangers)
 
 
 async def test_no_place_is_kept_for_what_has_ended() -> None:
