@@ -95,6 +95,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
         image=lambda: node.metadata.published,
         hindrances=node.hindrances,
         wall_clock_ms=node.env.wall_clock_ms,
+        ages=node.env.ages,
         submit=node.control.submit,
         facts=NodeFacts(node),
         lateness=node.env.lateness,

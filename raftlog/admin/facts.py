@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from raftlog.base.failures import Failure
 from raftlog.base.histogram import Histogram
 from raftlog.base.types import TopicPartition
 
@@ -158,6 +159,9 @@ class Facts(Protocol):
 
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""
+
+    def failures(self) -> list[Failure]:
+        """Return what this node's recurring work could not do for single logs, groups and transactional ids."""
 
     def transactions(self) -> TransactionFacts | None:
         """Return the transactions coordinated here; None without the broker role."""

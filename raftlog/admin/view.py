@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from raftlog.admin.facts import Facts
 from raftlog.admin.loop_lag import LoopLag
+from raftlog.base.ages import Ages
 from raftlog.base.config import NodeConfig
 from raftlog.base.faults import NodeFault
 from raftlog.base.lateness import Lateness
@@ -59,6 +60,8 @@ class NodeView:
     hindrances: Callable[[], list[str]]
     """Why this node does not take part, in words; empty when it is ready."""
     wall_clock_ms: Callable[[], float]
+    ages: Ages | None = None
+    """By which time data is deleted for its age."""
     submit: Any = None
     """Asks the active controller; see `raftlog.broker.context.Submit`."""
     facts: Facts | None = None

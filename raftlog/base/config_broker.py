@@ -331,6 +331,15 @@ class NodeConfig(ConsumerGroupSettings):
         update="cluster-wide",
     )
 
+    raftlog_producer_ids_max: int = setting(
+        "raftlog.producer.ids.max",
+        "int",
+        200_000,
+        "Idempotent producers that all partitions of a broker remember together; beyond it the longest silent go",
+        at_least=1,
+        update="cluster-wide",
+    )
+
     # Replication
     replica_fetch_min_bytes: int = setting(
         "replica.fetch.min.bytes", "int", 1, "A leader answers a follower once it has so many bytes"

@@ -15,6 +15,7 @@ from random import Random, SystemRandom
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
+from raftlog.base.ages import Ages
 from raftlog.base.disk import Disk, RealDisk
 from raftlog.base.lateness import Lateness
 
@@ -36,6 +37,10 @@ class Offload(Protocol):
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
@@ -107,3 +112,12 @@ class Env:
     """False in simulations: `offload` then runs on the loop, after a virtual delay."""
     slices: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held for a slice of long work and the turn of the loop after it, so that many such works take one turn each."""
+    ages: Ages = field(init=False)
+    """By which time data is deleted for its age; asked on the loop."""
+
+    def __post_init__(self) -> None:
+        self.ages = Ages(self._wall_clock_of_now, _loop_time)
+
+    def _wall_clock_of_now(self) -> int:
+        """Tests and faults put another clock in its place."""
+        return self.wall_clock_ms()

@@ -22,6 +22,7 @@ from raftlog.base.errors import (
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
+from raftlog.base.failures import Failure
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.group_tenure import GroupTenure
@@ -139,6 +140,10 @@ class Coordinators:
     def _active(self) -> list[GroupCoordinator]:
         return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
 
+    def failures(self) -> list[Failure]:
+        """Return what could not be done for single groups."""
+        return [failure for each in self._active() for failure in each.failures]
+
     async def close(self) -> None:
         """Answer everybody with NOT_COORDINATOR and stop."""
         if self._timer is not None:
@@ -167,17 +172,18 @@ class Coordinators:
 
     def _tick(self) -> None:
         now, now_ms = self._now()
+        age_ms = self._broker.env.ages.now_ms()
         late = now - self._tick_due_at
         sweeps, ends = SWEPT_AT_ONCE, ENDED_AT_ONCE
         for coordinator in self._active():
             if late > STALL_S:
                 coordinator.stalled(late)
             ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
-            sweeps -= coordinator.sweep(now=now, now_ms=now_ms, most=sweeps)
+            sweeps -= coordinator.sweep(now=now, now_ms=age_ms, most=sweeps)
         self._schedule_tick()
 
     def _now(self) -> tuple[float, int]:
-        return asyncio.get_running_loop().time(), self._broker.env.wall_clock_ms()
+        return asyncio.get_running_loop().time(), self._broker.env.ages.latest_ms()
 
     # -- where a group is ----------------------------------------------------------------------------------
 

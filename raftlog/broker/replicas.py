@@ -374,6 +374,11 @@ class Replicas:
 
     # -- configs and brokers ------------------------------------------------------------------------------------
 
+    @property
+    def config_in_force(self) -> NodeConfig:
+        """This broker's settings as they are now: what may change while it runs is read here each time."""
+        return config_in_force(self.config, self._applied)
+
     def _config_of(self, name: TopicPartition) -> TopicConfig:
         image = self._applied
         return topic_config(

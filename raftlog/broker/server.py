@@ -68,7 +68,7 @@ class BrokerServer:
         self.counters = ConnectionCounters()
         self.tasks: set[asyncio.Task[None]] = set()
         self.key_looks = asyncio.Lock()
-        """One batch at a time is decompressed to look at its keys."""
+        """One batch at a time is decompressed to walk its records."""
         self.connections: dict[Connection, None] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
         """Where the listeners really listen, once started; port 0 is resolved."""

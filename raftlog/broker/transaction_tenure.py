@@ -63,7 +63,7 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
         self._outcomes = []
         for first in range(0, len(transactions), PARTS_AT_ONCE):
             async with self._env.slices:  # as reading back
-                now, now_ms = asyncio.get_running_loop().time(), self._env.wall_clock_ms()
+                now, now_ms = asyncio.get_running_loop().time(), self._env.ages.now_ms()
                 part = transactions[first : first + PARTS_AT_ONCE]
                 self._outcomes += coordinator.load(part, now=now, now_ms=now_ms)
                 await asyncio.sleep(0)

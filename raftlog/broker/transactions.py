@@ -9,6 +9,7 @@ import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
+from raftlog.base.failures import Failure
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenures import Tenures
@@ -66,6 +67,10 @@ class Transactions:
         """How many transactional ids this broker coordinates."""
         return sum(map(len, self._active()))
 
+    def failures(self) -> list[Failure]:
+        """Return what could not be done for single ids."""
+        return [failure for each in self._active() for failure in each.failures]
+
     def states(self) -> dict[str, int]:
         """How many of them are in which state, by Kafka's names."""
         censuses = [each.census.states for each in self._active()]
@@ -94,17 +99,18 @@ class Transactions:
 
     def _tick(self) -> None:
         now, now_ms = self._now()
+        age_ms = self._broker.env.ages.now_ms()
         ends = sweeps = SWEPT_AT_ONCE
         coordinators = self._active()
         self._ticks += 1
         first = self._ticks % max(len(coordinators), 1)  # what one cannot write must not starve the others
         for coordinator in coordinators[first:] + coordinators[:first]:
             ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
-            sweeps -= coordinator.sweep(now=now, now_ms=now_ms, most=sweeps)
+            sweeps -= coordinator.sweep(now=now, now_ms=age_ms, most=sweeps)
         self._schedule_tick(TICK_S if ends else SOON_S)
 
     def _now(self) -> tuple[float, int]:
-        return asyncio.get_running_loop().time(), self._broker.env.wall_clock_ms()
+        return asyncio.get_running_loop().time(), self._broker.env.ages.latest_ms()
 
     # -- where an id is ------------------------------------------------------------------------------------
 

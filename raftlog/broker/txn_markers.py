@@ -229,7 +229,7 @@ class MarkerSender:
         self._open -= 1
         tenure, markers = outcome.tenure, outcome.markers
         if not tenure.is_over and tenure.coordinator is not None:
-            now_ms = self._broker.env.wall_clock_ms()
+            now_ms = self._broker.env.ages.latest_ms()
             tenure.coordinator.markers_written(markers.transactional_id, markers.producer, now_ms=now_ms)
 
     def _give_up(self, outcome: Outcome) -> None:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, InvalidSessionTimeout, KafkaError
+from raftlog.base.failures import Failures
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.chores import first_slice
 from raftlog.coordinator.consumer.group import ConsumerGroup
@@ -74,6 +75,11 @@ class GroupCoordinator:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    @property
+    def failures(self) -> Failures:
+        """What could not be done for single groups as time passed."""
+        return self._upkeep.failures
 
     @property
     def unused_id_bytes(self) -> int:

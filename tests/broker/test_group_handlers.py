@@ -537,3 +537,12 @@ def test_members_that_leave_together_wait_for_one_commit() -> None:
         assert await committed == [0]
 
     play(story, group_initial_rebalance_delay_ms=100)
+
+
+def test_an_offset_may_be_kept_for_as_long_as_64_bits_can_say() -> None:
+    """A retention time that led beyond them could not be written, and ended the connection."""
+
+    async def story(world: World) -> None:
+        assert await commit(world, 3, (0, 5, "m"), retention_time=2**63 - 1) == [0]
+
+    play(story)

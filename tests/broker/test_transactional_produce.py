@@ -223,7 +223,7 @@ async def test_without_a_coordinator_the_client_tries_again(tmp_path: Path, erro
     await stage.send(request(1, (0, batch(0))))
     stage.coordinator.error = None
     await stage.send(request(2, (0, batch(1))), request(3, (0, batch(0))), request(4, (0, batch(1))))
-    assert stage.codes() == [(19, -1), (56, -1), (0, 0), (0, 1)]
+    assert stage.codes() == [(19, -1), (19, -1), (0, 0), (0, 1)]
 
 
 async def test_a_transaction_that_is_being_ended_is_waited_for_a_moment(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from raftlog.base.config_setting import LONG_MAX
 from raftlog.base.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
@@ -75,9 +76,9 @@ async def _commits(
     pace = Pace()
     commits: dict[Place, OffsetCommit] = {}
     missing = (UnknownTopicId if _has_ids(request) else UnknownTopicOrPartition).code
-    now_ms = broker.env.wall_clock_ms()
+    now_ms = broker.env.ages.latest_ms()
     keep_ms = getattr(message, "retention_time", NOT_SAID)
-    expires_ms = -1 if keep_ms < 0 else now_ms + keep_ms
+    expires_ms = -1 if keep_ms < 0 else min(now_ms + keep_ms, LONG_MAX)
     for row, asked in enumerate(message.topics):
         topic = _topic(broker, request, asked)
         for column, each in enumerate(asked.partitions):

@@ -10,8 +10,8 @@ and what follows on the connection waits behind it, so that batches are appended
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.errors import (
     InvalidRecord,
@@ -26,7 +26,6 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
 from raftlog.broker.slots import Slot
-from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.broker.txn_verification import Dialect, Questions
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.produce import (
@@ -38,11 +37,12 @@ from raftlog.protocol.produce import (
     encode_produce_response,
 )
 from raftlog.records.header import validate_produced
-from raftlog.records.raw import TakesLong, keys_in, plain_of
+from raftlog.records.validation import RecordLaws, TakesLong, walk
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from raftlog.base.config import TopicConfig
     from raftlog.base.env import Env
     from raftlog.broker.connection import Connection
     from raftlog.replication.partition import Partition
@@ -121,7 +121,7 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
 
 
 class Unlooked(NamedTuple):
-    """A batch that is appended once its records were looked at, and the place of its result."""
+    """A batch that is appended once its records were walked, and the place of its result."""
 
     topic: TopicKey
     partition: int
@@ -130,13 +130,20 @@ class Unlooked(NamedTuple):
     position: int
 
 
-async def look_at_keys(env: Env, records: bytes, max_message_bytes: int) -> None:
-    """Look at each record of a batch for a compacted topic, a few at a time. Raises what is wrong with the batch."""
-    header = validate_produced(records, max_message_bytes)
-    plain = await env.offload(partial(plain_of, header, records))
-    for number, _ in enumerate(keys_in(header, plain), 1):
-        if number % PARTS_AT_ONCE == 0:
-            await asyncio.sleep(0)
+async def walk_records(env: Env, records: bytes, config: TopicConfig) -> None:
+    """Look at each record of a batch, a few at a time. Raises what is wrong with it for a topic with this config."""
+    header = validate_produced(records, config.max_message_bytes)
+    steps = walk(header, records, RecordLaws.of(config, env.wall_clock_ms()))
+    result: Any = None
+    with closing(steps):
+        while True:
+            try:
+                call = steps.send(result)
+            except StopIteration:
+                return
+            result = None if call is None else await env.offload(call)
+            if call is None:
+                await asyncio.sleep(0)
 
 
 class PendingProduce(Slot):
@@ -164,7 +171,7 @@ class PendingProduce(Slot):
         self._open: dict[Partition, tuple[list[Produced], int, int]] = {}
         """What is not committed: where its result stands, and up to which offset it waits."""
         self.unlooked: list[Unlooked] = []
-        """Batches for compacted topics that are too large to look at in one go."""
+        """Batches whose records cannot be walked in one go."""
         self._leaders: tuple[int, ...] = ()
         self._ticket = NOTHING
         self._settling = True
@@ -214,7 +221,7 @@ class PendingProduce(Slot):
                     if records is None or partition in self._open or self._is_unlooked(topic, index):
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._unverified and (topic, index) in self._unverified:
-                        partition.refuse_unverified(records)
+                        partition.refuse_unverified(records, self._unverified[topic, index])
                         raise self._unverified[topic, index]
                     if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
                         self._check_attributes(records[ATTRIBUTES_BYTE])
@@ -279,14 +286,14 @@ class PendingProduce(Slot):
     async def _append_unlooked(self, each: Unlooked) -> None:
         broker, acks = self.connection.server.broker, self._wanted.acks
         try:
-            limit = locate(broker, each.topic, each.partition).config.max_message_bytes
+            config = locate(broker, each.topic, each.partition).config
             async with self.connection.server.key_looks:
-                await look_at_keys(broker.env, each.records, limit)
+                await walk_records(broker.env, each.records, config)
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now
             appended = partition.append_produced(
-                memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), has_keys=True
+                memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), is_walked=True
             )
         except KafkaError as error:
             each.results[each.position] = self._failure(each.topic, each.partition, error)
@@ -363,7 +370,13 @@ class PendingProduce(Slot):
             leader = current_leader(self.connection.server.broker, topic, index)
             if leader is not None:
                 self._leaders = (*self._leaders, leader[0])
-        return Produced(index, error.code, error_message=error.message, leader=leader)
+        return Produced(
+            index,
+            error.code,
+            error_message=error.message,
+            leader=leader,
+            record_errors=error.record_errors,
+        )
 
     def _respond(self) -> None:
         self._stop_waiting()

@@ -71,7 +71,7 @@ def _commits(broker: BrokerContext, message: Any, codes: dict[Place, int]) -> di
     """Return what can be committed, by place; what cannot gets its code at once."""
     commits: dict[Place, OffsetCommit] = {}
     topics = broker.image().topics
-    now_ms = broker.env.wall_clock_ms()
+    now_ms = broker.env.ages.latest_ms()
     for row, asked in enumerate(message.topics):
         topic = topics.get(asked.name)
         for column, each in enumerate(asked.partitions):
