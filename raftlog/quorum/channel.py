@@ -424,10 +424,10 @@ class Accepted(Channel):
         on_failed: Callable[[Accepted, str], None],
         on_made: Callable[[Accepted], None] = lambda _channel: None,
         on_ended: Callable[[Accepted], None] = lambda _channel: None,
-        on_kafka: TakeKafka | None = None,
     ) -> None:
         super().__init__(identity)
-        self._on_kafka = on_kafka
+        self.on_kafka: TakeKafka | None = None
+        """Serves Kafka clients; None: they are refused."""
         self._on_made = on_made
         self._on_ended = on_ended
         self._admit = admit
@@ -441,11 +441,11 @@ class Accepted(Channel):
         self._on_made(self)
 
     def _take_frames(self) -> None:
-        if self._on_kafka is None or self._hello is not None:
+        if self.on_kafka is None or self._hello is not None:
             super()._take_frames()
         elif len(self._buffer) > _LENGTH.size:
             if self._buffer[_LENGTH.size] == 0:
-                self._hand_over(self._on_kafka)
+                self._hand_over(self.on_kafka)
             else:
                 super()._take_frames()
 

@@ -68,15 +68,16 @@ class Listener:
             channel.close("this node stops")
 
     def _protocol(self) -> Accepted:
-        return Accepted(
+        channel = Accepted(
             self._identity,
             admit=self._admit,
             on_made=self._made,
             on_open=self._opened,
             on_failed=self._failed,
             on_ended=self._forget,
-            on_kafka=self._on_kafka,
         )
+        channel.on_kafka = self._on_kafka
+        return channel
 
     def _made(self, channel: Accepted) -> None:
         """Give a newcomer a place, that of another one if need be."""

@@ -146,6 +146,8 @@ async def test_a_kafka_client_leaves_its_place_with_its_first_bytes() -> None:
     async with listening(lambda *arguments: given.append(arguments)) as place:
         client = await place.stranger()
         client.send(b"\0\0\xff\xff")  # longer than any hello
+        (channel,) = place.listener._unproven
+        await until(lambda: len(channel._buffer) == 4)
         client.send(b"\0\x12")
         await until(lambda: given)
         assert given[0][1] == b"\0\0\xff\xff\0\x12" and not place.strangers
