@@ -98,6 +98,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
         ages=node.env.ages,
         submit=node.control.submit,
         facts=NodeFacts(node),
+        lateness=node.env.lateness,
         history=node.metadata.history,
         faults=faults,
         transactions=None if node.broker is None else node.broker.survey,

@@ -44,7 +44,9 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
         api_key, version, _, _ = header
         connection.api_key = api_key
         connection.server.counters.requests[api_key] += 1
-        if api_key == PRODUCE and PRODUCE_ADVERTISED_FROM <= version <= _NEWEST_PRODUCE:
+        if connection.to_controller:
+            _dispatch_rare(connection, header, frame, position)
+        elif api_key == PRODUCE and PRODUCE_ADVERTISED_FROM <= version <= _NEWEST_PRODUCE:
             produce.handle(connection, header, frame, position)
         elif api_key == FETCH and _OLDEST_FETCH <= version <= _NEWEST_FETCH:
             fetch.handle(connection, header, frame, position)
@@ -64,7 +66,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     if api is None:
         connection.close("unknown_api_requested", api_key=api_key, api_version=version, client_id=client_id)
         return
-    handler = find_handler(api_key)
+    handler = find_handler(api_key, of_controllers=connection.to_controller)
     if handler is None or not api.handles(version):
         _refuse_version(connection, header)
         return
@@ -76,6 +78,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         connection.peer_host,
         None if connection.peer is None else connection.peer.broker_id,
         connection,
+        connection.to_controller,
     )
     _respond(connection, handler, request, message)
 
@@ -83,7 +86,8 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
 def _refuse_version(connection: Connection, header: RequestHeader) -> None:
     api_key, version, correlation_id, client_id = header
     if api_key == ApiKey.API_VERSIONS:
-        connection.respond((api_versions.refuse_version(correlation_id),))
+        refusal = api_versions.refuse_version(correlation_id, of_controllers=connection.to_controller)
+        connection.respond((refusal,))
         return
     api = APIS[api_key]
     response = error_response(api_key, version, UnsupportedVersion.code)

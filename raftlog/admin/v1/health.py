@@ -93,6 +93,7 @@ async def get_health(call: Call) -> Health:
         *_of_partitions(found),
         *_of_chores(node),
         *_of_clock(node),
+        *_of_slowness(node),
         *_of_faults(node),
     ]
     reasons.sort(key=lambda each: -_WORSE.index(each.severity))
@@ -219,6 +220,16 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
         names = [f"{each.topic}-{each.partition}" for each in kind.named]
         message = f"{kind.count} {'partition has' if kind.count == 1 else 'partitions have'} {text}"
         yield Reason(severity, code, message, kind.count, partitions=names)
+
+
+def _of_slowness(node: NodeView) -> Iterator[Reason]:
+    node_id, lateness = node.config.node_id, node.lateness
+    if lateness.is_slow:
+        text = (
+            f"node {node_id}, which answers, is slow: its event loop was up to {lateness.worst_s:.1f} s late just now, "
+            f"so it takes others for dead {lateness.patience_s:.1f} s later than usual"
+        )
+        yield Reason("green", "node_slow", text, 1, [node_id])
 
 
 def _of_chores(node: NodeView) -> Iterator[Reason]:
