@@ -121,6 +121,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
         submit=node.control.submit,
         introduce=node.introduce,
         facts=NodeFacts(node),
+        lateness=node.env.lateness,
         history=node.metadata.history,
         faults=faults,
         transactions=None if node.broker is None else node.broker.survey,

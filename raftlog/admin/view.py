@@ -12,6 +12,7 @@ from raftlog.admin.loop_lag import LoopLag
 from raftlog.base.ages import Ages
 from raftlog.base.config import NodeConfig
 from raftlog.base.faults import NodeFault
+from raftlog.base.lateness import Lateness
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
 from raftlog.metadata.image import MetadataImage
@@ -73,6 +74,8 @@ class NodeView:
     """Proves to a broker that asks come from a node of the cluster, so that clients cannot take its place there."""
     facts: Facts | None = None
     """Its numbers."""
+    lateness: Lateness = field(default_factory=Lateness)
+    """How late its event loop is."""
     history: History | None = None
     """What happened, as far as this node remembers."""
     lag: LoopLag | None = None

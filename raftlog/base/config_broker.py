@@ -17,6 +17,7 @@ from raftlog.base.config_memory import MemorySettings
 from raftlog.base.config_network import Listener
 from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config_topic import HOUR_MS, MINUTE_MS
+from raftlog.base.handshake import SECRET_MIN_BYTES
 
 MIB = 1 << 20
 ROLES = ("broker", "controller")
@@ -46,9 +47,12 @@ def _read_roles(text: str) -> frozenset[str]:
 
 
 def _read_secret(text: str) -> bytes:
-    if not text:
-        raise ValueError("must not be empty; leave it out to have it derived from the voters")
-    return text.encode()
+    secret = text.encode()
+    if len(secret) < SECRET_MIN_BYTES:
+        raise ValueError(
+            f"must have at least {SECRET_MIN_BYTES} bytes; leave it out to have it derived from the voters"
+        )
+    return secret
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +241,7 @@ class NodeConfig(MemorySettings):
         "metadata.log.max.record.bytes.between.snapshots",
         "long",
         20 * MIB,
-        "A snapshot of the metadata is made after so many bytes of records",
+        "A snapshot of the metadata is made after so many bytes of records, or 5,000 batches",
         at_least=1,
     )
     metadata_log_max_snapshot_interval_ms: int = _controller(

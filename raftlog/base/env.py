@@ -7,16 +7,17 @@ Everything else of the environment *is* the running asyncio loop (`loop.time()`,
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from random import Random, SystemRandom
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from raftlog.base.ages import Ages
 from raftlog.base.disk import Disk, RealDisk
+from raftlog.base.lateness import Lateness
 
 T = TypeVar("T")
 
@@ -99,11 +100,13 @@ class ThreadOffload:
 
 @dataclass(slots=True)
 class Env:
-    """The ports of one node. `random` is never used for secrets."""
+    """The ports of one node. `random` is for pauses and elections: enough of it tells what follows."""
 
     disk: Disk = field(default_factory=RealDisk)
     wall_clock_ms: Callable[[], int] = _wall_clock_ms
-    random: random.Random = field(default_factory=random.Random)
+    random: Random = field(default_factory=Random)
+    unguessable: Random = field(default_factory=SystemRandom)
+    """For ids that a client could abuse if it guessed them: of members, sessions, topics, folders."""
     offload: Offload = field(default_factory=ThreadOffload)
     open_files: int = 4096
     """Descriptors that logs may keep open between uses; connections need some too."""
@@ -115,6 +118,8 @@ class Env:
     """Give memory that is free back to the system."""
     on_bug: Callable[[], None] = _nothing
     """A connection was closed for a fault of ours: for a simulation, which fails of it."""
+    lateness: Lateness = field(default_factory=Lateness)
+    """How late the node's loop is; `control` looks, and whoever waits for other nodes waits the longer for it."""
     threads: bool = True
     """False in simulations: `offload` then runs on the loop, after a virtual delay."""
     slices: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -98,11 +98,14 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "session_ids",
         "software",
         "standing",
+        "to_controller",
     )
 
     def __init__(self, server: BrokerServer, listener: str) -> None:
         self.server = server
         self.listener = listener
+        self.to_controller = listener in server.config.controller_listener_names
+        """Whether the other end came to the controller's listener, where only some APIs are served (KIP-919)."""
         self.number = 0
         """Counts up in the order in which connections were accepted."""
         self.peer_host = ""
@@ -178,6 +181,22 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 self._take_rest()
         except Exception:
             self.crash("buffer_updated")
+
+    def take_over(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Go on with a connection that another protocol accepted, and with what that one has read."""
+        transport.pause_reading()
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if not self.is_open:
+            return
+        transport.resume_reading()  # into this protocol's own buffer
+        rest = memoryview(received)
+        while rest and self.is_open:
+            window = self.get_buffer(len(rest))
+            size = min(len(rest), len(window))
+            window[:size] = rest[:size]
+            self.buffer_updated(size)
+            rest = rest[size:]
 
     def pause_writing(self) -> None:
         self.outbox.is_paused = True

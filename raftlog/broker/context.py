@@ -67,6 +67,8 @@ class RequestContext:
     peer_broker_id: int | None = None
     connection: Any = None
     """Where it came from; None: this broker asks itself, and cancels what it gives up."""
+    to_controller: bool = False
+    """Whether it came to the controller's listener (KIP-919)."""
 
     @property
     def is_awaited(self) -> bool:

@@ -107,7 +107,7 @@ class Coordinators:
         )
 
     def _new_uuid(self) -> UUID:
-        return UUID(int=self._broker.env.random.getrandbits(128), version=4)
+        return UUID(int=self._broker.env.unguessable.getrandbits(128), version=4)
 
     def _may_add(self) -> bool:
         """Whether there is room for one more group."""

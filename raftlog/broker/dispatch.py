@@ -43,7 +43,9 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
         api_key, version, _, _ = header
         connection.api_key = api_key
         connection.server.counters.requests[api_key] += 1
-        if api_key == PRODUCE and PRODUCE_ADVERTISED_FROM <= version <= _NEWEST_PRODUCE:
+        if connection.to_controller:
+            _dispatch_rare(connection, header, frame, position)
+        elif api_key == PRODUCE and PRODUCE_ADVERTISED_FROM <= version <= _NEWEST_PRODUCE:
             produce.handle(connection, header, frame, position)
         elif api_key == FETCH and _OLDEST_FETCH <= version <= _NEWEST_FETCH:
             fetch.handle(connection, header, frame, position)
@@ -61,7 +63,7 @@ def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
     """Handle a step of the brokers' handshake; anything else is refused. `frame` as above. Never raises."""
     try:
         header, position = decode_header(frame)
-        if header.api_key == peer_auth.API_KEY:
+        if header.api_key == peer_auth.API_KEY and not connection.to_controller:
             connection.api_key = header.api_key
             peer_auth.answer(connection, header, frame, position)
         else:
@@ -79,7 +81,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         del connection.server.counters.requests[api_key]  # a client can make up 65,000 of them
         connection.close("unknown_api_requested", api_key=api_key, api_version=version, client_id=client_id)
         return
-    handler = find_handler(api_key)
+    handler = find_handler(api_key, of_controllers=connection.to_controller)
     if handler is None or not api.handles(version):
         _refuse_version(connection, header)
         return
@@ -90,6 +92,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         connection.peer_host,
         connection.broker_id,
         connection,
+        connection.to_controller,
     )
     _respond(connection, handler, request, message, size=len(frame))
 
@@ -97,7 +100,8 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
 def _refuse_version(connection: Connection, header: RequestHeader) -> None:
     api_key, version, correlation_id, client_id = header
     if api_key == ApiKey.API_VERSIONS:
-        connection.respond((api_versions.refuse_version(correlation_id),))
+        refusal = api_versions.refuse_version(correlation_id, of_controllers=connection.to_controller)
+        connection.respond((refusal,))
         return
     api = APIS[api_key]
     response = error_response(api_key, version, UnsupportedVersion.code)

@@ -6,7 +6,6 @@ Ordering law of the end: listeners close, then connections finish their open pro
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -66,8 +65,8 @@ class BrokerServer:
         self.loop = loop or asyncio.get_running_loop()
         self.stopwatch = time.perf_counter if broker.env.threads else self.loop.time
         """Seconds that requests take; a simulation has no other time than its loop's."""
-        self.nonce = secrets.token_bytes
-        """Source of the peer handshake's nonces; a simulation sets its own."""
+        self.nonce = broker.env.unguessable.randbytes
+        """Source of the peer handshake's nonces."""
         self.log = LimitedLog(log, self.loop.time)
         """For what a client can cause at will."""
         self.request_max_bytes = self.config.socket_request_max_bytes
@@ -81,7 +80,7 @@ class BrokerServer:
         self.deadlines = Deadlines(self.loop)
         self.sessions = FetchSessions(
             self.config.max_incremental_fetch_session_cache_slots,
-            secrets.SystemRandom() if broker.env.threads else broker.env.random,
+            broker.env.unguessable,
             self.memory.sessions,
         )
         self.counters = ConnectionCounters()
@@ -95,6 +94,7 @@ class BrokerServer:
         """By broker and by what the connection is for."""
         self._servers: list[asyncio.Server] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._stopped = False
         self._idle: asyncio.Event = asyncio.Event()
         broker.producer_ids = ProducerIds(self._allocate_producer_ids)
 
@@ -132,6 +132,7 @@ class BrokerServer:
 
     async def stop(self, *, grace_s: float = 1.0) -> None:
         """Stop accepting, let open produce requests finish for `grace_s` at most, close everything."""
+        self._stopped = True
         for server in self._servers:
             server.close()
         for connection in tuple(self.connections):
@@ -150,6 +151,13 @@ class BrokerServer:
         self.watch.close()
         self.deadlines.close()
         self.log.flush()
+
+    def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients."""
+        if self._stopped:
+            transport.abort()
+            return
+        Connection(self, self.config.controller_listener_names[0]).take_over(transport, received)
 
     async def _bind(self, listener: Listener) -> Endpoint:
         def accept() -> Connection:

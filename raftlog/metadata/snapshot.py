@@ -6,9 +6,14 @@ the cluster moves on. Checksums and files are the quorum's.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
+
+MAX_IMAGE_BYTES: Final = 512 * 1024 * 1024
+"""Largest encoded image. Whatever the controller lets in must keep below it: a larger one is in no snapshot."""
 
 _VERSION = b"\x01"
 

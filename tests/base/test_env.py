@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 
 import pytest
 
-from raftlog.base.env import ThreadOffload
+from raftlog.base.env import Env, ThreadOffload
 
 
 async def test_a_call_runs_elsewhere_and_its_result_or_error_comes_back() -> None:
@@ -48,3 +49,9 @@ async def test_a_cancelled_call_still_runs_but_nobody_hears_of_it() -> None:
     release.set()
     await offload(lambda: None)
     assert ended.is_set() and future.cancelled()
+
+
+def test_what_must_not_be_guessed_comes_from_the_operating_system() -> None:
+    """624 numbers of `random.Random` are enough to predict all that follow: ids of other members and sessions."""
+    assert isinstance(Env().unguessable, random.SystemRandom)
+    assert not isinstance(Env().random, random.SystemRandom)

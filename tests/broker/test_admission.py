@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from structlog.testing import capture_logs
@@ -11,7 +13,7 @@ from raftlog.base.log import LIMITED_EVERY_S, LIMITED_LINES, LimitedLog, get_log
 from raftlog.broker.admission import CONNECTION_BYTES, HALL_FRAME_BYTES, HALL_LOOKS, HALL_PLACES, Standing
 from raftlog.broker.peer_auth import ADMIN_HELLO, HELLO, prove_membership
 from raftlog.replication.host import ReplicaId
-from tests.broker.fakes import Pipe, World, api_versions
+from tests.broker.fakes import LISTENER, Pipe, World, api_versions
 
 BROKER = ReplicaId(2, 12)
 
@@ -26,7 +28,7 @@ async def prove(pipe: Pipe, own: ReplicaId, *, hello: int = HELLO) -> None:
     await prove_membership(ask, secret=config.cluster_secret, own=own, server_id=config.node_id, hello=hello)
 
 
-def full_world(**config: int) -> World:
+def full_world(**config: Any) -> World:
     """Both places of clients are taken."""
     world = World(max_connections=2, **config)
     for _ in range(2):
@@ -104,6 +106,16 @@ async def test_frames_in_the_hall_are_short() -> None:
     await prove(broker, BROKER)
     broker.feed((HALL_FRAME_BYTES + 1).to_bytes(4, "big"))
     assert not broker.transport.closed
+
+
+async def test_the_hall_of_the_controllers_listener_proves_nobody() -> None:
+    """Nodes come to that listener with a handshake of its own (KIP-919): here are clients only."""
+    world = full_world(controller_listener_names=(LISTENER,))
+    pipe = world.connect()
+    with pytest.raises(ValueError, match="not enough values"):
+        await prove(pipe, BROKER)
+    assert pipe.transport.closed
+    assert world.server.admission.brokers == 0
 
 
 async def test_brokers_of_one_address_get_in_beyond_its_limit() -> None:

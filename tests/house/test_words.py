@@ -138,6 +138,19 @@ def _own_privates(tree: ast.Module) -> set[str]:
     return own
 
 
+def test_ids_come_from_chance_that_nobody_can_predict():
+    """`Env.unguessable`: an id of a member, a session or a topic that can be guessed can be abused."""
+    found = [
+        f"{module.name}:{node.lineno} {ast.unparse(node)}"
+        for module in modules_under(PACKAGE)
+        if not module.name.startswith("raftlog/proof/")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("getrandbits", "randbytes")
+        if ast.unparse(node.value).endswith(".random")
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_no_except_is_bare():
     """A bare except also catches what must end the process."""
     found = [

@@ -94,6 +94,7 @@ async def get_health(call: Call) -> Health:
         *_of_memory(node),
         *_of_chores(node),
         *_of_clock(node),
+        *_of_slowness(node),
         *_of_faults(node),
     ]
     reasons.sort(key=lambda each: -_WORSE.index(each.severity))
@@ -239,6 +240,16 @@ def _of_memory(node: NodeView) -> Iterator[Reason]:
                 f"{_OF_ACCOUNTS[each.name]}; raftlog.memory.max.bytes sets how much there is"
             )
             yield Reason("yellow", f"memory_for_{each.name}_exhausted", text, 1, [node.config.node_id])
+
+
+def _of_slowness(node: NodeView) -> Iterator[Reason]:
+    node_id, lateness = node.config.node_id, node.lateness
+    if lateness.is_slow:
+        text = (
+            f"node {node_id}, which answers, is slow: its event loop was up to {lateness.worst_s:.1f} s late just now, "
+            f"so it takes others for dead {lateness.patience_s:.1f} s later than usual"
+        )
+        yield Reason("green", "node_slow", text, 1, [node_id])
 
 
 def _of_chores(node: NodeView) -> Iterator[Reason]:

@@ -16,7 +16,7 @@ from functools import cache
 from types import ModuleType
 from typing import Final
 
-from raftlog.protocol.apis import APIS, BUILT
+from raftlog.protocol.apis import APIS, BUILT, OF_CONTROLLERS
 from raftlog.protocol.codec import (
     RequestHeader,
     decode_header,
@@ -33,14 +33,20 @@ ALSO_LIKELY: Final = ((18, 3), (3, 12), (22, 4), (2, 7), (10, 2))
 
 
 @cache
-def find_handler(api_key: int) -> ModuleType | None:
-    """Return the module that serves an API, imported on first use; None if raftlog does not serve it."""
-    return importlib.import_module(_module_name(api_key)) if api_key in served() else None
+def find_handler(api_key: int, *, of_controllers: bool = False) -> ModuleType | None:
+    """Return the module that serves an API, imported on first use; None if raftlog does not serve it.
+
+    `of_controllers`: on the controller's listener, which serves fewer (KIP-919).
+    """
+    keys = served(of_controllers=of_controllers)
+    return importlib.import_module(_module_name(api_key)) if api_key in keys else None
 
 
 @cache
-def served() -> frozenset[int]:
-    """Keys of the APIs that have a handler: what is advertised."""
+def served(*, of_controllers: bool = False) -> frozenset[int]:
+    """Keys of the APIs that have a handler: what a broker's listener, or the controller's, advertises."""
+    if of_controllers:
+        return served() & OF_CONTROLLERS
     return frozenset(key for key in BUILT if importlib.util.find_spec(_module_name(key)) is not None)
 
 

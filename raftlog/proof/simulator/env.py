@@ -52,6 +52,7 @@ class SimEnv(Env):
             disk=host.disk,
             wall_clock_ms=host.wall_clock_ms,
             random=host.random(),
+            unguessable=host.loop.stream(f"ids/{host.name}/{host.process.number}"),
             offload=SimOffload(host),
             on_bug=partial(_fail_simulation, host, host.process),
             threads=False,

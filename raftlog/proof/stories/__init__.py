@@ -45,6 +45,7 @@ from raftlog.proof.stories.refused import refused
 from raftlog.proof.stories.refused_holes import refused_holes
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
+from raftlog.proof.stories.slow_nodes import slow_nodes
 from raftlog.proof.stories.transactions import transactions
 from raftlog.proof.stories.transactions_cleaned import transactions_cleaned
 from raftlog.proof.stories.wiped import wiped
@@ -89,6 +90,7 @@ STORIES: Final[dict[str, Story]] = {
     "refused-holes": refused_holes,
     "relay": relay,
     "retry": retry,
+    "slow-nodes": slow_nodes,
     "transactions": transactions,
     "transactions-cleaned": transactions_cleaned,
     "wiped": wiped,

@@ -61,7 +61,7 @@ async def test_all_broker_configs_are_described(version: int) -> None:
     """Every setting of this node; secrets have no value."""
     cluster = Cluster()
     cluster.broker.config = load_config(
-        {"node.id": "1", "num.partitions": "6", "raftlog.cluster.secret": "hush"}
+        {"node.id": "1", "num.partitions": "6", "raftlog.cluster.secret": "hush, hush, do not tell"}
     )
     result = await describe(cluster, version, BROKER, "1", include_synonyms=True)
     told = {each.name: each for each in result.configs}
