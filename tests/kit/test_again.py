@@ -70,8 +70,8 @@ def test_only_tests_of_nodes_are_run_again_and_flaky_ones_are_told(
     plain = [f"-p no:{each}" for each in ("cacheprovider", "schemathesis", "anyio", "hypothesispytest")]
     command = [sys.executable, "-m", "pytest", *plain, "-c", "/dev/null", f"--rootdir={tmp_path}"]
     ran = waits.run([*command, *workers, str(tmp_path)], cwd=ROOT, text=True)
-    counted = {each.name: len(each.read_text()) for each in tmp_path.iterdir() if each.suffix == ""}
-    counted.pop("__pycache__", None)
+    files = [each for each in tmp_path.iterdir() if each.is_file() and not each.suffix]
+    counted = {each.name: len(each.read_text()) for each in files}
     assert counted == {
         "shaky": 2,
         "own": 2,

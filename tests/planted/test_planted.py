@@ -16,7 +16,6 @@ QUICK = (
     "ack-before-flush",
     "ack-on-resigning",
     "damage-taken-for-torn-tail",
-    "generation-not-recorded",
     "groups-read-back-in-part",
     "min-isr-ignored",
     "stable-offset-one-too-high",
@@ -25,6 +24,7 @@ QUICK = (
 LONGER = (
     "cancel-keeps-added",
     "forgotten-while-away",
+    "generation-not-recorded",
     "given-before-given-up",
     "holes-not-noted",
     "leaders-share-for-all",
