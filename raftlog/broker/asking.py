@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Generic, TypeVar
 
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut, from_code
 from raftlog.broker.context import BrokerContext
@@ -47,40 +47,54 @@ async def ask(broker: BrokerContext, request: Request, expected: type[R], *, tim
     return reply
 
 
-async def ask_in_parts(
-    broker: BrokerContext,
-    parts: Sequence[Part],
-    request_of: Callable[[tuple[Part, ...]], Request],
-    expected: type[R],
-    *,
-    timeout_ms: int = 30_000,
-    size_of: Callable[[Part], int] = lambda part: 1,
-) -> AsyncIterator[tuple[list[Part], R | KafkaError]]:
-    """Ask about some parts at a time, each of which succeeds or fails on its own; yield these with their reply.
+class ask_in_parts(Generic[Part, R]):
+    """Ask about some parts at a time, each of which succeeds or fails on its own; iterate over these with their reply.
 
     So neither the controller nor this broker has all of them in one turn of the loop. `size_of`: for how many a part
-    counts. Parts for which no time is left, or that are too many for one request, come with an error.
+    counts. Parts for which no time is left, or that are too many for one request, come with an error. Not an
+    asynchronous generator, as `in_turns`.
     """
-    clock = asyncio.get_running_loop().time
-    deadline_at = clock() + min(max(timeout_ms / 1000, SHORTEST_TIMEOUT_S), LONGEST_TIMEOUT_S)
-    total = 0
-    for some, size in _portions(parts, size_of):
-        total += size
-        reply: R | KafkaError
-        if total > ASKED_MAX and total > size:
-            reply = PolicyViolation(
-                f"one request changes at most {ASKED_MAX} topics, partitions or resources"
-            )
-        elif clock() >= deadline_at:
-            reply = RequestTimedOut("the request's time was over before these came up")
-        else:
-            left_ms = int((deadline_at - clock()) * 1000)
-            try:
-                reply = await ask(broker, request_of(tuple(some)), expected, timeout_ms=left_ms)
-            except KafkaError as error:
-                reply = error
-        yield some, reply
-        await broker.env.turns.next()
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        parts: Sequence[Part],
+        request_of: Callable[[tuple[Part, ...]], Request],
+        expected: type[R],
+        *,
+        timeout_ms: int = 30_000,
+        size_of: Callable[[Part], int] = lambda part: 1,
+    ) -> None:
+        self._broker = broker
+        self._portions = _portions(parts, size_of)
+        self._request_of = request_of
+        self._expected = expected
+        self._clock = asyncio.get_running_loop().time
+        self._deadline_at = self._clock() + min(max(timeout_ms / 1000, SHORTEST_TIMEOUT_S), LONGEST_TIMEOUT_S)
+        self._total = 0
+
+    def __aiter__(self) -> ask_in_parts[Part, R]:
+        return self
+
+    async def __anext__(self) -> tuple[list[Part], R | KafkaError]:
+        if self._total:
+            await self._broker.env.turns.next()
+        some, size = next(self._portions, ([], 0))
+        if not some:
+            raise StopAsyncIteration
+        self._total += size
+        try:
+            return some, await self._ask(tuple(some), size)
+        except KafkaError as error:
+            return some, error
+
+    async def _ask(self, some: tuple[Part, ...], size: int) -> R:
+        if self._total > ASKED_MAX and self._total > size:
+            raise PolicyViolation(f"one request changes at most {ASKED_MAX} topics, partitions or resources")
+        left_ms = int((self._deadline_at - self._clock()) * 1000)
+        if left_ms <= 0:
+            raise RequestTimedOut("the request's time was over before these came up")
+        return await ask(self._broker, self._request_of(some), self._expected, timeout_ms=left_ms)
 
 
 def _portions(parts: Sequence[Part], size_of: Callable[[Part], int]) -> Iterator[tuple[list[Part], int]]:

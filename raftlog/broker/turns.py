@@ -80,12 +80,26 @@ class Pace:
             await self._turns.next()
 
 
-async def in_turns(env: Env, parts: Iterable[Part]) -> AsyncIterator[Part]:
-    """Yield all parts, and give the loop its turn after every PARTS_AT_ONCE."""
-    for number, part in enumerate(parts, 1):
-        yield part
-        if number % PARTS_AT_ONCE == 0:
-            await env.turns.next()
+class in_turns(AsyncIterator[Part]):
+    """Iterate over all parts, and give the loop its turn after every PARTS_AT_ONCE.
+
+    Not an asynchronous generator: one that waits when its node ends cannot be closed.
+    """
+
+    __slots__ = ("_done", "_rest", "_turns")
+
+    def __init__(self, env: Env, parts: Iterable[Part]) -> None:
+        self._turns = env.turns
+        self._rest = iter(parts)
+        self._done = 0
+
+    async def __anext__(self) -> Part:
+        if self._done and self._done % PARTS_AT_ONCE == 0:
+            await self._turns.next()
+        self._done += 1
+        for part in self._rest:
+            return part
+        raise StopAsyncIteration
 
 
 async def decoded(env: Env, pieces: Pieces) -> Any:
