@@ -61,6 +61,10 @@ class ConnectionFacts(Protocol):
     def latencies(self) -> Mapping[int, Histogram]:
         """By API key, seconds."""
 
+    @property
+    def long_turns(self) -> Mapping[int, int]:
+        """By API key: turns of the event loop that one request held for too long."""
+
 
 class DirectoryFacts(NamedTuple):
     """One log directory. `sync_seconds`: how long its rounds of syncs took."""

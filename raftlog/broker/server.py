@@ -17,6 +17,7 @@ from raftlog.broker.asking import ask
 from raftlog.broker.connection import Connection
 from raftlog.broker.counters import ConnectionCounters
 from raftlog.broker.deadlines import Deadlines
+from raftlog.broker.long_turns import LongTurns
 from raftlog.broker.producer_ids import ProducerIds
 from raftlog.broker.sessions import FetchSessions
 from raftlog.metadata.image import Endpoint
@@ -66,6 +67,7 @@ class BrokerServer:
             self.config.max_incremental_fetch_session_cache_slots, broker.env.unguessable
         )
         self.counters = ConnectionCounters()
+        self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
         self.tasks: set[asyncio.Task[None]] = set()
         self.key_looks = asyncio.Lock()
         """One batch at a time is decompressed to walk its records."""

@@ -173,16 +173,22 @@ def _value_after(
     if op.op == SET:
         if op.value is None:
             raise InvalidConfig(f"{op.key}: to set it needs a value")
-        if len(op.value) > MAX_VALUE_LENGTH:
-            raise InvalidConfig(f"{op.key}: a value has at most {MAX_VALUE_LENGTH} characters")
-        return op.value
+        return _checked_value(op.key, op.value)
     if op.op not in (APPEND, SUBTRACT):
         raise InvalidRequest(f"config operation {op.op} is unknown")
     items = _current_list(image, alteration, op.key, config)
-    named = [item.strip() for item in (op.value or "").split(",") if item.strip()]
+    named = [item.strip() for item in _checked_value(op.key, op.value or "").split(",") if item.strip()]
     if op.op == APPEND:
-        return ",".join([*items, *(item for item in named if item not in items)])
-    return ",".join(item for item in items if item not in named)
+        present = set(items)
+        return _checked_value(op.key, ",".join([*items, *(item for item in named if item not in present)]))
+    gone = set(named)
+    return ",".join(item for item in items if item not in gone)
+
+
+def _checked_value(key: str, value: str) -> str:
+    if len(value) > MAX_VALUE_LENGTH:
+        raise InvalidConfig(f"{key}: a value has at most {MAX_VALUE_LENGTH} characters")
+    return value
 
 
 def _current_list(
