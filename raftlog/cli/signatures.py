@@ -147,7 +147,7 @@ def sim(
     *,
     seed: Annotated[int | None, typer.Option(min=0, help="replay one seed exactly")] = None,
     seeds: Annotated[str, typer.Option(metavar="A..B", help="first and last seed of a sweep")] = "1..10",
-    story: Annotated[str, typer.Option(help="what to tell; see --stories")] = "endurance",
+    story: Annotated[str, typer.Option(help="what to tell, see --stories; all: each in turn")] = "endurance",
     seconds: Annotated[float, typer.Option(min=0.0, help="length of each storm, virtual seconds")] = 6.0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="processes")] = 1,
     budget: Annotated[

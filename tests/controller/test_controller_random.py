@@ -48,6 +48,7 @@ from raftlog.metadata.requests import (
     UnregisterBroker,
 )
 from tests.controller.world import World
+from tests.kit.examples import examples
 
 CONTROLLERS = 3
 BROKERS = st.integers(1, 5)
@@ -386,5 +387,8 @@ class ControllerMachine(RuleBasedStateMachine):
 
 TestController = ControllerMachine.TestCase
 TestController.settings = settings(
-    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(200),
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import party, python_kind, until
+from tests.clients.members import party, python_kind
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import stored_offsets
 from tests.interop.kinds import java_kind, java_maker
 from tests.interop.scripts import Scripts, Tool
 from tests.interop.transactions import transactors, values
+from tests.kit.waits import until
 
 pytestmark = pytest.mark.java
 

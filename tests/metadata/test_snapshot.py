@@ -19,6 +19,7 @@ from raftlog.metadata.image import (
 )
 from raftlog.metadata.records import Batch, BrokerChanged, decode_batch, encode_batch
 from raftlog.metadata.snapshot import decode_image, encode_image
+from tests.kit.examples import examples
 
 ids = st.integers(0, 2**31 - 1)
 longs = st.integers(0, 2**63 - 1)
@@ -63,7 +64,7 @@ def images(draw: st.DrawFn) -> MetadataImage:
 
 
 @given(image=images())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_image_survives_its_bytes(image: MetadataImage) -> None:
     """Decoding an encoded image gives an equal one, whose bytes are the same again."""
     data = encode_image(image)

@@ -6,12 +6,12 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from raftlog.testing.cluster import READY_TIMEOUT_S, Cluster, ClusterError
+from raftlog.testing.cluster import Cluster, ClusterError
+from tests.kit.waits import until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -100,10 +100,7 @@ time.sleep(60)
         assert starter.stdout is not None
         pid, directory = starter.stdout.readline().split()
         starter.kill()
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while alive(int(pid)) and time.monotonic() < deadline:
-        os.sched_yield()
-    assert not alive(int(pid))
+    until(lambda: not alive(int(pid)), "the node ends")
     subprocess.run(["rm", "-rf", directory], check=True)
 
 
