@@ -15,7 +15,7 @@ from tests.cli.live import CommandLine, invoke
 
 PROMISED = (
     "demo dev server format cluster topic partition config broker quorum group produce consume "
-    "sim chaos check bench version"
+    "sim chaos attack fuzz check bench version"
 )
 
 
