@@ -18,6 +18,7 @@ from raftlog.base.errors import (
     StaleBrokerEpoch,
 )
 from raftlog.base.machine import Decision
+from raftlog.controller.bounds import check_broker
 from raftlog.controller.decisions import MORE, SWEEP, Event
 from raftlog.controller.settling import NOBODY, Lacking, Settlement, UncleanRule, settle_all
 from raftlog.controller.standing import Standing
@@ -31,6 +32,7 @@ from raftlog.metadata.requests import (
     RegisterBroker,
     UnregisterBroker,
 )
+from raftlog.metadata.usage import broker_bytes
 
 
 def decide_register(
@@ -83,6 +85,11 @@ def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
         )
     if request.broker_id < 0 or not request.endpoints:
         raise InvalidRegistration("a broker needs an id from 0 and at least one endpoint")
+    check_broker(
+        image,
+        broker_id=request.broker_id,
+        size_bytes=broker_bytes(request.endpoints, request.rack, request.directory_ids),
+    )
 
 
 def _is_same(broker: BrokerState, request: RegisterBroker) -> bool:

@@ -279,7 +279,9 @@ class Controller:
             case DeleteTopics():
                 return topics.decide_delete_topics(image, request, self._config)
             case CreatePartitions():
-                return topics.decide_create_partitions(image, request, self._random)
+                return topics.decide_create_partitions(
+                    image, request, config=self._config, random=self._random
+                )
             case AlterConfigs():
                 return configs.decide_alter_configs(image, request, self._config)
             case AllocateProducerIds():
@@ -295,7 +297,9 @@ class Controller:
             case ElectLeaders():
                 return elections.decide_elect_leaders(image, request, self._standing(image))
             case AlterReassignments():
-                return reassignment.decide_alter_reassignments(image, request, self._standing(image))
+                return reassignment.decide_alter_reassignments(
+                    image, request, self._standing(image), self._config
+                )
             case ListReassignments():
                 return reassignment.decide_list_reassignments(image, request)
             case TransferLeaderships():

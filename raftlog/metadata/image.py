@@ -113,6 +113,20 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     partitions: tuple[PartitionState, ...]
 
 
+class Usage(msgspec.Struct, frozen=True):
+    """How much an image holds of what the controller bounds. Replay keeps it up to date, record by record."""
+
+    partitions: int = 0
+    configs: int = 0
+    """Config entries of all resources."""
+    groups: int = 0
+    """Groups that have configs, whether or not such a group exists."""
+    subscriptions: int = 0
+    """Client metrics subscriptions."""
+    size_bytes: int = 0
+    """Upper bound of the bytes of all that, encoded (see `raftlog.metadata.usage`)."""
+
+
 class MetadataImage(msgspec.Struct, frozen=True):
     """Everything the cluster agreed on up to (not including) the metadata record at `offset`.
 
@@ -132,6 +146,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     topics_offset: int = 0
     """After the last record that made, widened or deleted a topic: who looks at that only compares this, and has
     nothing to do when leaders or in-sync replicas change."""
+    usage: Usage = Usage()
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

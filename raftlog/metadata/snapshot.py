@@ -7,8 +7,10 @@ the cluster moves on. Checksums and files are the quorum's.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
+from raftlog.metadata.usage import usage_of
 
 _VERSION = b"\x01"
 
@@ -53,7 +55,7 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
     if bytes(data[:1]) != _VERSION:
         raise ValueError(f"metadata snapshot version {bytes(data[:1])!r} is unknown")
     snapshot = _decoder.decode(data[1:])
-    return MetadataImage(
+    image = MetadataImage(
         offset=snapshot.offset,
         controller_epoch=snapshot.controller_epoch,
         controller_id=snapshot.controller_id,
@@ -65,3 +67,4 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         next_producer_id=snapshot.next_producer_id,
         topics_offset=snapshot.topics_offset,
     )
+    return replace(image, usage=usage_of(image))

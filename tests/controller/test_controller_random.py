@@ -47,6 +47,8 @@ from raftlog.metadata.requests import (
     TransferLeaderships,
     UnregisterBroker,
 )
+from raftlog.metadata.snapshot import encode_image
+from raftlog.metadata.usage import BASE_BYTES, usage_of
 from tests.controller.world import World
 
 CONTROLLERS = 3
@@ -359,6 +361,8 @@ class ControllerMachine(RuleBasedStateMachine):
         """Every node has the same image, whether it replayed everything or came from a snapshot."""
         for image in self.world.images.values():
             assert image == self.rebuilt
+        assert self.rebuilt.usage == usage_of(self.rebuilt)
+        assert len(encode_image(self.rebuilt)) <= self.rebuilt.usage.size_bytes + BASE_BYTES
 
     @invariant()
     def nobody_is_answered_twice(self) -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
@@ -19,6 +20,7 @@ from raftlog.metadata.image import (
 )
 from raftlog.metadata.records import Batch, BrokerChanged, decode_batch, encode_batch
 from raftlog.metadata.snapshot import decode_image, encode_image
+from raftlog.metadata.usage import BASE_BYTES, usage_of
 
 ids = st.integers(0, 2**31 - 1)
 longs = st.integers(0, 2**63 - 1)
@@ -48,7 +50,7 @@ def images(draw: st.DrawFn) -> MetadataImage:
     some_topics = draw(st.lists(topics, max_size=3, unique_by=(lambda t: t.name, lambda t: t.topic_id)))
     some_brokers = draw(st.lists(brokers, max_size=3, unique_by=lambda b: b.broker_id))
     resources = st.tuples(st.sampled_from(["topic", "broker", "group"]), names)
-    return MetadataImage(
+    image = MetadataImage(
         offset=draw(longs),
         controller_epoch=draw(longs),
         controller_id=draw(ids),
@@ -60,16 +62,18 @@ def images(draw: st.DrawFn) -> MetadataImage:
         next_producer_id=draw(longs),
         topics_offset=draw(longs),
     )
+    return replace(image, usage=usage_of(image))
 
 
 @given(image=images())
 @settings(max_examples=100, deadline=None)
 def test_image_survives_its_bytes(image: MetadataImage) -> None:
-    """Decoding an encoded image gives an equal one, whose bytes are the same again."""
+    """Decoding an encoded image gives an equal one, whose bytes are the same again, and no more than its usage says."""
     data = encode_image(image)
     assert decode_image(data) == image
     assert decode_image(memoryview(data)) == image
     assert encode_image(decode_image(data)) == data
+    assert len(data) <= image.usage.size_bytes + BASE_BYTES
 
 
 def test_snapshot_of_before_drains_is_read() -> None:
