@@ -23,9 +23,11 @@ from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.controller.decisions import Room
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.in_force import config_in_force
+from raftlog.metadata.requests import RegisterBroker
 from raftlog.metadata.usage import (
     REPLICA_BYTES,
     TOPIC_BYTES,
+    broker_bytes,
     partition_bytes,
     resource_bytes,
     text_bytes,
@@ -163,14 +165,15 @@ def check_group_name(name: str) -> None:
         )
 
 
-def check_broker(image: MetadataImage, broker_id: int, size_bytes: int) -> None:
+def check_broker(image: MetadataImage, request: RegisterBroker) -> None:
     """Raise InvalidRegistration or PolicyViolation for a registration that is too large or one too many."""
+    size_bytes = broker_bytes(request)
     if size_bytes > MAX_REGISTRATION_BYTES:
         raise InvalidRegistration(
-            f"broker {broker_id} registers {size_bytes} bytes of endpoints, rack and log directories; "
+            f"broker {request.broker_id} registers {size_bytes} bytes of endpoints, rack and log directories; "
             f"the limit is {MAX_REGISTRATION_BYTES}"
         )
-    if broker_id not in image.brokers and len(image.brokers) >= MAX_BROKERS:
+    if request.broker_id not in image.brokers and len(image.brokers) >= MAX_BROKERS:
         raise PolicyViolation(
             f"the cluster has {len(image.brokers)} registered brokers, the most that it can have; "
             "unregister those that will not come back"

@@ -16,12 +16,14 @@ from raftlog.base.errors import (
     InvalidRegistration,
     PolicyViolation,
     StaleBrokerEpoch,
+    UnsupportedVersion,
 )
 from raftlog.base.machine import Decision
 from raftlog.controller.bounds import check_broker
 from raftlog.controller.decisions import MORE, SWEEP, Event
 from raftlog.controller.settling import NOBODY, Lacking, Settlement, UncleanRule, settle_all
 from raftlog.controller.standing import Standing
+from raftlog.metadata.features import why_unsupported
 from raftlog.metadata.image import BrokerState, MetadataImage
 from raftlog.metadata.records import BrokerChanged, BrokerRegistered, BrokerUnregistered, Record
 from raftlog.metadata.requests import (
@@ -32,7 +34,6 @@ from raftlog.metadata.requests import (
     RegisterBroker,
     UnregisterBroker,
 )
-from raftlog.metadata.usage import broker_bytes
 
 
 def decide_register(
@@ -68,6 +69,7 @@ def decide_register(
         endpoints=request.endpoints,
         rack=request.rack,
         directory_ids=request.directory_ids,
+        features=request.features,
     )
     broker_epoch = image.offset + len(settlement.records)
     fields = {"broker_id": request.broker_id, "broker_epoch": broker_epoch, "disk_lost": disk_lost}
@@ -85,11 +87,13 @@ def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
         )
     if request.broker_id < 0 or not request.endpoints:
         raise InvalidRegistration("a broker needs an id from 0 and at least one endpoint")
-    check_broker(
-        image,
-        broker_id=request.broker_id,
-        size_bytes=broker_bytes(request.endpoints, request.rack, request.directory_ids),
-    )
+    check_broker(image, request)
+    for name, level in image.features.items():
+        reason = why_unsupported(request.features, name, level)
+        if reason is not None:
+            raise UnsupportedVersion(
+                f"broker {request.broker_id} {reason}; the cluster's level of it is {level}"
+            )
 
 
 def _is_same(broker: BrokerState, request: RegisterBroker) -> bool:
@@ -98,6 +102,7 @@ def _is_same(broker: BrokerState, request: RegisterBroker) -> bool:
         and broker.endpoints == request.endpoints
         and broker.rack == request.rack
         and broker.directory_ids == request.directory_ids
+        and broker.features == request.features
     )
 
 

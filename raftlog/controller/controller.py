@@ -21,6 +21,7 @@ from raftlog.controller import (
     brokers,
     configs,
     elections,
+    features,
     leaderships,
     partitions,
     producer_ids,
@@ -54,6 +55,7 @@ from raftlog.metadata.requests import (
     Request,
     TransferLeaderships,
     UnregisterBroker,
+    UpdateFeatures,
 )
 
 TICK_S: Final = 0.25
@@ -286,6 +288,8 @@ class Controller:
                 return configs.decide_alter_configs(image, request, self._config)
             case AllocateProducerIds():
                 return producer_ids.decide_allocate_producer_ids(image, request)
+            case UpdateFeatures():
+                return features.decide_update_features(image, request)
             case UnregisterBroker():
                 return brokers.decide_unregister(image, request, self._standing(image), self._unclean(image))
             case _:

@@ -29,6 +29,14 @@ class Endpoint(msgspec.Struct, frozen=True, array_like=True):
     security_protocol: str = "PLAINTEXT"
 
 
+class SupportedFeature(msgspec.Struct, frozen=True, array_like=True):
+    """The levels of a feature that a broker supports, both inclusive (KIP-584)."""
+
+    name: str
+    lowest: int
+    highest: int
+
+
 class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     """A registered broker. `broker_epoch` is the metadata offset of its registration record (KIP-631)."""
 
@@ -42,6 +50,8 @@ class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     directory_ids: tuple[UUID, ...] = ()
     draining: bool = False
     """It shall lead only what nobody else can lead, through restarts too, until somebody takes that back."""
+    features: tuple[SupportedFeature, ...] = ()
+    """None of a broker of a release that told none."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return the endpoint of a listener name, or None."""
@@ -147,6 +157,10 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """After the last record that made, widened or deleted a topic: who looks at that only compares this, and has
     nothing to do when leaders or in-sync replicas change."""
     usage: Usage = Usage()
+    features: Mapping[str, int] = {}
+    """The levels of features that somebody changed (see `raftlog.metadata.features`)."""
+    features_epoch: int = 0
+    """After the last record that changed one of them."""
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

@@ -29,6 +29,7 @@ from raftlog.metadata.records import (
     ClusterNamed,
     ConfigChanged,
     ControllerElected,
+    FeatureChanged,
     PartitionChanged,
     PartitionCreated,
     ProducerIdsAllocated,
@@ -38,9 +39,9 @@ from raftlog.metadata.records import (
 )
 from raftlog.metadata.usage import (
     REPLICA_BYTES,
+    broker_bytes,
     partition_bytes,
     resource_bytes,
-    state_bytes,
     topic_bytes,
 )
 
@@ -108,6 +109,8 @@ class _Builder:
         self.topics = _Part(image.topics)
         self.topic_names = _Part(image.topic_names)
         self.configs = _Part(image.configs)
+        self.features = _Part(image.features)
+        self.features_epoch = image.features_epoch
         self.partitions: dict[UUID, list[PartitionState]] = {}
         self.topics_offset = image.topics_offset
         self.partition_count = image.usage.partitions
@@ -131,6 +134,8 @@ class _Builder:
             next_producer_id=self.next_producer_id,
             topics_offset=self.topics_offset,
             usage=self.usage(),
+            features=self.features.now,
+            features_epoch=self.features_epoch,
         )
 
     def usage(self) -> Usage:
@@ -179,9 +184,10 @@ class _Builder:
             rack=record.rack,
             directory_ids=record.directory_ids,
             draining=before is not None and before.draining,
+            features=record.features,
         )
         self.set_broker(after)
-        self.size_bytes += state_bytes(after) - (0 if before is None else state_bytes(before))
+        self.size_bytes += broker_bytes(after) - (0 if before is None else broker_bytes(before))
 
     def broker_changed(self, record: BrokerChanged) -> None:
         broker = self.brokers.now[record.broker_id]
@@ -198,7 +204,7 @@ class _Builder:
     def broker_unregistered(self, record: BrokerUnregistered) -> None:
         broker = self.brokers.writable().pop(record.broker_id)
         assert broker.broker_epoch == record.broker_epoch, "another incarnation"
-        self.size_bytes -= state_bytes(broker)
+        self.size_bytes -= broker_bytes(broker)
 
     def topic_created(self, record: TopicCreated) -> None:
         assert record.name not in self.topics.now, "a topic is created once"
@@ -259,6 +265,10 @@ class _Builder:
         assert record.next_producer_id > self.next_producer_id, "producer ids are given once"
         self.next_producer_id = record.next_producer_id
 
+    def feature_changed(self, record: FeatureChanged) -> None:
+        self.features.writable()[record.name] = record.level
+        self.features_epoch = self.offset + 1
+
 
 def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
     """Return a partition after one record. An election is unclean if the isr does not vouch for its leader."""
@@ -303,4 +313,5 @@ _MEANING: dict[type[Any], Callable[[_Builder, Any], None]] = {
     TopicDeleted: _Builder.topic_deleted,
     ConfigChanged: _Builder.config_changed,
     ProducerIdsAllocated: _Builder.producer_ids_allocated,
+    FeatureChanged: _Builder.feature_changed,
 }

@@ -25,6 +25,8 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     configs: list[tuple[str, str, dict[str, str]]]
     next_producer_id: int
     topics_offset: int = 0
+    features: dict[str, int] = {}
+    features_epoch: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -43,6 +45,8 @@ def encode_image(image: MetadataImage) -> bytes:
         configs=[(*resource, dict(values)) for resource, values in image.configs.items()],
         next_producer_id=image.next_producer_id,
         topics_offset=image.topics_offset,
+        features=dict(image.features),
+        features_epoch=image.features_epoch,
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -66,5 +70,7 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         configs={(kind, name): values for kind, name, values in snapshot.configs},
         next_producer_id=snapshot.next_producer_id,
         topics_offset=snapshot.topics_offset,
+        features=snapshot.features,
+        features_epoch=snapshot.features_epoch,
     )
     return replace(image, usage=usage_of(image))

@@ -6,11 +6,11 @@ or removes a thing. Leaders, ISRs and epochs change all the time, so they count 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
-from uuid import UUID
 
-from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, TopicState, Usage
+from raftlog.metadata.image import BrokerState, MetadataImage, TopicState, Usage
+from raftlog.metadata.requests import RegisterBroker
 
 BASE_BYTES: Final = 256
 """Of an image that holds nothing. `Usage.size_bytes` does not count them."""
@@ -23,6 +23,7 @@ CONFIG_BYTES: Final = 10
 _BROKER_BYTES: Final = 64
 _ENDPOINT_BYTES: Final = 32
 _DIRECTORY_BYTES: Final = 18
+_FEATURE_BYTES: Final = 24
 
 
 def partition_bytes(replicas: int) -> int:
@@ -49,19 +50,13 @@ def config_bytes(key: str, value: str) -> int:
     return CONFIG_BYTES + text_bytes(key) + text_bytes(value)
 
 
-def broker_bytes(endpoints: Iterable[Endpoint], rack: str | None, directory_ids: Collection[UUID]) -> int:
+def broker_bytes(broker: BrokerState | RegisterBroker) -> int:
     """Return the bytes of a broker's registration."""
-    size_bytes = _BROKER_BYTES + text_bytes(rack or "") + _DIRECTORY_BYTES * len(directory_ids)
-    for each in endpoints:
-        size_bytes += _ENDPOINT_BYTES + sum(
-            map(text_bytes, (each.listener, each.host, each.security_protocol))
-        )
-    return size_bytes
-
-
-def state_bytes(broker: BrokerState) -> int:
-    """Return the bytes of a registered broker."""
-    return broker_bytes(broker.endpoints, broker.rack, broker.directory_ids)
+    size_bytes = _BROKER_BYTES + text_bytes(broker.rack or "") + _DIRECTORY_BYTES * len(broker.directory_ids)
+    for each in broker.endpoints:
+        texts = (each.listener, each.host, each.security_protocol)
+        size_bytes += _ENDPOINT_BYTES + sum(map(text_bytes, texts))
+    return size_bytes + sum(_FEATURE_BYTES + text_bytes(each.name) for each in broker.features)
 
 
 def text_bytes(text: str) -> int:
@@ -78,6 +73,6 @@ def usage_of(image: MetadataImage) -> Usage:
         groups=kinds.count("group"),
         subscriptions=kinds.count("client-metrics"),
         size_bytes=sum(map(topic_bytes, image.topics.values()))
-        + sum(map(state_bytes, image.brokers.values()))
+        + sum(map(broker_bytes, image.brokers.values()))
         + sum(resource_bytes(name, values) for (_, name), values in image.configs.items()),
     )

@@ -16,6 +16,7 @@ from raftlog.metadata.image import (
     Endpoint,
     MetadataImage,
     PartitionState,
+    SupportedFeature,
     TopicState,
 )
 from raftlog.metadata.records import Batch, BrokerChanged, decode_batch, encode_batch
@@ -38,6 +39,8 @@ brokers = st.builds(
     st.booleans(),
     st.booleans(),
     st.lists(uuids, max_size=2).map(tuple),
+    st.booleans(),
+    st.lists(st.builds(SupportedFeature, names, ids, ids), max_size=2).map(tuple),
 )
 partitions = st.builds(
     PartitionState, broker_ids, broker_ids, ids, ids, ids, broker_ids, broker_ids, st.booleans()
@@ -61,6 +64,8 @@ def images(draw: st.DrawFn) -> MetadataImage:
         configs=draw(st.dictionaries(resources, st.dictionaries(names, names, min_size=1), max_size=3)),
         next_producer_id=draw(longs),
         topics_offset=draw(longs),
+        features=draw(st.dictionaries(names, st.integers(0, 100), max_size=2)),
+        features_epoch=draw(longs),
     )
     return replace(image, usage=usage_of(image))
 
@@ -82,15 +87,25 @@ def test_snapshot_of_before_drains_is_read() -> None:
     data = encode_image(MetadataImage(brokers={1: broker}))
     parts = msgspec.msgpack.decode(data[1:])
     (fields,) = parts[4]
-    assert fields.pop() is False
+    assert (fields.pop(), fields.pop()) == ([], False)
     assert decode_image(data[:1] + msgspec.msgpack.encode(parts)).brokers == {1: broker}
 
 
 def test_snapshot_of_before_offsets_of_topics_is_read() -> None:
     """No topic has changed since, as far as anybody knows."""
     parts = msgspec.msgpack.decode(encode_image(MetadataImage(topics_offset=7))[1:])
-    assert parts.pop() == 7
-    assert decode_image(b"\x01" + msgspec.msgpack.encode(parts)).topics_offset == 0
+    assert parts[-3] == 7
+    assert decode_image(b"\x01" + msgspec.msgpack.encode(parts[:-3])).topics_offset == 0
+
+
+def test_snapshot_of_before_features_is_read() -> None:
+    """All levels are the initial ones, and a registered broker told none that it supports."""
+    image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7)
+    parts = msgspec.msgpack.decode(encode_image(image)[1:])
+    assert parts[-2:] == [{"group.version": 0}, 9]
+    assert decode_image(encode_image(image)) == image
+    older = decode_image(b"\x01" + msgspec.msgpack.encode(parts[:-2]))
+    assert (older.features, older.features_epoch, older.topics_offset) == ({}, 0, 7)
 
 
 def test_record_of_before_drains_is_read() -> None:

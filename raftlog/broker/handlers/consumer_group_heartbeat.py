@@ -11,6 +11,7 @@ from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.consumer.requests import Beat
 from raftlog.coordinator.consumer.state import Partitions
+from raftlog.metadata.features import check_group_version
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import build, response_shapes
 
@@ -22,6 +23,7 @@ FIRST_OWN_ID_VERSION: Final = 1
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer once what the heartbeat changed is committed."""
+    check_group_version(broker.image())
     if not message.group_id:
         raise InvalidRequest("group_id must not be empty")
     if not message.member_id and (request.api_version >= FIRST_OWN_ID_VERSION or message.member_epoch != 0):
