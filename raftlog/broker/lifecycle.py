@@ -90,7 +90,10 @@ class Lifecycle:
         self._nudged.set()
 
     async def run(self) -> None:
-        """Register and beat until cancelled. Returns only on a fatal refusal (`fatal` says which)."""
+        """Register and beat until cancelled. Returns only on a fatal refusal (`fatal` says which).
+
+        Somebody who has a running broker unregistered wants it to be gone: it does not come back by itself.
+        """
         while self.fatal is None:
             try:
                 if self.broker_epoch == NO_EPOCH:
@@ -99,14 +102,21 @@ class Lifecycle:
                     await self._catch_up(self.open_doors)
                 await self._beat()
                 await self._pause()
-            except (StaleBrokerEpoch, BrokerIdNotRegistered):
-                self.broker_epoch = NO_EPOCH
-                self.unfenced.clear()
+            except StaleBrokerEpoch:
+                self._leave()
+            except BrokerIdNotRegistered:
+                self._leave()
+                log.warning("broker_unregistered", advice="restart it if it is to take part again")
+                await asyncio.Event().wait()
             except InconsistentClusterId as error:
                 self.fatal = error
             except KafkaError as error:
                 self._complain(error)
                 await asyncio.sleep(RETRY_S)
+
+    def _leave(self) -> None:
+        self.broker_epoch = NO_EPOCH
+        self.unfenced.clear()
 
     def _complain(self, error: KafkaError) -> None:
         """Say once why the controller refuses; that there is none at the moment passes by itself."""

@@ -161,6 +161,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """The levels of features that somebody changed (see `raftlog.metadata.features`)."""
     features_epoch: int = 0
     """After the last record that changed one of them."""
+    departed: Mapping[int, tuple[UUID, ...]] = {}
+    """Log directories of brokers that were unregistered while they were the last in sync somewhere."""
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

@@ -53,8 +53,11 @@ class BrokerChanged(msgspec.Struct, frozen=True, tag=4, array_like=True):
 
 
 class BrokerUnregistered(msgspec.Struct, frozen=True, tag=5, array_like=True):
+    """A broker is forgotten, except for these log directories: those of the last replica in sync of a partition."""
+
     broker_id: int
     broker_epoch: int
+    directory_ids: tuple[UUID, ...] = ()
 
 
 class TopicCreated(msgspec.Struct, frozen=True, tag=6, array_like=True):

@@ -109,6 +109,7 @@ class _Builder:
         self.topics = _Part(image.topics)
         self.topic_names = _Part(image.topic_names)
         self.configs = _Part(image.configs)
+        self.departed = _Part(image.departed)
         self.features = _Part(image.features)
         self.features_epoch = image.features_epoch
         self.partitions: dict[UUID, list[PartitionState]] = {}
@@ -136,6 +137,7 @@ class _Builder:
             usage=self.usage(),
             features=self.features.now,
             features_epoch=self.features_epoch,
+            departed=self.departed.now,
         )
 
     def usage(self) -> Usage:
@@ -187,6 +189,8 @@ class _Builder:
             features=record.features,
         )
         self.set_broker(after)
+        if record.broker_id in self.departed.now:
+            del self.departed.writable()[record.broker_id]
         self.size_bytes += broker_bytes(after) - (0 if before is None else broker_bytes(before))
 
     def broker_changed(self, record: BrokerChanged) -> None:
@@ -205,6 +209,8 @@ class _Builder:
         broker = self.brokers.writable().pop(record.broker_id)
         assert broker.broker_epoch == record.broker_epoch, "another incarnation"
         self.size_bytes -= broker_bytes(broker)
+        if record.directory_ids:
+            self.departed.writable()[record.broker_id] = record.directory_ids
 
     def topic_created(self, record: TopicCreated) -> None:
         assert record.name not in self.topics.now, "a topic is created once"

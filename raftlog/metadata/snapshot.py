@@ -6,6 +6,8 @@ the cluster moves on. Checksums and files are the quorum's.
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import msgspec
 from msgspec.structs import replace
 
@@ -27,6 +29,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     topics_offset: int = 0
     features: dict[str, int] = {}
     features_epoch: int = 0
+    departed: dict[int, tuple[UUID, ...]] = {}
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -47,6 +50,7 @@ def encode_image(image: MetadataImage) -> bytes:
         topics_offset=image.topics_offset,
         features=dict(image.features),
         features_epoch=image.features_epoch,
+        departed=dict(image.departed),
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -72,5 +76,6 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         topics_offset=snapshot.topics_offset,
         features=snapshot.features,
         features_epoch=snapshot.features_epoch,
+        departed=snapshot.departed,
     )
     return replace(image, usage=usage_of(image))

@@ -94,18 +94,19 @@ def test_snapshot_of_before_drains_is_read() -> None:
 def test_snapshot_of_before_offsets_of_topics_is_read() -> None:
     """No topic has changed since, as far as anybody knows."""
     parts = msgspec.msgpack.decode(encode_image(MetadataImage(topics_offset=7))[1:])
-    assert parts[-3] == 7
-    assert decode_image(b"\x01" + msgspec.msgpack.encode(parts[:-3])).topics_offset == 0
+    assert parts[8] == 7
+    assert decode_image(b"\x01" + msgspec.msgpack.encode(parts[:8])).topics_offset == 0
 
 
 def test_snapshot_of_before_features_is_read() -> None:
-    """All levels are the initial ones, and a registered broker told none that it supports."""
-    image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7)
-    parts = msgspec.msgpack.decode(encode_image(image)[1:])
-    assert parts[-2:] == [{"group.version": 0}, 9]
+    """All levels are the initial ones, and nobody is remembered that was unregistered."""
+    departed = {3: (UUID(int=1),)}
+    image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7, departed=departed)
+    parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
+    assert parts[9:11] == [{"group.version": 0}, 9]
     assert decode_image(encode_image(image)) == image
-    older = decode_image(b"\x01" + msgspec.msgpack.encode(parts[:-2]))
-    assert (older.features, older.features_epoch, older.topics_offset) == ({}, 0, 7)
+    older = decode_image(b"\x01" + msgspec.msgpack.encode(parts[:9]))
+    assert (older.features, older.features_epoch, older.topics_offset, older.departed) == ({}, 0, 7, {})
 
 
 def test_record_of_before_drains_is_read() -> None:
