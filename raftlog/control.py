@@ -14,7 +14,8 @@ import msgspec
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env, ThreadOffload, raise_failure
-from raftlog.base.errors import InvalidRequest, NotController, from_code
+from raftlog.base.errors import InvalidRequest, NotController, UnknownServerError, from_code
+from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.broker.probe import probe
 from raftlog.controller.controller import Controller
@@ -36,6 +37,8 @@ from raftlog.metadata.requests import (
     encode,
 )
 from raftlog.quorum.client import ControllerClient
+from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.election import timing_of
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.wal import DamagedJournal
@@ -47,6 +50,12 @@ METADATA_FOLDER: Final = "raftlog-metadata"
 
 SUBMIT_S: Final = 10.0
 """How long a request to the controller is retried where its sender names no time, seconds."""
+
+PROBE_S: Final = 0.3
+"""How long a broker that is missed may take to answer, seconds."""
+
+LOOK_S: Final = 0.1
+"""How often this node looks how late its loop is, seconds."""
 
 LEADERLESS_S: Final = 5.0
 """An election takes less than one; who waits for longer waits for other voters, and a person wants to know, seconds."""
@@ -90,11 +99,12 @@ class ControlPlane:
             self.controller = Controller(
                 config.node_id,
                 config,
-                env.random,
+                env.unguessable,
                 append=self._append,
                 probe=self._start_probe,
                 cluster_id=cluster_id,
             )
+            self.controller.lateness = env.lateness
             metadata.subscribe_each(self._committed)
         else:
             self.observer = Observer(
@@ -105,6 +115,7 @@ class ControlPlane:
                 cluster_id=cluster_id,
                 machine=_Machine(metadata, self._leadership_changed),
             )
+        self._watch = _LoopWatch(env.lateness, config.node_id)
         self._leaderless = _Leaderless(config.voters, self.quorum.linked if self.quorum else None)
         follows = self.quorum or self.observer
         assert follows is not None
@@ -127,6 +138,11 @@ class ControlPlane:
             secret=config.cluster_secret,
             cluster_id=cluster_id,
             machine=_Machine(self._metadata, self._leadership_changed),
+            timing=timing_of(config.controller_quorum_election_timeout_ms / 1000),
+            compaction=Compaction(
+                size_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+                interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,
+            ),
         )
         quorum.on_request = self._answer
         quorum.on_peer_connected = self._peer_connected
@@ -140,6 +156,7 @@ class ControlPlane:
 
         Raises JournalUnusable, OSError.
         """
+        self._watch.start()
         if self.quorum is not None:
             name = self._config.controller_listener_names[0]
             listener = next(each for each in self._config.listeners if each.name == name)
@@ -169,10 +186,15 @@ class ControlPlane:
             return False
         return controller_id == self._follows.node_id or self._heartbeats.reaches(controller_id)
 
+    def withdraw(self) -> None:
+        """Stand for controller no more: this node is ending, or of no use."""
+        if self.quorum is not None:
+            self.quorum.withdraw()
+
     async def hand_over(self) -> None:
-        """Give the quorum's lead to another voter, if this node has it."""
-        if self.quorum is not None and self.quorum.leading and len(self.quorum.voters) > 1:
-            await self.quorum.transfer_leadership()
+        """Withdraw, and give the quorum's lead to another voter if this node has it."""
+        if self.quorum is not None:
+            await self.quorum.hand_over()
 
     async def stop(self) -> None:
         if self._timer is not None:
@@ -183,6 +205,7 @@ class ControlPlane:
         self._heartbeats.close()
         await self._follows.stop()
         self._leaderless.close()
+        self._watch.close()
 
     # -- asking the active controller ----------------------------------------------------
 
@@ -190,9 +213,12 @@ class ControlPlane:
         """Ask the active controller, wherever it is (see broker.context.Submit)."""
         client = self._heartbeats if isinstance(request, Heartbeat) else self._client
         before, repeated = self._metadata.published, asyncio.Event()
-        request = repeatable(request, lambda: random_uuid(self._env.random))
+        request = repeatable(request, lambda: random_uuid(self._env.unguessable))
         payload = await client.submit(encode(request), timeout or SUBMIT_S, on_repeat=repeated.set)
-        reply = decode_reply(payload)
+        try:
+            reply = decode_reply(payload)
+        except msgspec.DecodeError as error:
+            raise UnknownServerError(f"the controller's answer cannot be read: {error}") from error
         if repeated.is_set():
             reply = as_if_once(request, reply, before)
         if isinstance(reply, ErrorReply):
@@ -288,7 +314,8 @@ class ControlPlane:
         if broker is None:
             return
         endpoint = broker.endpoint(self._config.inter_broker_listener_name or "") or broker.endpoints[0]
-        result = await probe(endpoint.host, endpoint.port)
+        patience_s = PROBE_S + self._env.lateness.patience_s
+        result = await probe(endpoint.host, endpoint.port, patience_s=patience_s)
         self.controller.probed(broker_id, result, self._loop.time())
         self._arm()
 
@@ -308,6 +335,44 @@ class ControlPlane:
         self._timer = None
         self.controller.tick(self._loop.time())
         self._arm()
+
+
+class _LoopWatch:
+    """Looks how late this node's loop is, and says once that it is slow, and that it is no longer."""
+
+    def __init__(self, lateness: Lateness, node_id: int) -> None:
+        self._lateness = lateness
+        self._node_id = node_id
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
+        self._said = False
+
+    def start(self) -> None:
+        """Look every LOOK_S from now on."""
+        self._due_at = self._loop.time() + LOOK_S
+        self._timer = self._loop.call_at(self._due_at, self._look)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        now, lateness = self._loop.time(), self._lateness
+        lateness.note(now - self._due_at, now)
+        if lateness.is_slow != self._said:
+            self._said = lateness.is_slow
+            if self._said:
+                log.warning(
+                    "node_slow",
+                    node_id=self._node_id,
+                    late_s=round(lateness.worst_s, 3),
+                    patience_s=round(lateness.patience_s, 3),
+                    advice="its event loop runs late: give the process more of a core, or less to do",
+                )
+            else:
+                log.info("node_slow_ended", node_id=self._node_id)
+        self.start()
 
 
 class _Leaderless:

@@ -18,6 +18,7 @@ from raftlog.admin.facts import (
     RaftFacts,
     TransactionFacts,
 )
+from raftlog.base.failures import Failure
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.node import Node
 from raftlog.replication.traffic import Traffic
@@ -72,6 +73,17 @@ class NodeFacts:
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""
         return None if self._node.broker is None else self._node.broker.housekeeping.compaction
+
+    def failures(self) -> list[Failure]:
+        """Return what recurring work could not do for single logs, groups and transactional ids."""
+        broker = self._node.broker
+        if broker is None:
+            return []
+        return [
+            *broker.housekeeping.failures,
+            *broker.coordinators.failures(),
+            *broker.transactions.failures(),
+        ]
 
     def transactions(self) -> TransactionFacts | None:
         """Return the transactions coordinated here; None without the broker role."""

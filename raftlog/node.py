@@ -2,7 +2,8 @@
 
 Start: open the log directories and follow the metadata → recover the logs → bind → register → catch up → listen → beat
 → unfenced, which is ready. A start that fails leaves nothing running.
-Stop: ask the controller's leave (leaderships move) → hand on the quorum's lead → stop listening → flush, mark clean.
+Stop: ask the controller's leave (leaderships move) → hand on the quorum's lead, for good → stop listening → flush, mark
+clean → leave the quorum. A node that is ending or has failed votes to the end, but is never elected.
 Nothing here decides anything; if it grows a rule, the rule belongs in a room.
 """
 
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from contextlib import AsyncExitStack
+from typing import Any, Final, cast
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
@@ -47,6 +49,7 @@ PROBE_S: Final = 2.0
 _UNREACHED: Final = {
     "refused": "no broker listens there, or the name does not resolve",
     "silent": f"no answer within {PROBE_S:.0f} s",
+    "accepted": f"connected, but no answer within {PROBE_S:.0f} s",
 }
 
 
@@ -65,6 +68,8 @@ class Node:
         """Resolves to the reason when the node cannot go on."""
         self.metadata = PublishedMetadata(loop.call_soon)
         self._directories: list[LogDirectory] = []
+        self.ending = False
+        """Whether it has failed or begun to stop, so that it must lead nothing new."""
         self._stopped = False
         self.control = ControlPlane(config, env, self.metadata, cluster_id=self.cluster_id, failed=self.fail)
         self.broker: Broker | None = None
@@ -72,6 +77,9 @@ class Node:
             self.broker = Broker(
                 config, env, self.control, self.metadata, cluster_id=self.cluster_id, failed=self.fail
             )
+        self._server = self._make_server() if self.broker is None else self.broker.server
+        if self.control.quorum is not None:
+            self.control.quorum.on_kafka = self._server.adopt
 
     async def start(self) -> None:
         """Start all roles; returns when the broker (if this is one) listens and registers. Raises NodeFailed."""
@@ -88,6 +96,8 @@ class Node:
         self._directories = (
             [self._open_metadata_directory()] if self.broker is None else self.broker.open_directories()
         )
+        if self.broker is None:
+            await self._server.start(())
         await self.control.start()
         if self.broker is not None:
             await self.broker.start()
@@ -121,18 +131,18 @@ class Node:
         if self.broker is not None and self.config.controlled_shutdown_enable:
             left = await self.broker.lifecycle.controlled_shutdown()
             log.info("controlled_shutdown_ended", leaderships_moved=left)
+        self.ending = True
         await self.control.hand_over()
 
     async def stop(self) -> None:
         """Stop without asking anyone; what was accepted is flushed. The second time nothing happens."""
         if self._stopped:
             return
-        self._stopped = True
-        try:
-            if self.broker is not None:
-                await self.broker.stop()
-        finally:
-            await self.control.stop()
+        self._stopped = self.ending = True
+        async with AsyncExitStack() as parts:
+            parts.push_async_callback(self.control.stop)
+            parts.push_async_callback(self._server.stop if self.broker is None else self.broker.stop)
+            await self.control.hand_over()
 
     async def shut_down(self) -> None:
         """Leave, then stop."""
@@ -145,9 +155,24 @@ class Node:
         return known or self.metadata.image.cluster_id or self.config.cluster_id
 
     def fail(self, reason: str) -> None:
-        """This node cannot go on; the first reason counts."""
+        """This node cannot go on; the first reason counts. It is not elected any more, however long it takes to end."""
+        self.ending = True
+        self.control.withdraw()
         if not self.failed.done():
             self.failed.set_result(reason)
+
+    def _make_server(self) -> BrokerServer:
+        """Serve clients of the controller's listener on a node that is no broker: no API there concerns logs."""
+        return BrokerServer(
+            BrokerContext(
+                env=self.env,
+                config=self.config,
+                image=lambda: self.metadata.published,
+                submit=self.control.submit,
+                replicas=cast(Replicas, None),
+                in_touch=self.control.in_touch,
+            )
+        )
 
     def _open_metadata_directory(self) -> LogDirectory:
         return LogDirectory.open(
@@ -155,7 +180,7 @@ class Node:
             self.config.metadata_log_dir,
             node_id=self.config.node_id,
             cluster_id=self.config.cluster_id,
-            new_directory_id=lambda: UUID(int=self.env.random.getrandbits(128), version=4),
+            new_directory_id=lambda: UUID(int=self.env.unguessable.getrandbits(128), version=4),
         )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
@@ -185,7 +210,7 @@ class Broker:
         self._metadata = metadata
         self._cluster_id = cluster_id
         self._failed = failed
-        self._incarnation_id = UUID(int=env.random.getrandbits(128), version=4)
+        self._incarnation_id = UUID(int=env.unguessable.getrandbits(128), version=4)
         self._tasks: list[asyncio.Task[None]] = []
         self._recovered = False
         self.replicas = Replicas(
@@ -215,10 +240,15 @@ class Broker:
             registration=self._registration,
             submit=control.submit,
             image=lambda: metadata.published,
-            timing=Timing(config.broker_heartbeat_interval_ms / 1000, CONTROLLED_SHUTDOWN_S),
+            timing=Timing(
+                config.broker_heartbeat_interval_ms / 1000,
+                CONTROLLED_SHUTDOWN_S,
+                config.initial_broker_registration_timeout_ms / 1000,
+            ),
             failed_directories=lambda: self.replicas.failed_directory_ids,
             damaged=lambda: self.replicas.damaged,
         )
+        self.lifecycle.lateness = env.lateness
         self.lifecycle.open_doors = self._open_doors
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed
@@ -306,7 +336,7 @@ class Broker:
 
     async def _live(self) -> None:
         await self.lifecycle.run()
-        self._failed(f"the controller refused this broker: {self.lifecycle.fatal}")
+        self._failed(f"this broker cannot take part: {self.lifecycle.fatal}")
 
     async def _warm_up(self) -> None:
         """Fetch and import what clients will ask for; not before we take part: a thread's imports hold up the loop."""

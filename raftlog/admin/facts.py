@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from raftlog.base.failures import Failure
 from raftlog.base.histogram import Histogram
 from raftlog.base.types import TopicPartition
 
@@ -59,6 +60,10 @@ class ConnectionFacts(Protocol):
     @property
     def latencies(self) -> Mapping[int, Histogram]:
         """By API key, seconds."""
+
+    @property
+    def long_turns(self) -> Mapping[int, int]:
+        """By API key: turns of the event loop that one request held for too long."""
 
 
 class DirectoryFacts(NamedTuple):
@@ -158,6 +163,9 @@ class Facts(Protocol):
 
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""
+
+    def failures(self) -> list[Failure]:
+        """Return what this node's recurring work could not do for single logs, groups and transactional ids."""
 
     def transactions(self) -> TransactionFacts | None:
         """Return the transactions coordinated here; None without the broker role."""

@@ -152,6 +152,9 @@ def _jmx_replicas(scrape: Scrape) -> Iterator[Family]:
     offline = sum(not each.online for each in scrape.facts.directories())
     name = "kafka_log_logmanager_offlinelogdirectorycount"
     yield single(name, "gauge", "Log directories that failed.", offline)
+    uncleanable = sum(each.chore == "compaction" for each in scrape.facts.failures())
+    name = "kafka_log_logcleanermanager_uncleanable_partitions_count"
+    yield single(name, "gauge", "Compacted logs whose last cleaning failed.", uncleanable)
 
 
 def _jmx_changes(scrape: Scrape) -> Iterator[Family]:

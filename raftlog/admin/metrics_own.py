@@ -5,6 +5,7 @@ Counters count since the process began. Those of a partition are told by each no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from raftlog import __version__
@@ -23,6 +24,7 @@ def families(scrape: Scrape) -> Iterator[Family]:
     yield from _changes(scrape)
     yield from _traffic(scrape)
     yield from _compaction(scrape)
+    yield from _chores(scrape)
     yield from _requests(scrape)
     yield from _answers(scrape)
     yield from _disks(scrape)
@@ -146,11 +148,24 @@ def _compaction(scrape: Scrape) -> Iterator[Family]:
         return single(f"raftlog_compaction{name}_total", "counter", text, value)
 
     yield counter("s", "Cleanings of compacted logs that came to their end.", counts.cleanings)
-    yield counter("s_failed", "Cleanings that met damage or a disk's refusal.", counts.failures)
+    text = "Cleanings that met damage, a disk's refusal, or a batch that could not be made anew."
+    yield counter("s_failed", text, counts.failures)
     yield counter("_read_bytes", "Bytes of segments that were cleaned.", counts.bytes_before)
     yield counter("_written_bytes", "Bytes of the segments that took their place.", counts.bytes_after)
     yield counter("_removed_records", "Records that cleanings took out.", counts.records_removed)
     yield counter("_seconds", "Time in which a log was being cleaned.", counts.seconds)
+
+
+def _chores(scrape: Scrape) -> Iterator[Family]:
+    counts = Counter(each.chore for each in scrape.facts.failures())
+    name = "raftlog_chore_failing"
+    text = "Logs, groups or transactional ids for which this recurring work failed the last time."
+    failing = ((labels(chore=chore), count) for chore, count in sorted(counts.items()))
+    yield labelled(name, "gauge", text, failing)
+    if scrape.node.ages is not None:
+        name = "raftlog_clock_jump_seconds"
+        text = "How far the wall clock jumped, not accepted yet: deletion by age waits. 0: it did not."
+        yield single(name, "gauge", text, scrape.node.ages.jump_ms() / 1000)
 
 
 def _requests(scrape: Scrape) -> Iterator[Family]:
@@ -162,6 +177,11 @@ def _requests(scrape: Scrape) -> Iterator[Family]:
     seconds = ((labels(api=api_name(key)), each) for key, each in list(counted.latencies.items()))
     text = "From a request's last byte to its response, waiting for records or replicas included."
     yield histogram("raftlog_request_seconds", text, seconds)
+    long = ((labels(api=api_name(key)), counted.long_turns.get(key, 0)) for key in list(counted.requests))
+    text = (
+        "Turns of the event loop that one request held for over 0.05 s, by API: each is a fault of this node."
+    )
+    yield labelled("raftlog_long_turns_total", "counter", text, long)
     yield single("raftlog_connections", "gauge", "Open connections.", counted.open_connections)
     name = "raftlog_connections_accepted_total"
     yield single(name, "counter", "Connections that came.", counted.connections)

@@ -6,7 +6,7 @@ from typing import Final
 
 from raftlog.admin import metrics
 from raftlog.admin.route import Route
-from raftlog.admin.v1 import elections, faults, health, index, moves, probes, quorum, transactions, why
+from raftlog.admin.v1 import clock, elections, faults, health, index, moves, probes, quorum, transactions, why
 from raftlog.admin.v1 import records as reading
 from raftlog.admin.v3 import brokers, clusters, configs, groups, partitions, reassignments, records, topics
 
@@ -29,6 +29,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *why.ROUTES,
     *moves.ROUTES,
     *transactions.ROUTES,
+    *clock.ROUTES,
     *faults.ROUTES,
 )
 """The first that fits a path is taken: /topics/-/configs stands before /topics/{topic_name}/configs."""

@@ -9,8 +9,10 @@ from typing import Any, Protocol
 
 from raftlog.admin.facts import Facts
 from raftlog.admin.loop_lag import LoopLag
+from raftlog.base.ages import Ages
 from raftlog.base.config import NodeConfig
 from raftlog.base.faults import NodeFault
+from raftlog.base.lateness import Lateness
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
 from raftlog.metadata.image import MetadataImage
@@ -58,10 +60,14 @@ class NodeView:
     hindrances: Callable[[], list[str]]
     """Why this node does not take part, in words; empty when it is ready."""
     wall_clock_ms: Callable[[], float]
+    ages: Ages | None = None
+    """By which time data is deleted for its age."""
     submit: Any = None
     """Asks the active controller; see `raftlog.broker.context.Submit`."""
     facts: Facts | None = None
     """Its numbers."""
+    lateness: Lateness = field(default_factory=Lateness)
+    """How late its event loop is."""
     history: History | None = None
     """What happened, as far as this node remembers."""
     lag: LoopLag | None = None

@@ -17,6 +17,7 @@ from raftlog.base.config_group import ConsumerGroupSettings
 from raftlog.base.config_network import Listener
 from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config_topic import HOUR_MS, MINUTE_MS
+from raftlog.base.handshake import SECRET_MIN_BYTES
 
 MIB = 1 << 20
 ROLES = ("broker", "controller")
@@ -50,9 +51,12 @@ def _read_roles(text: str) -> frozenset[str]:
 
 
 def _read_secret(text: str) -> bytes:
-    if not text:
-        raise ValueError("must not be empty; leave it out to have it derived from the voters")
-    return text.encode()
+    secret = text.encode()
+    if len(secret) < SECRET_MIN_BYTES:
+        raise ValueError(
+            f"must have at least {SECRET_MIN_BYTES} bytes; leave it out to have it derived from the voters"
+        )
+    return secret
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +245,7 @@ class NodeConfig(ConsumerGroupSettings):
         "metadata.log.max.record.bytes.between.snapshots",
         "long",
         20 * MIB,
-        "A snapshot of the metadata is made after so many bytes of records",
+        "A snapshot of the metadata is made after so many bytes of records, or 5,000 batches",
         at_least=1,
     )
     metadata_log_max_snapshot_interval_ms: int = _controller(
@@ -358,6 +362,15 @@ class NodeConfig(ConsumerGroupSettings):
         "int",
         86_400_000,
         "An idempotent producer that was silent for this long is forgotten",
+        at_least=1,
+        update="cluster-wide",
+    )
+
+    raftlog_producer_ids_max: int = setting(
+        "raftlog.producer.ids.max",
+        "int",
+        200_000,
+        "Idempotent producers that all partitions of a broker remember together; beyond it the longest silent go",
         at_least=1,
         update="cluster-wide",
     )

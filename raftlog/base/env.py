@@ -7,15 +7,18 @@ Everything else of the environment *is* the running asyncio loop (`loop.time()`,
 from __future__ import annotations
 
 import asyncio
-import random
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from random import Random, SystemRandom
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
+from raftlog.base.ages import Ages
 from raftlog.base.disk import Disk, RealDisk
+from raftlog.base.lateness import Lateness
 
 T = TypeVar("T")
 
@@ -35,6 +38,10 @@ class Offload(Protocol):
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 Job = tuple[Callable[[], Any], asyncio.Future[Any], asyncio.AbstractEventLoop]
@@ -88,17 +95,61 @@ class ThreadOffload:
             future.set_exception(error)
 
 
+class TurnQueue:
+    """Slices of long work, one in each turn of the event loop, in the order in which they were asked for.
+
+    However many requests and tasks have long work at a time, all of it together adds one slice to a turn.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def next(self) -> None:
+        """Wait for a turn of the loop in which no other slice runs. The slice ends where the caller awaits again."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._give, loop)
+        await turn
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting = self._waiting
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():  # else whoever waited was cancelled
+                turn.set_result(None)
+                break
+        if waiting:
+            loop.call_soon(self._give, loop)
+
+
 @dataclass(slots=True)
 class Env:
-    """The ports of one node. `random` is never used for secrets."""
+    """The ports of one node. `random` is for pauses and elections: enough of it tells what follows."""
 
     disk: Disk = field(default_factory=RealDisk)
     wall_clock_ms: Callable[[], int] = _wall_clock_ms
-    random: random.Random = field(default_factory=random.Random)
+    random: Random = field(default_factory=Random)
+    unguessable: Random = field(default_factory=SystemRandom)
+    """For ids that a client could abuse if it guessed them: of members, sessions, topics, folders."""
     offload: Offload = field(default_factory=ThreadOffload)
     open_files: int = 4096
     """Descriptors that logs may keep open between uses; connections need some too."""
+    lateness: Lateness = field(default_factory=Lateness)
+    """How late the node's loop is; `control` looks, and whoever waits for other nodes waits the longer for it."""
     threads: bool = True
     """False in simulations: `offload` then runs on the loop, after a virtual delay."""
-    slices: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held for a slice of long work and the turn of the loop after it, so that many such works take one turn each."""
+    turns: TurnQueue = field(default_factory=TurnQueue)
+    """Where all long work of the node waits for its turns of the loop."""
+    ages: Ages = field(init=False)
+    """By which time data is deleted for its age; asked on the loop."""
+
+    def __post_init__(self) -> None:
+        self.ages = Ages(self._wall_clock_of_now, _loop_time)
+
+    def _wall_clock_of_now(self) -> int:
+        """Tests and faults put another clock in its place."""
+        return self.wall_clock_ms()

@@ -14,6 +14,8 @@ class KafkaError(Exception):
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
+    record_errors: tuple[tuple[int, str], ...] = ()
+    """Of a produced batch, the records at fault: their numbers and what is wrong with each (KIP-467)."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or self.__class__.__name__)

@@ -13,6 +13,12 @@ NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
 
+NAME_MAX_CHARS: Final = 249
+"""Characters of a name that clients choose: of topics (Kafka's limit), groups, their members, and transactional ids.
+
+Kafka bounds only the first, and by what its records hold. But names are hashed, logged and kept.
+"""
+
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})

@@ -1,6 +1,7 @@
 """Runs the cleanings of compacted logs beside everything else: which log is next, and who has the loop meanwhile.
 
-What a cleaning keeps is the storage room's; here is only when it runs, and how it ends.
+What a cleaning keeps is the storage room's; here is only when it runs, and how it ends. A log whose cleaning fails, for
+whatever reason, is named as uncleanable and tried again later; the others go on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import CorruptMessage, KafkaError
+from raftlog.base.failures import Failures
 from raftlog.base.log import get_logger
 from raftlog.broker.logs import Volume
 from raftlog.broker.turns import in_turns
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from raftlog.broker.replicas import Replicas
     from raftlog.replication.partition import Partition
 
+CHORE: Final = "compaction"
+"""Its name among the failures."""
 TURN_S: Final = 0.001
 """After so much work the loop does other things, for as long as it took."""
 TURN_STEPS: Final = 64
@@ -33,13 +37,14 @@ log = get_logger(__name__)
 class Compaction:
     """Cleans one log at a time, whatever their number. Its counts only grow while the process lives."""
 
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: Replicas, failures: Failures) -> None:
         self._replicas = replicas
         self._env = replicas.env
+        self._failures = failures
         self.cleanings = 0
         """Those that came to their end."""
         self.failures = 0
-        """Those that met damage, or a disk that refused."""
+        """Those that met damage, a disk that refused, or a batch that could not be made anew."""
         self.seconds = 0.0
         self.bytes_before = 0
         self.bytes_after = 0
@@ -55,10 +60,13 @@ class Compaction:
         return self.cleanings > before
 
     async def _due(self, volume: Volume) -> list[Partition]:
+        now = asyncio.get_running_loop().time
         found: list[tuple[float, int, Partition]] = []
-        async for name, opened in in_turns(tuple(volume.logs.items())):
+        async for name, opened in in_turns(self._env, tuple(volume.logs.items())):
             partition = self._replicas.partitions.get(name) if opened.compacted else None
             if partition is None or partition.leader_epoch < 0:
+                continue
+            if not self._failures.is_due(CHORE, str(name), now()):
                 continue
             bounds = self._bounds(partition)
             if bounds is not None and bounds.is_due(opened.config):
@@ -66,11 +74,22 @@ class Compaction:
         return [partition for _, _, partition in sorted(found)]
 
     def _bounds(self, partition: Partition) -> Cleanable | None:
-        now_ms = self._env.wall_clock_ms()
+        """Return what may be cleaned of a log; None: nothing, or that could not be found out."""
+        opened, now_ms = partition.log, self._env.ages.now_ms()
         try:
-            return find_cleanable(partition.log, end_limit=partition.last_stable_offset, now_ms=now_ms)
-        except (OSError, CorruptMessage):
+            bounds = find_cleanable(opened, end_limit=partition.last_stable_offset, now_ms=now_ms)
+        except OSError:
             return None  # whoever reads there next has to do with it
+        except Exception as error:
+            self._note_failure(partition, error)
+            return None
+        if bounds is None and opened.damage is None:
+            self._failures.succeeded(CHORE, str(partition.name))
+        return bounds
+
+    def _note_failure(self, partition: Partition, error: Exception) -> None:
+        self.failures += 1
+        self._failures.failed(CHORE, str(partition.name), error, asyncio.get_running_loop().time())
 
     def _is_here(self, volume: Volume, partition: Partition) -> bool:
         return volume.error is None and volume.logs.get(partition.name) is partition.log
@@ -79,16 +98,17 @@ class Compaction:
         cleaning = Cleaning(
             partition.log,
             bounds,
-            now_ms=self._env.wall_clock_ms(),
+            now_ms=self._env.ages.now_ms(),
+            latest_ms=self._env.ages.latest_ms(),
             may_forget=self._replicas.is_whole(partition),
-            map_bytes=self._replicas.config.log_cleaner_dedupe_buffer_size,
+            map_bytes=self._replicas.config_in_force.log_cleaner_dedupe_buffer_size,
         )
         now = asyncio.get_running_loop().time
         began_at = now()
         try:
             with closing(cleaning.steps()) as steps:
                 await self._run(steps, volume, partition)
-        except (CorruptMessage, OSError) as error:
+        except Exception as error:
             # whose file was deleted or dropped under it says so, and is neither damage nor a failing disk
             if self._is_here(volume, partition) and not cleaning.is_overtaken:
                 await self._fail(volume, partition, cleaning.position, error)
@@ -99,6 +119,7 @@ class Compaction:
         if not cleaning.is_complete:
             return
         self.cleanings += 1
+        self._failures.succeeded(CHORE, str(partition.name))
         self._replicas.happened(
             "log_compacted",
             partition,
@@ -128,14 +149,12 @@ class Compaction:
                 continue
             began_at, taken = now(), 0
 
-    async def _fail(
-        self, volume: Volume, partition: Partition, position: int, error: CorruptMessage | OSError
-    ) -> None:
-        self.failures += 1
+    async def _fail(self, volume: Volume, partition: Partition, position: int, error: Exception) -> None:
+        if isinstance(error, OSError):
+            self._replicas.logs.report(volume, error)
+        self._note_failure(partition, error)
         if isinstance(error, CorruptMessage):
             await self._look(partition, position, error)
-        else:
-            self._replicas.logs.report(volume, error)
 
     async def _look(self, partition: Partition, offset: int, error: CorruptMessage) -> None:
         """Have the log look at what a cleaning found unsound, as a reader would, so that the replica is repaired."""

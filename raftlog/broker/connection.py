@@ -85,11 +85,14 @@ class Connection(asyncio.BufferedProtocol):
         "server",
         "session_ids",
         "software",
+        "to_controller",
     )
 
     def __init__(self, server: BrokerServer, listener: str) -> None:
         self.server = server
         self.listener = listener
+        self.to_controller = listener in server.config.controller_listener_names
+        """Whether the other end came to the controller's listener, where only some APIs are served (KIP-919)."""
         self.number = 0
         """Counts up in the order in which connections were accepted."""
         self.peer_host = ""
@@ -145,6 +148,19 @@ class Connection(asyncio.BufferedProtocol):
         self._active = True
         self.server.counters.bytes_received += nbytes
         self._cut()
+
+    def take_over(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Go on with a connection that another protocol accepted, and with what that one has read."""
+        transport.pause_reading()
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if not self.is_open:
+            return
+        transport.resume_reading()  # into this protocol's own buffer
+        if len(received) > len(self._view):
+            self._view = memoryview(bytearray(len(received)))
+        self._view[: len(received)] = received
+        self.buffer_updated(len(received))
 
     def pause_writing(self) -> None:
         self._write_paused = True

@@ -52,6 +52,8 @@ class BrokerContext:
     """What clients push of themselves."""
     metadata_views: Any = None
     """What handlers.metadata keeps encoded between requests."""
+    time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while logs are searched by time, in one thread of `env.offload`: the others are for syncs."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -67,6 +69,8 @@ class RequestContext:
     peer_broker_id: int | None = None
     connection: Any = None
     """Where it came from; None: this broker asks itself, and cancels what it gives up."""
+    to_controller: bool = False
+    """Whether it came to the controller's listener (KIP-919)."""
 
     @property
     def is_awaited(self) -> bool:

@@ -17,11 +17,13 @@ from raftlog.base.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     InvalidGroupId,
+    KafkaError,
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
+from raftlog.base.failures import Failure
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.group_tenure import GroupTenure
@@ -32,7 +34,7 @@ from raftlog.coordinator.consumer.requests import Beat, Heard
 from raftlog.coordinator.consumer.topics import Topics
 from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.group import Group
-from raftlog.coordinator.groups import Room
+from raftlog.coordinator.groups import Room, check_group_id
 from raftlog.coordinator.journal import Append
 from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.requests import (
@@ -106,7 +108,7 @@ class Coordinators:
         )
 
     def _new_uuid(self) -> UUID:
-        return UUID(int=self._broker.env.random.getrandbits(128), version=4)
+        return UUID(int=self._broker.env.unguessable.getrandbits(128), version=4)
 
     def _may_add(self) -> bool:
         """Whether there is room for one more group."""
@@ -139,6 +141,10 @@ class Coordinators:
     def _active(self) -> list[GroupCoordinator]:
         return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
 
+    def failures(self) -> list[Failure]:
+        """Return what could not be done for single groups."""
+        return [failure for each in self._active() for failure in each.failures]
+
     async def close(self) -> None:
         """Answer everybody with NOT_COORDINATOR and stop."""
         if self._timer is not None:
@@ -167,17 +173,18 @@ class Coordinators:
 
     def _tick(self) -> None:
         now, now_ms = self._now()
+        age_ms = self._broker.env.ages.now_ms()
         late = now - self._tick_due_at
         sweeps, ends = SWEPT_AT_ONCE, ENDED_AT_ONCE
         for coordinator in self._active():
             if late > STALL_S:
                 coordinator.stalled(late)
             ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
-            sweeps -= coordinator.sweep(now=now, now_ms=now_ms, most=sweeps)
+            sweeps -= coordinator.sweep(now=now, now_ms=age_ms, most=sweeps)
         self._schedule_tick()
 
     def _now(self) -> tuple[float, int]:
-        return asyncio.get_running_loop().time(), self._broker.env.wall_clock_ms()
+        return asyncio.get_running_loop().time(), self._broker.env.ages.latest_ms()
 
     # -- where a group is ----------------------------------------------------------------------------------
 
@@ -185,6 +192,7 @@ class Coordinators:
         """Return the broker that coordinates a group. Raises CoordinatorNotAvailable, InvalidGroupId."""
         if not group_id:
             raise InvalidGroupId("a group id must not be empty")
+        check_group_id(group_id)
         return await self._tenures.find(group_id)
 
     async def offsets_topic(self) -> TopicState:
@@ -192,11 +200,12 @@ class Coordinators:
         return await self._tenures.topic()
 
     def _tenure(self, group_id: str) -> GroupTenure:
-        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidGroupId."""
+        check_group_id(group_id)
         return self._tenures.of(group_id)
 
     def _coordinator(self, group_id: str) -> GroupCoordinator:
-        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidGroupId."""
         coordinator = self._tenure(group_id).coordinator
         assert coordinator is not None
         return coordinator
@@ -259,6 +268,13 @@ class Coordinators:
         waiting = self._ask(lambda answer: coordinator.delete(group_id, answer))
         self._hasten(coordinator)
         return waiting
+
+    def size_of(self, group_id: str) -> int:
+        """Return how many offsets a group has here; 0 where this broker does not coordinate it."""
+        try:
+            return self._coordinator(group_id).size_of(group_id)
+        except KafkaError:
+            return 0
 
     async def delete_offsets(self, request: DeleteOffsets) -> tuple[int, ...]:
         """Return one error code per place."""
@@ -347,7 +363,7 @@ class Coordinators:
             for begin in range(0, len(group_ids), PARTS_AT_ONCE):
                 some = group_ids[begin : begin + PARTS_AT_ONCE]
                 groups += await self._ask(partial(coordinator.read_some, some))
-                await asyncio.sleep(0)
+                await self._broker.env.turns.next()
         return groups
 
     def _member_coordinator(self, group_id: str) -> GroupCoordinator:

@@ -1,21 +1,24 @@
 """What a broker does with its replicas from time to time: checkpoints, retention, lagging followers, old producers.
 
-Each chore has its own interval and never overlaps itself. Work on many logs yields to the loop after each; a disk error
-goes to the volume it came from and stops no other chore.
+Each chore has its own interval, read anew each time, and never overlaps itself. Work on many logs yields to the loop
+after each. A disk error goes to the volume it came from and stops no other chore; whatever else fails for one log is
+noted in `failures`, and the chore goes on with the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from raftlog.base.failures import Failures
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
 from raftlog.broker.compaction import Compaction
 from raftlog.broker.logs import Volume, offsets
 from raftlog.storage.log_directory import Offsets
+from raftlog.storage.producers import PRODUCERS_KEPT
 
 if TYPE_CHECKING:
     from raftlog.broker.replicas import Replicas
@@ -27,6 +30,12 @@ REAP_INTERVAL = 15.0
 """Seconds between two looks for files whose file.delete.delay.ms is over."""
 EXPIRE_INTERVAL = 600.0
 """Seconds between two looks for silent producers (Kafka's producer.id.expiration.check.interval.ms)."""
+PRODUCER_LIMIT_INTERVAL = 1.0
+"""Seconds between two looks at how many producers all partitions remember together."""
+LIFTED_BELOW = 0.8
+"""Of raftlog.producer.ids.max, where each partition may remember PRODUCERS_KEPT again."""
+CLOCK_INTERVAL = 10.0
+"""Seconds between two looks at the clocks, so that a jump is told soon."""
 TURN = 0.002
 """Seconds after which work on many logs lets the loop do other things, for as long as it took itself."""
 
@@ -41,27 +50,36 @@ class Housekeeping:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         self._env = replicas.env
-        self.compaction = Compaction(replicas)
+        self.failures = Failures()
+        """What could not be done for single logs."""
+        self.compaction = Compaction(replicas, self.failures)
         self._tasks: list[asyncio.Task[None]] = []
         self._written: dict[Volume, dict[TopicPartition, int]] = {}
         self._written_starts: dict[Volume, dict[TopicPartition, int]] = {}
         self._written_cleaned: dict[Volume, dict[TopicPartition, int]] = {}
+        self._producers_kept = PRODUCERS_KEPT
 
     def start(self) -> None:
         config = self._replicas.config
-        chores: list[tuple[float, Chore]] = [
-            (self._replicas.replica_lag_time_max / LAG_CHECKS_PER_LAG_TIME, self.shrink_isrs),
-            (config.replica_high_watermark_checkpoint_interval_ms / 1000, self.checkpoint_high_watermarks),
-            (config.log_flush_offset_checkpoint_interval_ms / 1000, self.checkpoint_logs),
-            (config.log_flush_start_offset_checkpoint_interval_ms / 1000, self.checkpoint_log_starts),
-            (config.log_retention_check_interval_ms / 1000, self.retain),
-            (EXPIRE_INTERVAL, self.expire_producers),
-            (REAP_INTERVAL, self.reap),
+
+        def each_ms(setting: str) -> Callable[[], float]:
+            return lambda: getattr(self._replicas.config_in_force, setting) / 1000
+
+        chores: list[tuple[Callable[[], float], Chore]] = [
+            (lambda: self._replicas.replica_lag_time_max / LAG_CHECKS_PER_LAG_TIME, self.shrink_isrs),
+            (each_ms("replica_high_watermark_checkpoint_interval_ms"), self.checkpoint_high_watermarks),
+            (each_ms("log_flush_offset_checkpoint_interval_ms"), self.checkpoint_logs),
+            (each_ms("log_flush_start_offset_checkpoint_interval_ms"), self.checkpoint_log_starts),
+            (each_ms("log_retention_check_interval_ms"), self.retain),
+            (lambda: EXPIRE_INTERVAL, self.expire_producers),
+            (lambda: PRODUCER_LIMIT_INTERVAL, self.limit_producers),
+            (lambda: REAP_INTERVAL, self.reap),
+            (lambda: CLOCK_INTERVAL, self.look_at_clocks),
         ]
         if config.log_cleaner_enable:
-            chores.append((config.log_cleaner_backoff_ms / 1000, self.compact))
+            chores.append((each_ms("log_cleaner_backoff_ms"), self.compact))
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(_every(seconds, chore)) for seconds, chore in chores]
+        self._tasks = [loop.create_task(_every(interval, chore)) for interval, chore in chores]
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -71,7 +89,7 @@ class Housekeeping:
     async def shrink_isrs(self) -> None:
         """Propose to drop followers that lag, on every partition led here."""
         for partition in self._replicas.led():
-            partition.shrink_laggards()
+            self._try("isr_shrinking", partition, _shrink_laggards)
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write replication-offset-checkpoint where a high watermark moved."""
@@ -86,7 +104,7 @@ class Housekeeping:
         """Write what a log keeps beside its batches, and up to where it need not be checked after a crash."""
         self._replicas.mark_unflushed(self._replicas.partitions.values())
         for volume in self._replicas.logs.online:
-            if await self._visit(volume, _checkpoint):
+            if await self._visit(volume, "checkpoint", _checkpoint):
                 # before the points: what a log was cut to and grew from again is not clean, whatever was written before
                 await self._checkpoint_cleaned(volume)
                 points = offsets(volume.logs.items(), lambda each: each.recovery_point)
@@ -103,11 +121,17 @@ class Housekeeping:
                 self._written_starts[volume] = starts
 
     async def retain(self) -> None:
-        """Drop segments that are too old or too much; nothing above the high watermark."""
-        await self._visit_all(self._retain)
+        """Drop segments that are too old or too much; nothing above the high watermark.
+
+        Before the first metadata a log has the broker's defaults for its topic's config: nothing is judged by those.
+        """
+        self.failures.forget_subjects(frozenset(map(str, self._replicas.partitions)))
+        await self._visit_all("retention", self._retain)
 
     def _retain(self, partition: Partition) -> bool:
-        dropped = partition.log.retain(self._env.wall_clock_ms(), end_limit=partition.high_watermark)
+        if partition.leader_epoch < 0:
+            return False
+        dropped = partition.log.retain(self._env.ages.now_ms(), end_limit=partition.high_watermark)
         if dropped:
             start = partition.log_start_offset
             self._replicas.happened("segments_deleted", partition, segments=dropped, log_start_offset=start)
@@ -129,19 +153,49 @@ class Housekeeping:
 
     async def reap(self) -> None:
         """Remove files dropped long enough ago."""
-        now_ms = self._env.wall_clock_ms()
-        await self._visit_all(lambda partition: partition.log.reap(now_ms) > 0)
+        now_ms = self._uptime_ms()
+        await self._visit_all("file_deletion", lambda partition: partition.log.reap(now_ms) > 0)
 
     async def expire_producers(self) -> None:
         """Forget idempotent producers that were silent for producer.id.expiration.ms (KIP-98)."""
-        now_ms, idle_ms = self._env.wall_clock_ms(), self._replicas.config.producer_id_expiration_ms
-        await self._visit_all(lambda partition: partition.log.expire_producers(now_ms, idle_ms=idle_ms) > 0)
+        now_ms, idle_ms = self._uptime_ms(), self._replicas.config_in_force.producer_id_expiration_ms
+        await self._visit_all(
+            "producer_expiry",
+            lambda partition: partition.log.expire_producers(now_ms, idle_ms=idle_ms) > 0,
+        )
 
-    async def _visit_all(self, call: Callable[[Partition], bool]) -> None:
+    async def limit_producers(self) -> None:
+        """Have partitions forget producers where all remember too many together: the fullest, the longest silent.
+
+        The limit of each is lifted once all of them are well below the setting again.
+        """
+        counts = [len(each.log.producers) for each in self._replicas.partitions.values()]
+        most, before = self._replicas.config_in_force.raftlog_producer_ids_max, self._producers_kept
+        if sum(counts) > most:
+            self._producers_kept = min(fair_share(counts, most), before)
+        elif sum(counts) < most * LIFTED_BELOW:
+            self._producers_kept = PRODUCERS_KEPT
+        kept = self._producers_kept
+        if kept == before == PRODUCERS_KEPT:
+            return
+        if before == PRODUCERS_KEPT:
+            log.warning("producer_ids_limited", limit="raftlog.producer.ids.max", per_partition=kept)
+        await self._visit_all("producer_limit", lambda partition: partition.log.producers.limit(kept) > 0)
+
+    async def look_at_clocks(self) -> None:
+        """A jump of the wall clock is to be noticed before anything is deleted by it, and told."""
+        self._env.ages.now_ms()
+
+    @staticmethod
+    def _uptime_ms() -> int:
+        """A time that no clock's jump changes, for what is measured within this process."""
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    async def _visit_all(self, chore: str, call: Callable[[Partition], bool]) -> None:
         for volume in self._replicas.logs.online:
-            await self._visit(volume, call)
+            await self._visit(volume, chore, call)
 
-    async def _visit(self, volume: Volume, call: Callable[[Partition], bool]) -> bool:
+    async def _visit(self, volume: Volume, chore: str, call: Callable[[Partition], bool]) -> bool:
         """Call for each replica on a volume, a few at a time; says whether any call was true."""
         now = self._replicas.stopwatch
         did = False
@@ -151,7 +205,7 @@ class Housekeeping:
             if partition is None or volume.error is not None:
                 continue
             try:
-                did = call(partition) or did
+                did = self._try(chore, partition, call) or did
             except OSError as error:
                 self._replicas.logs.report(volume, error)
             took = now() - turn_began_at
@@ -161,6 +215,12 @@ class Housekeeping:
                 )  # a checkpoint may wait for the disk: at most half of the loop's time
                 turn_began_at = now()
         return did
+
+    def _try(self, chore: str, partition: Partition, call: Callable[[Partition], bool]) -> bool:
+        """Call for one replica, unless that failed not long ago; what fails is noted. OSError is the volume's."""
+        now = asyncio.get_running_loop().time()
+        work = partial(call, partition)
+        return self.failures.attempt(chore, str(partition.name), now, work, raises=OSError) or False
 
     async def _checkpoint(self, volume: Volume, write: Callable[[Offsets], None], offsets: Offsets) -> bool:
         """Write what was drawn up just now; False: it was out of date or the disk refused it, and is due again."""
@@ -172,13 +232,13 @@ class Housekeeping:
             return False
 
 
-async def _every(seconds: float, chore: Chore) -> None:
+async def _every(interval: Callable[[], float], chore: Chore) -> None:
     while True:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(interval())
         try:
             await chore()
         except Exception:
-            log.exception("chore_failed")
+            log.exception("chore_crashed")
 
 
 def _checkpoint(partition: Partition) -> bool:
@@ -186,3 +246,19 @@ def _checkpoint(partition: Partition) -> bool:
         return False
     partition.log.checkpoint()
     return True
+
+
+def _shrink_laggards(partition: Partition) -> bool:
+    partition.shrink_laggards()
+    return True
+
+
+def fair_share(counts: Iterable[int], most: int) -> int:
+    """Return the largest number that none of these may exceed so that they are `most` together; 1 at least."""
+    left, counted = most, sorted(counts)
+    for number, count in enumerate(counted):
+        share = left // (len(counted) - number)
+        if count > share:
+            return max(share, 1)
+        left -= count
+    return most

@@ -22,6 +22,7 @@ from raftlog.base.errors import (
     RequestTimedOut,
     StaleBrokerEpoch,
 )
+from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import Submit
@@ -39,10 +40,11 @@ SHUTDOWN_HEARTBEAT_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Heartbeat interval and the patience of a controlled shutdown, seconds."""
+    """Heartbeat interval, and the patience of a controlled shutdown and of the first registration, seconds."""
 
     heartbeat_s: float
     shutdown_s: float
+    registration_s: float = 60.0
 
 
 class Registration(Protocol):
@@ -66,6 +68,8 @@ class Lifecycle:
     ) -> None:
         self.open_doors: Callable[[], Awaitable[None]] | None = None
         """Called once, when the image holds the first registration. Set it before `run`."""
+        self.lateness = Lateness()
+        """Of this node's loop. Set it before `run`."""
         self.broker_epoch = NO_EPOCH
         self.unfenced = asyncio.Event()
         self.fatal: KafkaError | None = None
@@ -79,6 +83,8 @@ class Lifecycle:
         self._want_shutdown = False
         self._may_leave = asyncio.Event()
         self._refused_because = ""
+        self._was_registered = False
+        self._give_up_at = float("inf")
 
     def on_metadata(self) -> None:
         """A newer image was published: a broker that waits for its unfencing beats at once."""
@@ -90,10 +96,11 @@ class Lifecycle:
         self._nudged.set()
 
     async def run(self) -> None:
-        """Register and beat until cancelled. Returns only on a fatal refusal (`fatal` says which).
+        """Register and beat until cancelled. Returns only when it can't go on (`fatal` says why).
 
         Somebody who has a running broker unregistered wants it to be gone: it does not come back by itself.
         """
+        self._give_up_at = asyncio.get_running_loop().time() + self._timing.registration_s
         while self.fatal is None:
             try:
                 if self.broker_epoch == NO_EPOCH:
@@ -112,11 +119,21 @@ class Lifecycle:
                 self.fatal = error
             except KafkaError as error:
                 self._complain(error)
+                self._check_patience(error)
                 await asyncio.sleep(RETRY_S)
 
     def _leave(self) -> None:
         self.broker_epoch = NO_EPOCH
         self.unfenced.clear()
+
+    def _check_patience(self, error: KafkaError) -> None:
+        """Give up if the first registration took too long: whoever starts nodes had better know."""
+        now = asyncio.get_running_loop().time()
+        if not self._was_registered and now >= self._give_up_at + self.lateness.patience_s:
+            self.fatal = RequestTimedOut(
+                f"it could not register within {self._timing.registration_s:g} s "
+                f"(initial.broker.registration.timeout.ms): {error}"
+            )
 
     def _complain(self, error: KafkaError) -> None:
         """Say once why the controller refuses; that there is none at the moment passes by itself."""
@@ -144,6 +161,7 @@ class Lifecycle:
         reply = await self._submit(request)
         assert isinstance(reply, BrokerRegistration)
         self.broker_epoch = reply.broker_epoch
+        self._was_registered = True
         self._refused_because = ""
         log.info("broker_registered", broker_epoch=reply.broker_epoch)
 
@@ -165,8 +183,9 @@ class Lifecycle:
                 want_shutdown=self._want_shutdown,
                 failed_directory_ids=self._failed_directories(),
                 damaged=self._damaged(),
+                late_ms=int(self.lateness.worst_s * 1000),
             ),
-            timeout=self._timing.heartbeat_s * 4,
+            timeout=self._timing.heartbeat_s * 4 + self.lateness.patience_s,
         )
         assert isinstance(reply, HeartbeatReply)
         if reply.should_shutdown:

@@ -118,7 +118,7 @@ class Logs:
                 path,
                 node_id=self._config.node_id,
                 cluster_id=cluster_id,
-                new_directory_id=lambda: UUID(int=self._env.random.getrandbits(128), version=4),
+                new_directory_id=lambda: UUID(int=self._env.unguessable.getrandbits(128), version=4),
             )
             volume = Volume(directory, Flusher(self._env, self._loop))
             volume.flusher.failed = partial(self.fail, volume)
@@ -215,7 +215,7 @@ class Logs:
             return
         try:
             removed.close(clean=False)
-            path = volume.directory.doom(removed.directory, f"{self._env.random.getrandbits(128):032x}")
+            path = volume.directory.doom(removed.directory, f"{self._env.unguessable.getrandbits(128):032x}")
         except OSError as error:
             self.report(volume, error)
             return
@@ -227,7 +227,7 @@ class Logs:
         For logs that are nobody's as far as this node can tell. They are left to a person, who may know better.
         """
         removed = volume.logs.pop(name)
-        target = f"{removed.directory}.{self._env.random.getrandbits(128):032x}-stray"
+        target = f"{removed.directory}.{self._env.unguessable.getrandbits(128):032x}-stray"
         if volume.error is None:
             try:
                 removed.close(clean=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +56,8 @@ class Peers:
         )
         self.quota = Quota(loop.time)
         """What replicas here may fetch as long as they catch up and are throttled."""
-        self.nonce = secrets.token_bytes
-        """Source of the handshake's nonces; a simulation sets its own."""
+        self.nonce = env.unguessable.randbytes
+        """Source of the handshake's nonces."""
         self.on_leader_lost: Callable[[int], None] = _ignore
         self.on_leader_found: Callable[[int], None] = _ignore
         """A leader's connection ended, and not by us; there is one to it (again)."""

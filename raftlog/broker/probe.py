@@ -1,6 +1,7 @@
 """Is a broker that went quiet gone? One connection, one ApiVersions request, one word.
 
-A dead process refuses at once; a stopped one accepts (its kernel does) and stays silent; a live one answers.
+A dead process refuses at once; a machine that is gone stays silent; for a process that stands still, or is only slow,
+its kernel accepts, but no answer comes; a live one answers.
 What answers in another protocol is somebody else at what is no longer the broker's address.
 """
 
@@ -10,7 +11,7 @@ import asyncio
 import struct
 from typing import Literal
 
-ProbeResult = Literal["alive", "refused", "silent"]
+ProbeResult = Literal["alive", "refused", "accepted", "silent"]
 
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 """A whole frame: length, api key 18, version 0, correlation id 0, null client id."""
@@ -22,16 +23,18 @@ _CORRELATION_ID = bytes(4)
 async def probe(host: str, port: int, *, patience_s: float = 0.3) -> ProbeResult:
     """Ask the broker at an address for its API versions and wait at most `patience_s` seconds."""
     loop = asyncio.get_running_loop()
+    accepted = False
     try:
         async with asyncio.timeout(patience_s):
             transport, protocol = await loop.create_connection(_FirstBytes, host, port)
+            accepted = True
             try:
                 transport.write(_API_VERSIONS_V0)
                 return "alive" if await protocol.answered else "refused"
             finally:
                 transport.abort()
     except TimeoutError:
-        return "silent"
+        return "accepted" if accepted else "silent"
     except OSError:
         return "refused"
 

@@ -6,7 +6,6 @@ Ordering law of the end: listeners close, then connections finish their open pro
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ from raftlog.broker.asking import ask
 from raftlog.broker.connection import Connection
 from raftlog.broker.counters import ConnectionCounters
 from raftlog.broker.deadlines import Deadlines
+from raftlog.broker.long_turns import LongTurns
 from raftlog.broker.producer_ids import ProducerIds
 from raftlog.broker.sessions import FetchSessions
 from raftlog.metadata.image import Endpoint
@@ -58,18 +58,19 @@ class BrokerServer:
         self.loop = loop or asyncio.get_running_loop()
         self.stopwatch = time.perf_counter if broker.env.threads else self.loop.time
         """Seconds that requests take; a simulation has no other time than its loop's."""
-        self.nonce = secrets.token_bytes
-        """Source of the peer handshake's nonces; a simulation sets its own."""
+        self.nonce = broker.env.unguessable.randbytes
+        """Source of the peer handshake's nonces."""
         self.request_max_bytes = self.config.socket_request_max_bytes
         self.fetch_max_bytes = self.config.fetch_max_bytes
         self.deadlines = Deadlines(self.loop)
         self.sessions = FetchSessions(
-            self.config.max_incremental_fetch_session_cache_slots, broker.env.random
+            self.config.max_incremental_fetch_session_cache_slots, broker.env.unguessable
         )
         self.counters = ConnectionCounters()
+        self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
         self.tasks: set[asyncio.Task[None]] = set()
         self.key_looks = asyncio.Lock()
-        """One batch at a time is decompressed to look at its keys."""
+        """One batch at a time is decompressed to walk its records."""
         self.connections: dict[Connection, None] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
         """Where the listeners really listen, once started; port 0 is resolved."""
@@ -78,6 +79,7 @@ class BrokerServer:
         """By broker and by what the connection is for."""
         self._servers: list[asyncio.Server] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._stopped = False
         self._idle: asyncio.Event = asyncio.Event()
         broker.producer_ids = ProducerIds(self._allocate_producer_ids)
 
@@ -114,6 +116,7 @@ class BrokerServer:
 
     async def stop(self, *, grace_s: float = 1.0) -> None:
         """Stop accepting, let open produce requests finish for `grace_s` at most, close everything."""
+        self._stopped = True
         for server in self._servers:
             server.close()
         for connection in tuple(self.connections):
@@ -130,6 +133,13 @@ class BrokerServer:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self.deadlines.close()
+
+    def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
+        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients."""
+        if self._stopped:
+            transport.abort()
+            return
+        Connection(self, self.config.controller_listener_names[0]).take_over(transport, received)
 
     async def _bind(self, listener: Listener) -> Endpoint:
         def accept() -> Connection:

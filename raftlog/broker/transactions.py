@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidRequest
+from raftlog.base.failures import Failure
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenures import Tenures
@@ -23,7 +23,12 @@ from raftlog.coordinator.transactions.requests import (
     InitProducer,
     VerifyPartitions,
 )
-from raftlog.coordinator.transactions.transaction import RECORDED, Producer, Transaction
+from raftlog.coordinator.transactions.transaction import (
+    RECORDED,
+    Producer,
+    Transaction,
+    check_transactional_id,
+)
 from raftlog.metadata.image import MetadataImage
 
 TICK_S: Final = 0.5
@@ -66,6 +71,10 @@ class Transactions:
         """How many transactional ids this broker coordinates."""
         return sum(map(len, self._active()))
 
+    def failures(self) -> list[Failure]:
+        """Return what could not be done for single ids."""
+        return [failure for each in self._active() for failure in each.failures]
+
     def states(self) -> dict[str, int]:
         """How many of them are in which state, by Kafka's names."""
         censuses = [each.census.states for each in self._active()]
@@ -94,34 +103,37 @@ class Transactions:
 
     def _tick(self) -> None:
         now, now_ms = self._now()
+        age_ms = self._broker.env.ages.now_ms()
         ends = sweeps = SWEPT_AT_ONCE
         coordinators = self._active()
         self._ticks += 1
         first = self._ticks % max(len(coordinators), 1)  # what one cannot write must not starve the others
         for coordinator in coordinators[first:] + coordinators[:first]:
             ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
-            sweeps -= coordinator.sweep(now=now, now_ms=now_ms, most=sweeps)
+            sweeps -= coordinator.sweep(now=now, now_ms=age_ms, most=sweeps)
         self._schedule_tick(TICK_S if ends else SOON_S)
 
     def _now(self) -> tuple[float, int]:
-        return asyncio.get_running_loop().time(), self._broker.env.wall_clock_ms()
+        return asyncio.get_running_loop().time(), self._broker.env.ages.latest_ms()
 
     # -- where an id is ------------------------------------------------------------------------------------
 
     async def find(self, transactional_id: str) -> int:
         """Return the broker that coordinates an id. Raises CoordinatorNotAvailable, InvalidRequest."""
-        if not transactional_id:
-            raise InvalidRequest("the transactional id is empty")
+        check_transactional_id(transactional_id)
         return await self._tenures.find(transactional_id)
 
     def coordinator_of(self, transactional_id: str) -> int:
-        """Return the broker that coordinates an id by this broker's image. Raises CoordinatorNotAvailable."""
+        """Return the broker that coordinates an id by this broker's image.
+
+        Raises CoordinatorNotAvailable, InvalidRequest.
+        """
+        check_transactional_id(transactional_id)
         return self._tenures.leader(transactional_id)
 
     def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
         """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidRequest."""
-        if not transactional_id:
-            raise InvalidRequest("the transactional id is empty")
+        check_transactional_id(transactional_id)
         coordinator = self._tenures.of(transactional_id).coordinator
         assert coordinator is not None
         return coordinator
@@ -175,7 +187,7 @@ class Transactions:
         self._tenures.check_loaded(wholly=wholly)
         found: list[Transaction] = []
         for coordinator in self._active():
-            async for transactional_id in in_turns(coordinator.transactional_ids()):
+            async for transactional_id in in_turns(self._broker.env, coordinator.transactional_ids()):
                 found.append(await self._read_of(coordinator, transactional_id))
         return [each for each in found if each.exists]
 

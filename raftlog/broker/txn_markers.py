@@ -189,7 +189,9 @@ class MarkerSender:
             return
         codes = [_codes(each) for each in response.markers]
         failed: list[Told] = []
-        async for (outcome, partitions), answered in in_turns(zip(batch, codes, strict=False)):
+        async for (outcome, partitions), answered in in_turns(
+            self._broker.env, zip(batch, codes, strict=False)
+        ):
             again = self._heard(outcome, partitions, answered)
             if again:
                 failed.append((outcome, again))
@@ -229,7 +231,7 @@ class MarkerSender:
         self._open -= 1
         tenure, markers = outcome.tenure, outcome.markers
         if not tenure.is_over and tenure.coordinator is not None:
-            now_ms = self._broker.env.wall_clock_ms()
+            now_ms = self._broker.env.ages.latest_ms()
             tenure.coordinator.markers_written(markers.transactional_id, markers.producer, now_ms=now_ms)
 
     def _give_up(self, outcome: Outcome) -> None:

@@ -102,7 +102,7 @@ class Bounds:
     def add_topic(self, name: str, assignments: list[tuple[int, ...]], configs: Mapping[str, str]) -> None:
         """Take room for a new topic. Raises PolicyViolation, InvalidConfig."""
         for key, value in configs.items():
-            check_config_value(key, value)
+            checked_value(key, value)
         self.room.check(partitions=len(assignments), others=1 + len(configs))
         size_bytes = TOPIC_BYTES + text_bytes(name) + resource_bytes(name, configs)
         growth = Growth(topics=1, configs=len(configs), size_bytes=size_bytes)
@@ -149,10 +149,11 @@ def _with_partitions(growth: Growth, assignments: list[tuple[int, ...]]) -> Grow
     return growth._replace(partitions=len(assignments), size_bytes=size_bytes)
 
 
-def check_config_value(key: str, value: str) -> None:
-    """Raise InvalidConfig for a value that is too long."""
+def checked_value(key: str, value: str) -> str:
+    """Return a config's value. Raises InvalidConfig for one that is too long."""
     if len(value) > MAX_VALUE_LENGTH:
         raise InvalidConfig(f"{key}: a value has at most {MAX_VALUE_LENGTH} characters")
+    return value
 
 
 def check_group_name(name: str) -> None:

@@ -29,7 +29,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.controller.bounds import MAX_VALUE_LENGTH, Bounds, check_group_name
+from raftlog.controller.bounds import Bounds, check_group_name, checked_value
 from raftlog.controller.decisions import SWEEP, Event
 from raftlog.controller.settling import UNCLEAN_KEY
 from raftlog.metadata.image import MetadataImage
@@ -160,16 +160,16 @@ def _value_after(
     if op.op == SET:
         if op.value is None:
             raise InvalidConfig(f"{op.key}: to set it needs a value")
-        if len(op.value) > MAX_VALUE_LENGTH:
-            raise InvalidConfig(f"{op.key}: a value has at most {MAX_VALUE_LENGTH} characters")
-        return op.value
+        return checked_value(op.key, op.value)
     if op.op not in (APPEND, SUBTRACT):
         raise InvalidRequest(f"config operation {op.op} is unknown")
     items = _current_list(image, alteration, op.key, config)
-    named = [item.strip() for item in (op.value or "").split(",") if item.strip()]
+    named = [item.strip() for item in checked_value(op.key, op.value or "").split(",") if item.strip()]
     if op.op == APPEND:
-        return ",".join([*items, *(item for item in named if item not in items)])
-    return ",".join(item for item in items if item not in named)
+        present = set(items)
+        return checked_value(op.key, ",".join([*items, *(item for item in named if item not in present)]))
+    gone = set(named)
+    return ",".join(item for item in items if item not in gone)
 
 
 def _current_list(

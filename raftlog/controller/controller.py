@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, NotController
+from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
 from raftlog.base.types import NO_BROKER
@@ -93,6 +94,8 @@ class Controller:
         self._append_batch = append
         self._probe = probe
         self._cluster_id = cluster_id
+        self.lateness = Lateness()
+        """Of this node's loop. Set before it leads: a slow controller waits longer for brokers."""
         self._log = get_logger("controller", node_id=node_id)
         self._term = -1
         self._predecessor = NO_BROKER
@@ -102,7 +105,7 @@ class Controller:
             EMPTY_IMAGE, apply_records, self._append, perform=self._perform
         )
         self._runner.stand_down()
-        self._soft = SoftState(0.0)
+        self._soft = SoftState(0.0, self.lateness)
         self._connected: set[int] = set()
         self._fencing: set[int] = set()
         self._sweep_due = False
@@ -164,7 +167,7 @@ class Controller:
         self._seen_at = now
         self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
         self._runner.reset(image, image.offset)
-        self._soft = SoftState(self._config.broker_session_timeout_ms / 1000)
+        self._soft = SoftState(self._config.broker_session_timeout_ms / 1000, self.lateness)
         present = {*self._connected, self._node_id}
         self._soft.expect(self._unfenced(), now, connected=present, predecessor=self._predecessor)
         self._log.info("controller_became_active", controller_epoch=self._term)
@@ -316,7 +319,7 @@ class Controller:
     def _heartbeat(self, request: Heartbeat, answer: Callable[[Any], None], now: float) -> None:
         broker = self._runner.tail.brokers.get(request.broker_id)
         if broker is not None and broker.broker_epoch == request.broker_epoch:
-            self._heard(request.broker_id, now)
+            self._heard(request.broker_id, now, request.late_ms / 1000)
         self._decide(
             lambda image: brokers.decide_heartbeat(
                 image, request, self._standing(image), self._unclean(image)
@@ -380,7 +383,8 @@ class Controller:
         late = now - self._seen_at - TICK_S
         if late > STALL_S:
             self._soft.shift(late)
-            self._log.warning("controller_stalled", seconds=round(late, 3))
+            if not self.lateness.is_slow:  # that was said already, once
+                self._log.warning("controller_stalled", seconds=round(late, 3))
         self._seen_at = max(self._seen_at, now)
 
     def _probe_due(self, now: float) -> None:
@@ -407,9 +411,9 @@ class Controller:
             causes=tuple(Cause("taken_for_dead", each, reason) for each, reason in reasons.items()),
         )
 
-    def _heard(self, broker_id: int, now: float) -> None:
+    def _heard(self, broker_id: int, now: float, late_s: float) -> None:
         tail = self._runner.tail
-        if self._soft.heard(broker_id, now) and (
+        if self._soft.heard(broker_id, now, late_s) and (
             any(each.fenced or each.in_controlled_shutdown or each.draining for each in tail.brokers.values())
             or reassignment.any_reassigned(tail)
         ):

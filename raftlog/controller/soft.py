@@ -11,10 +11,17 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Final, Literal
 
+from raftlog.base.lateness import PATIENCE, Lateness
+
 CONNECT_WITHIN_S: Final = 0.2
 """So long a new controller waits for each unfenced broker before it probes it."""
 
-ProbeResult = Literal["refused", "alive", "silent"]
+SLOW_SESSION_S: Final = 9.0
+"""Longest patience with a broker whose loop is slow, or that a slow controller hears of late, seconds. Apache Kafka has
+it with every broker. A longer broker.session.timeout.ms stands."""
+
+ProbeResult = Literal["refused", "alive", "accepted", "silent"]
+"""accepted: the machine took the connection, but no answer came in time."""
 
 
 class Contact:
@@ -32,10 +39,11 @@ class Contact:
 
 
 class SoftState:
-    """The contacts of the brokers that the image knows."""
+    """The contacts of the brokers that the image knows. `lateness`: of the controller's own loop."""
 
-    def __init__(self, session_s: float) -> None:
+    def __init__(self, session_s: float, lateness: Lateness) -> None:
         self._session_s = session_s
+        self._lateness = lateness
         self._contacts: dict[int, Contact] = {}
 
     def expect(
@@ -46,18 +54,23 @@ class SoftState:
         The predecessor's node is probed at once: its death is the likeliest reason why there is a new controller.
         """
         for broker_id in broker_ids:
-            contact = self._contacts[broker_id] = Contact(now + self._session_s)
+            contact = self._contacts[broker_id] = Contact(now + self._patience_s(0.0))
             contact.doubtful = True
             if broker_id not in connected:
                 contact.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
 
-    def heard(self, broker_id: int, now: float) -> bool:
-        """A heartbeat of the current incarnation came. Returns whether this clears a doubt."""
+    def _patience_s(self, late_s: float) -> float:
+        """Return how long to wait for a broker whose loop is so late: longer, if it or we are slow."""
+        more_s = max(self._lateness.patience_s, PATIENCE * late_s)
+        return min(self._session_s + more_s, max(self._session_s, SLOW_SESSION_S))
+
+    def heard(self, broker_id: int, now: float, late_s: float = 0.0) -> bool:
+        """A heartbeat of the current incarnation came, whose loop is so late. Returns whether this clears a doubt."""
         contact = self._contacts.get(broker_id)
         if contact is None:
             contact = self._contacts[broker_id] = Contact(0.0)
         doubtful = contact.doubtful
-        contact.session_ends_at = now + self._session_s
+        contact.session_ends_at = now + self._patience_s(late_s)
         contact.heard = True
         contact.lost = contact.doubtful = False
         contact.probe_at = contact.condemned = None
@@ -79,7 +92,7 @@ class SoftState:
     def probed(self, broker_id: int, result: ProbeResult) -> None:
         """Note what became of a probe: refused means dead; silent does only after a lost connection.
 
-        Else the session decides; it may be a new incarnation that answered.
+        Else the session decides: it may be a new incarnation that answered, or a slow one that has yet to.
         """
         contact = self._contacts.get(broker_id)
         if contact is None or not contact.doubtful:

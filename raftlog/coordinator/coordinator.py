@@ -16,6 +16,7 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, InvalidSessionTimeout, KafkaError
+from raftlog.base.failures import Failures
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.chores import first_slice
 from raftlog.coordinator.consumer.group import ConsumerGroup
@@ -74,6 +75,11 @@ class GroupCoordinator:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    @property
+    def failures(self) -> Failures:
+        """What could not be done for single groups as time passed."""
+        return self._upkeep.failures
 
     @property
     def unused_id_bytes(self) -> int:
@@ -294,6 +300,11 @@ class GroupCoordinator:
                 group.runner.handle(lambda tail: decide_delete(tail, shown=group.shown(tail)), answer)
 
         self._ask(group_id, ask, answer)
+
+    def size_of(self, group_id: str) -> int:
+        """Return how many offsets a group has."""
+        group = self._groups.get(group_id)
+        return 0 if group is None else group.runner.tail.size
 
     def forget_topics(self, topics: Gone) -> None:
         """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""

@@ -3,16 +3,21 @@
 Sessions end, offsets expire (KIP-211), and what no batch of the journal holds goes slice by slice (`chores`): offsets
 of deleted topics, and groups that were deleted. Nobody waits for it but who wants a group gone, and who commits in a
 group of which something has to go first.
+
+Each group fails alone: it is noted in `failures`, left out for a while, and tried again. Only a broken invariant
+(AssertionError) is not contained.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
+from raftlog.base.failures import FIRST_RETRY_S, Failures
 from raftlog.base.machine import Answer, Decision
 from raftlog.coordinator.chores import PAUSE_S, RETRY_S, Chore
 from raftlog.coordinator.classic import ClassicGroup
@@ -37,6 +42,11 @@ SWEPT_OFFSETS: Final = 2_000
 """A group of more offsets is looked through some topics at a time."""
 
 MS_PER_MINUTE: Final = 60_000
+
+SESSIONS: Final = "group_sessions"
+OFFSETS: Final = "offset_expiry"
+REMOVAL: Final = "group_removal"
+"""What is done, by its name among the failures."""
 
 NO_CHORE: Final = Chore()
 NO_TOPICS: Final[tuple[str, ...]] = ()
@@ -65,6 +75,11 @@ class Upkeep:
         self._chores_at = 0.0
         self._to_sweep: deque[_Look] = deque()
         self._sweeps_at = 0.0
+        self.failures = Failures()
+
+    def _try(self, chore: str, group_id: str, now: float, work: Callable[[], int]) -> int | None:
+        """Return what the work for one group returns; None if it failed, now or not long ago."""
+        return self.failures.attempt(chore, group_id, now, work, raises=AssertionError)
 
     def begin(self, now: float) -> None:
         """The groups were taken over: the first look for expired offsets is an interval from now."""
@@ -93,20 +108,35 @@ class Upkeep:
         Returns how many it were, `most` at most.
         """
         keys = self._groups.sessions.expire(at.now, most)
-        ended: dict[str, list[str]] = {}
+        ended: dict[str, list[ClockKey]] = {}
         for key in keys:
             group = self._groups.get(key.group_id)
             if isinstance(group, ConsumerGroup) and key.kind is not Kind.EXPECTED:
-                ended.setdefault(key.group_id, []).append(key.member_id)
+                ended.setdefault(key.group_id, []).append(key)
             elif group is not None:
-                _tell(group, key, at)
-                self._groups.settle(group, at)
-        for group_id, member_ids in ended.items():
+                self._end_sessions(key.group_id, [key], at, partial(_tell, group, key, at))
+        for group_id, of_group in ended.items():
             group = self._groups.get(group_id)
             assert isinstance(group, ConsumerGroup)
-            group.ended(member_ids, at)
-            self._groups.settle(group, at)
+            member_ids = [key.member_id for key in of_group]
+            self._end_sessions(group_id, of_group, at, partial(group.ended, member_ids, at))
         return len(keys)
+
+    def _end_sessions(
+        self, group_id: str, keys: list[ClockKey], at: Moment, tell: Callable[[], None]
+    ) -> None:
+        """Tell a group that sessions have ended; they end again later if that fails."""
+        group = self._groups.get(group_id)
+        assert group is not None
+
+        def work() -> int:
+            tell()
+            self._groups.settle(group, at)
+            return len(keys)
+
+        if self._try(SESSIONS, group_id, at.now, work) is None:
+            for key in keys:
+                self._groups.sessions.renew(key, at.now + FIRST_RETRY_S)
 
     # -- offsets that expire -------------------------------------------------------------------------------
 
@@ -121,7 +151,10 @@ class Upkeep:
             self._sweeps_at = at.now + self._config.offsets_retention_check_interval_ms / 1000
             self._to_sweep.extend(map(_Look, self._groups.ids()))
         while self._to_sweep and looked < most:
-            looked += self._look_through(self._to_sweep.popleft(), at.now_ms)
+            look = self._to_sweep.popleft()
+            work = partial(self._look_through, look, at.now_ms)
+            counted = self._try(OFFSETS, look.group_id, at.now, work)
+            looked += 1 if counted is None else counted
         return looked
 
     def _look_through(self, look: _Look, now_ms: int) -> int:
@@ -184,7 +217,7 @@ class Upkeep:
 
     def _work_off(self, now: float, most: int) -> int:
         """Go on with what has to go from some groups; returns for how many it counts."""
-        looked = 0
+        looked, is_at_work = 0, False
         if now < self._chores_at:
             return looked
         self._chores_at = now + PAUSE_S
@@ -195,12 +228,25 @@ class Upkeep:
             if group is None:
                 self._chores.pop(group_id).answer(None)
                 continue
-            looked += 1 + self._take_slice(group) // RECORDS_PER_GROUP
+            removed = self._try(REMOVAL, group_id, now, partial(self._take_slice, group))
+            looked += 1 + (removed or 0) // RECORDS_PER_GROUP
             chore = self._chores.get(group_id)
+            if removed is None and chore is not None:
+                self._put_off(group_id, chore)
+                continue
             if chore is not None and chore.refused is not None:
+                self._put_off(group_id, chore)
                 self._chores_at = now + RETRY_S
                 break
+            is_at_work = True
+        if self._chores and not is_at_work:
+            self._chores_at = now + RETRY_S
         return looked
+
+    def _put_off(self, group_id: str, chore: Chore) -> None:
+        """What cannot go now lets all others go first."""
+        del self._chores[group_id]
+        self._chores[group_id] = chore
 
     def _take_slice(self, group: AnyGroup) -> int:
         """Remove the next slice of what has to go from a group; returns how many offsets it was."""

@@ -32,6 +32,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Sent every broker.heartbeat.interval.ms. `metadata_offset`: the offset of the sender's published image.
 
     `damaged`: (topic id, partition) of the sender's replicas that are thought in sync but lack records they once had.
+    `late_ms`: how late the sender's event loop has been; a slow one is given more time to be heard of.
     """
 
     broker_id: int
@@ -41,6 +42,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     want_shutdown: bool = False
     failed_directory_ids: tuple[UUID, ...] = ()
     damaged: tuple[tuple[UUID, int], ...] = ()
+    late_ms: int = 0
 
 
 class HeartbeatReply(msgspec.Struct, frozen=True, tag="heartbeat_reply"):

@@ -6,6 +6,7 @@ the cluster moves on. Checksums and files are the quorum's.
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -13,6 +14,9 @@ from msgspec.structs import replace
 
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
 from raftlog.metadata.usage import usage_of
+
+MAX_IMAGE_BYTES: Final = 512 * 1024 * 1024
+"""Largest encoded image. Whatever the controller lets in must keep below it: a larger one is in no snapshot."""
 
 _VERSION = b"\x01"
 

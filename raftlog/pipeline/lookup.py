@@ -42,6 +42,12 @@ class Lookup:
     def __setstate__(self, options: ReadOptions) -> None:
         self.options, self._admin = options, None
 
+    # --- the cluster
+
+    def cluster_id(self) -> str:
+        """Return the id of the cluster that is read."""
+        return str(self._listed().cluster_id)
+
     # --- partitions
 
     def partitions(self) -> list[TopicPartition]:
@@ -78,8 +84,11 @@ class Lookup:
 
     def _topics(self) -> dict[str, int]:
         """Return how many partitions each topic has."""
-        found = self._patiently(lambda admin: admin.list_topics(timeout=ATTEMPT_S), "list the topics")
-        return {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
+        listed = self._listed().topics
+        return {name: len(topic.partitions) for name, topic in listed.items() if topic.error is None}
+
+    def _listed(self) -> Any:
+        return self._patiently(lambda admin: admin.list_topics(timeout=ATTEMPT_S), "list the topics")
 
     # --- offsets
 

@@ -1,6 +1,7 @@
-"""The options of `format("raftlog")`: those of Spark's Kafka source and sink, checked, all faults told together. Pure.
+"""The options of `format("raftlog")`: those of Spark's Kafka source and sink, checked, all faults told together.
 
-Names are case-insensitive. `kafka.*` goes to the client library without the prefix, but for what the source decides.
+Names are case-insensitive. `kafka.*` goes to the client library without the prefix, but for what the source decides and
+what reaches beyond the query (`deployment`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
+from raftlog.pipeline.deployment import reach_of
 from raftlog.pipeline.offsets import (
     EARLIEST,
     LATEST,
@@ -279,8 +281,9 @@ class _Given:
             for name, value in self.options.items()
             if name.startswith(PREFIX)
         }
-        for name in sorted(found.keys() & refused.keys()):
-            self.fault(PREFIX + name, refused[name])
+        for name in sorted(found):
+            if (why := refused.get(name) or reach_of(name)) is not None:
+                self.fault(PREFIX + name, why)
         servers = [name for name in SHARED if self.text(name) is not None]
         if len({self.options[name] for name in servers}) > 1:
             self.fault(SHARED[1], f"differs from {SHARED[0]}; give one of them")

@@ -49,6 +49,8 @@ class NodeWatch:
         """By the `Partition` object, which lives as long as this replica in this life."""
         self.driver: Driver | None = None
         self.led_term = -1
+        self.ending_term = -1
+        """The quorum's term when it was first seen to be ending."""
         self.committed = 0
 
 
@@ -133,6 +135,8 @@ class Invariants:
                 return
             driver = watch.driver = quorum.driver
         core = driver.core
+        if watch.node.ending and watch.ending_term < 0:
+            watch.ending_term = core.term
         if core.is_leader and core.term != watch.led_term:
             watch.led_term = core.term
             self._led(watch, core.term)
@@ -143,6 +147,8 @@ class Invariants:
         first = self._controllers.setdefault(term, watch.node_id)
         if self.chronicle is not None:
             self.chronicle.note(watch.name, "metadata", f"controller of term {term}")
+        if 0 <= watch.ending_term < term:
+            self.failures.append(f"node {watch.node_id} is ending, and was elected controller of term {term}")
         if first != watch.node_id:
             self.failures.append(f"nodes {first} and {watch.node_id} are both controllers of term {term}")
 

@@ -48,5 +48,10 @@ REGRESSIONS: Final = (
     Regression("exactly-once-groups", 3.0, 13, "planted: offsets of an open transaction are told"),
     Regression("group-migration", 3.0, 6, "planted: an upgrade believes assignments, not who still reads"),
     Regression("hanging-transactions", 3.0, 9, "an operator's abort took what had grown into what hung"),
+    Regression("made-up-producers", 3.0, 4, "planted: a follower pushes out other producers than its leader"),
+    Regression("clock-jumps", 3.0, 1, "planted: age is judged by the wall clock"),
+    Regression(
+        "quorum-calm", 6.0, 20, "a leader that hears nobody led for so long that its successor came late"
+    ),
     Regression("refused-holes", 6.0, 1, "rot cut a committed marker off, and what it had aborted was shown"),
 )

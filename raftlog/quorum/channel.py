@@ -1,37 +1,54 @@
 """One mutually authenticated, framed connection between two nodes of a cluster.
 
-Handshake: hello (who, what for, a nonce) → challenge (who, a nonce, proof) → proof → welcome, or at any point a refusal
-with its reason. A proof is HMAC-SHA256 with the cluster secret over the whole transcript, so both sides know the
-secret, agree on the cluster id, and no recorded handshake is worth anything. From the transcript each direction gets
-its own key; every frame carries a MAC over its sequence number and bytes, so that a frame can be neither forged, nor
-replayed, nor left out. It is authentication, not secrecy: run it over a network you would run Kafka's PLAINTEXT on.
+Handshake (`base.handshake`): hello (id, purpose, nonce) → challenge (id, nonce) → the connecting end's proof → verdict
+(the listener's proof, and a reason if it refuses). Before that proof the listener says nothing that depends on the
+secret; it refuses a stranger in plain words. From the transcript each direction gets its own key; every frame carries a
+MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. It is
+authentication, not secrecy: run it over a network you would run Kafka's PLAINTEXT on.
 
 Frame: length u32 of what follows, payload, 16 bytes of MAC (none during the handshake).
+
+A listener also lets Kafka clients in (KIP-919) if it was told who serves them. Behind the length, Kafka's frame begins
+with an API key below 256, so with a zero byte; a hello begins with the head of a msgpack array.
+
+A channel is a `Guard`: what fails while it acts on a peer's bytes closes it and is logged once. Its timer ends with it,
+whether or not its transport tells of the end (uvloop closes a connection that is cancelled while it is made, silently).
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from random import Random
-from secrets import token_bytes
-from typing import Any, Final, Literal
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random, SystemRandom
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+
+from raftlog.base.guard import Guard
+from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, Transcript
+from raftlog.base.lateness import Lateness
+from raftlog.base.log import get_logger
+
+log = get_logger("quorum")
 
 Kind = Literal["raft", "rpc", "heartbeat", "observe"]
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_HANDSHAKE_BYTES: Final = 4 * 1024
 HANDSHAKE_SECONDS: Final = 3.0
-NONCE_BYTES: Final = 32
+"""How long a node tries to connect and to prove itself, before it tries anew."""
+
+ACCEPT_SECONDS: Final = 10.0
+"""How long a listener lets it try: slow nodes know that they are, and take more than that time."""
+
 _MAC_BYTES: Final = 16
-_PROTOCOL: Final = 1
+_PROTOCOL: Final = 2
+_NAME: Final = b"raftlog controller listener"
 _LENGTH: Final = struct.Struct(">I")
 _SEQUENCE: Final = struct.Struct(">Q")
 
@@ -44,35 +61,45 @@ class ForeignCluster(Refused):
     """The peer knows the secret, but belongs to another cluster."""
 
 
+TakeKafka = Callable[[asyncio.Transport, bytes], None]
+"""Gets the transport of a Kafka client, and the bytes that were read from it so far."""
+
+NodeId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="raftlog hello"):
     protocol: int
     kind: Kind
-    node_id: int
+    node_id: NodeId
     cluster_id: str
     nonce: bytes
 
 
 class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog challenge"):
-    node_id: int
+    node_id: NodeId
     cluster_id: str
     nonce: bytes
-    proof: bytes
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True, tag="raftlog proof"):
     proof: bytes
 
 
-class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="raftlog welcome"):
-    pass
+class Verdict(msgspec.Struct, frozen=True, array_like=True, tag="raftlog verdict"):
+    """The listener's answer to a right proof; with a `reason` it refuses this peer all the same."""
+
+    proof: bytes
+    reason: str
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag="raftlog refusal"):
+    """Unproven, for the other side's log."""
+
     reason: str
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Welcome | Refusal).decode
+_decode = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Verdict | Refusal).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +109,13 @@ class Identity:
     node_id: int
     secret: bytes
     cluster_id: Callable[[], str | None]
-    random: Random | None = None
-    """Nonces come from here in simulations, else from the operating system."""
+    chance: Random = field(default_factory=SystemRandom)
+    """Where nonces come from."""
+    lateness: Lateness = field(default_factory=Lateness)
+    """Of this node's loop: a slow one takes longer to connect."""
 
     def nonce(self) -> bytes:
-        return self.random.randbytes(NONCE_BYTES) if self.random else token_bytes(NONCE_BYTES)
+        return self.chance.randbytes(NONCE_BYTES)
 
 
 def _why_not(identity: Identity, node_id: int, cluster_id: str) -> str | None:
@@ -101,17 +130,18 @@ def _keep_alive(sock: Any) -> None:
     """Have the kernel find out about a peer whose machine is gone, in about 20 s."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
+    with suppress(OSError):  # the peer has reset it already: the transport is about to tell
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
 
 
 def _ignored(_told: object) -> None:
     pass
 
 
-class Channel(asyncio.Protocol):
+class Channel(asyncio.Protocol, Guard):
     """One end. Subclasses say what follows each handshake message; both ends are alike once open.
 
     Once open it is given to its user, who says by `attach` who gets its frames and its end; frames that came before
@@ -132,7 +162,7 @@ class Channel(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._transcript = hashlib.sha256()
+        self._transcript = Transcript(identity.secret, _NAME)
         self._timeout: asyncio.TimerHandle | None = None
         self._send_key = self._receive_key = b""
         self._sent = self._received = 0
@@ -147,9 +177,9 @@ class Channel(asyncio.Protocol):
         self._on_frame, self._on_lost = on_frame, on_lost
         early, self._early = self._early, []
         for payload in early:
-            on_frame(payload)
+            self.run_guarded(on_frame, payload)
         if self._transport is None:
-            self._loop.call_soon(on_lost, self.closed_because or "closed by the peer")
+            self._loop.call_soon(self.guarded(on_lost, self.closed_because or "closed by the peer"))
 
     def detach(self) -> None:
         """Have nobody called any more."""
@@ -163,14 +193,23 @@ class Channel(asyncio.Protocol):
         self.sent_at = self._loop.time()
         mac = self._mac(self._send_key, self._sent, payload)
         self._sent += 1
-        self._transport.write(b"".join([_LENGTH.pack(len(payload) + _MAC_BYTES), payload, mac]))
+        self._write(b"".join([_LENGTH.pack(len(payload) + _MAC_BYTES), payload, mac]))
 
     def close(self, reason: str) -> None:
         """Close at once, dropping what is queued; the end is told from the loop."""
         if self.closed_because is None:
             self.closed_because = reason
+        self._stop_timeout()
         if self._transport is not None:
             self._transport.abort()
+
+    def crash(self, what: str) -> None:
+        """See `Guard`: log the exception being handled and close, once."""
+        if self.closed_because is None:
+            log.exception(
+                "controller_connection_failed", node_id=self.identity.node_id, peer=self.address, what=what
+            )
+        self.close(f"{what} failed")
 
     def unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
@@ -179,16 +218,43 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self.run_guarded(self._made, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.run_guarded(self._take, data)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self.run_guarded(self.on_writable)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._stop_timeout()
+        self._transport = None
+        reason = self.closed_because or (f"connection lost: {error}" if error else "closed by the peer")
+        try:
+            self.run_guarded(self._tell_end, reason)
+        finally:
+            self.closed_because = reason
+            self._ended()
+
+    # -- inside --------------------------------------------------------------------------
+
+    def _made(self, transport: Any) -> None:
         address = transport.get_extra_info("peername")
         self.address = ":".join(map(str, address[:2])) if isinstance(address, tuple) else str(address)
         _keep_alive(transport.get_extra_info("socket"))
-        self._timeout = self._loop.call_later(HANDSHAKE_SECONDS, self._refuse, "the handshake took too long")
         self.heard_at = self.sent_at = self._loop.time()
         self._begin()
 
-    def data_received(self, data: bytes) -> None:
+    def _take(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
         self._buffer += data
+        self._take_frames()
+
+    def _take_frames(self) -> None:
         while self.closed_because is None and len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
             limit = MAX_FRAME_BYTES + _MAC_BYTES if self.opened else MAX_HANDSHAKE_BYTES
@@ -205,25 +271,11 @@ class Channel(asyncio.Protocol):
             else:
                 self._take_handshake(frame)
 
-    def pause_writing(self) -> None:
-        self.writable = False
-
-    def resume_writing(self) -> None:
-        self.writable = True
-        self.on_writable()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._stop_timeout()
-        self._transport = None
-        reason = self.closed_because or (f"connection lost: {error}" if error else "closed by the peer")
-        self.closed_because = reason
+    def _tell_end(self, reason: str) -> None:
         if not self.opened:
             self._failed(reason)
         elif self._on_lost is not None:
             self._on_lost(reason)
-        self._ended()
-
-    # -- inside --------------------------------------------------------------------------
 
     def _begin(self) -> None:
         raise NotImplementedError
@@ -263,30 +315,31 @@ class Channel(asyncio.Protocol):
     def _mac(key: bytes, sequence: int, payload: bytes) -> bytes:
         return hmac.digest(key, _SEQUENCE.pack(sequence) + payload, "sha256")[:_MAC_BYTES]
 
+    def _write(self, data: bytes) -> None:
+        """Write, unless the transport is closing: uvloop raises for one that is closed, told or not."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
     def _say(self, message: Any) -> bytes:
         """Send one handshake message; returns its bytes."""
         frame = _encode(message)
-        if self._transport is not None:
-            self._transport.write(_LENGTH.pack(len(frame)) + frame)
+        self._write(_LENGTH.pack(len(frame)) + frame)
         return frame
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, reason: str, *, tell: bool = True) -> None:
         """Tell the peer why, and close once that is sent."""
         if self.closed_because is not None:
             return
-        if not self.opened:
+        if tell and not self.opened:
             self._say(Refusal(reason))
         self.closed_because = reason
+        self._stop_timeout()
         if self._transport is not None:
             self._transport.close()
 
-    def _prove(self, role: bytes) -> bytes:
-        """Return this moment's proof for a role; both ends compute the same."""
-        return hmac.digest(self.identity.secret, role + self._transcript.digest(), "sha256")
-
     def _open(self, *, dialled: bool) -> None:
         self._stop_timeout()
-        keys = self._prove(b"dialler's key"), self._prove(b"listener's key")
+        keys = self._transcript.proof(b"dialler's key"), self._transcript.proof(b"listener's key")
         self._send_key, self._receive_key = keys if dialled else keys[::-1]
         self.opened = True
 
@@ -296,47 +349,63 @@ class Channel(asyncio.Protocol):
             self._timeout = None
 
 
+def _purpose(reason: str) -> bytes:
+    """Return the purpose of a verdict's proof, which covers the reason to refuse, if there is one."""
+    return LISTENER + reason.encode()
+
+
 class Dialled(Channel):
-    """The end that connected. `ready` completes when open, or fails with Refused."""
+    """The end that connected. `ready` completes when open, or fails with Refused. `dial` bounds its handshake."""
 
     def __init__(self, identity: Identity, kind: Kind, *, expect: int | None) -> None:
         super().__init__(identity)
         self.kind = kind
         self.ready: asyncio.Future[Dialled] = self._loop.create_future()
         self._expect = expect
+        self._challenge: Challenge | None = None
         self._foreign = False
+
+    def abandon(self) -> None:
+        """Close for good: nobody waits for it any more, and its transport may never tell its end."""
+        self.close("not needed any more")
+        if self.ready.done() and not self.ready.cancelled():
+            self.ready.exception()  # fetched, so that it is not reported as one that nobody saw
+        self.ready.cancel()
 
     def _begin(self) -> None:
         identity = self.identity
         hello = Hello(_PROTOCOL, self.kind, identity.node_id, identity.cluster_id() or "", identity.nonce())
-        self._transcript.update(self._say(hello))
+        self._transcript.add(self._say(hello))
 
     def _next(self, message: Any, frame: bytes) -> None:
-        if isinstance(message, Challenge):
-            self._take_challenge(message)
-        elif isinstance(message, Welcome) and self.peer_id >= 0:
-            self._open(dialled=True)
-            if not self.ready.done():
-                self.ready.set_result(self)
+        if isinstance(message, Challenge) and self._challenge is None:
+            self._take_challenge(message, frame)
+        elif isinstance(message, Verdict) and self._challenge is not None:
+            self._take_verdict(self._challenge, message)
         else:
             self._refuse("out of turn")
 
-    def _take_challenge(self, challenge: Challenge) -> None:
-        bare = Challenge(challenge.node_id, challenge.cluster_id, challenge.nonce, b"")
-        self._transcript.update(_encode(bare))
-        if not hmac.compare_digest(challenge.proof, self._prove(b"listener")):
-            self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
-            return
+    def _take_challenge(self, challenge: Challenge, frame: bytes) -> None:
         if self._expect is not None and challenge.node_id != self._expect:
             self._refuse(f"expected node {self._expect} at {self.address}, it is node {challenge.node_id}")
             return
+        self._challenge = challenge
+        self._transcript.add(frame)
+        self._say(Proof(self._transcript.proof(CONNECTOR)))
+
+    def _take_verdict(self, challenge: Challenge, verdict: Verdict) -> None:
+        if not self._transcript.is_proof(_purpose(verdict.reason), verdict.proof):
+            self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
+            return
         reason = _why_not(self.identity, challenge.node_id, challenge.cluster_id)
-        if reason is not None:
-            self._foreign = True
-            self._refuse(reason)
+        self._foreign = reason is not None
+        if reason is not None or verdict.reason:
+            self._refuse(reason or f"refused by the peer: {verdict.reason}", tell=False)
             return
         self.peer_id = challenge.node_id
-        self._say(Proof(self._prove(b"dialler")))
+        self._open(dialled=True)
+        if not self.ready.done():
+            self.ready.set_result(self)
 
     def _failed(self, reason: str) -> None:
         if not self.ready.done():
@@ -353,9 +422,13 @@ class Accepted(Channel):
         admit: Callable[[Hello], str | None],
         on_open: Callable[[Accepted], None],
         on_failed: Callable[[Accepted, str], None],
+        on_made: Callable[[Accepted], None] = lambda _channel: None,
         on_ended: Callable[[Accepted], None] = lambda _channel: None,
     ) -> None:
         super().__init__(identity)
+        self.on_kafka: TakeKafka | None = None
+        """Serves Kafka clients; None: they are refused."""
+        self._on_made = on_made
         self._on_ended = on_ended
         self._admit = admit
         self._on_open = on_open
@@ -363,13 +436,34 @@ class Accepted(Channel):
         self._hello: Hello | None = None
 
     def _begin(self) -> None:
-        pass
+        late = self.guarded(self._refuse, "the handshake took too long")
+        self._timeout = self._loop.call_later(ACCEPT_SECONDS, late)
+        self._on_made(self)
+
+    def _take_frames(self) -> None:
+        if self.on_kafka is None or self._hello is not None:
+            super()._take_frames()
+        elif len(self._buffer) > _LENGTH.size:
+            if self._buffer[_LENGTH.size] == 0:
+                self._hand_over(self.on_kafka)
+            else:
+                super()._take_frames()
+
+    def _hand_over(self, on_kafka: TakeKafka) -> None:
+        """Give the connection to those who serve Kafka clients; from now on it holds no place of this listener."""
+        assert self._transport is not None
+        self._stop_timeout()
+        self._ended()
+        on_kafka(self._transport, bytes(self._buffer))
+        self._buffer.clear()
+        self._transport = None
+        self.closed_because = "handed over: it speaks Kafka"
 
     def _next(self, message: Any, frame: bytes) -> None:
         if isinstance(message, Hello) and self._hello is None:
             self._take_hello(message, frame)
         elif isinstance(message, Proof) and self._hello is not None:
-            self._take_proof(message)
+            self._take_proof(self._hello, message)
         else:
             self._refuse("out of turn")
 
@@ -379,23 +473,20 @@ class Accepted(Channel):
             return
         self._hello = hello
         identity = self.identity
-        bare = Challenge(identity.node_id, identity.cluster_id() or "", identity.nonce(), b"")
-        self._transcript.update(frame)
-        self._transcript.update(_encode(bare))
-        self._say(msgspec.structs.replace(bare, proof=self._prove(b"listener")))
+        self._transcript.add(frame)
+        challenge = Challenge(identity.node_id, identity.cluster_id() or "", identity.nonce())
+        self._transcript.add(self._say(challenge))
 
-    def _take_proof(self, proof: Proof) -> None:
-        hello = self._hello
-        assert hello is not None
-        if not hmac.compare_digest(proof.proof, self._prove(b"dialler")):
+    def _take_proof(self, hello: Hello, proof: Proof) -> None:
+        if not self._transcript.is_proof(CONNECTOR, proof.proof):
             self._refuse("the cluster secrets differ (raftlog.cluster.secret)")
             return
-        reason = _why_not(self.identity, hello.node_id, hello.cluster_id) or self._admit(hello)
-        if reason is not None:
-            self._refuse(reason)
+        reason = _why_not(self.identity, hello.node_id, hello.cluster_id) or self._admit(hello) or ""
+        self._say(Verdict(self._transcript.proof(_purpose(reason)), reason))
+        if reason:
+            self._refuse(reason, tell=False)
             return
         self.peer_id, self.kind = hello.node_id, hello.kind
-        self._say(Welcome())
         self._open(dialled=False)
         self._on_open(self)
 
@@ -412,14 +503,21 @@ async def dial(
     address: tuple[str, int],
     *,
     expect: int | None,
-    seconds: float = HANDSHAKE_SECONDS,
+    seconds: float | None = None,
 ) -> Dialled:
-    """Connect and authenticate. Raises OSError (refused, unreachable, TimeoutError) or Refused."""
+    """Connect and authenticate, within `seconds` or HANDSHAKE_SECONDS.
+
+    Raises OSError (refused, unreachable, TimeoutError) or Refused.
+
+    The channel is this call's until it returns: whatever happens to its transport meanwhile, none is left behind.
+    """
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(seconds):
-        _, channel = await loop.create_connection(lambda: Dialled(identity, kind, expect=expect), *address)
-        try:
+    channel = Dialled(identity, kind, expect=expect)
+    usual_s = HANDSHAKE_SECONDS + identity.lateness.patience_s
+    try:
+        async with asyncio.timeout(usual_s if seconds is None else seconds):
+            await loop.create_connection(lambda: channel, *address)
             return await channel.ready
-        except asyncio.CancelledError:
-            channel.close("not needed any more")
-            raise
+    except BaseException:
+        channel.abandon()
+        raise

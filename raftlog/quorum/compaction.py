@@ -17,10 +17,11 @@ log = get_logger("quorum")
 
 
 class Compaction(NamedTuple):
-    """When to take a snapshot: after so many entries, or, past a tenth of them, when the log file is so large."""
+    """When to take a snapshot: after so many entries, or bytes, or, if there is anything new, seconds (0: never so)."""
 
     entries: int = 5_000
-    size_bytes: int = 16 * 1024 * 1024
+    size_bytes: int = 20 * 1024 * 1024
+    interval_s: float = 3_600.0
 
 
 class Snapshots:
@@ -41,16 +42,30 @@ class Snapshots:
         self._rule = rule
         self._on_durable = on_durable
         self._under_way = False
-        self._tried_at = journal.snapshot_index
+        self._tried_index = journal.snapshot_index
+        self._tried_at = asyncio.get_running_loop().time()
+        self._tried_bytes = 0
+        """Size of the log file at the last snapshot, or less since it was cut."""
+        self._fresh = 0
+
+    @property
+    def due_at(self) -> float | None:
+        """When the next snapshot is due by time; None while there is nothing new, or one is under way."""
+        if self._under_way or self._fresh <= 0 or not self._rule.interval_s:
+            return None
+        return self._tried_at + self._rule.interval_s
 
     def take_if_due(self, applied_index: int) -> None:
         """Capture the state as of `applied_index` now, and encode and write it elsewhere."""
-        fresh = applied_index - max(self._tried_at, self._journal.snapshot_index)
-        entries, size_bytes = self._rule
-        due = fresh >= entries or (fresh * 10 >= entries and self._journal.size_bytes > size_bytes)
-        if not due or self._under_way or applied_index < 2:
+        if applied_index < 2:
+            return  # a snapshot stands on two entries
+        self._fresh = applied_index - max(self._tried_index, self._journal.snapshot_index)
+        self._tried_bytes = min(self._tried_bytes, self._journal.size_bytes)
+        now = asyncio.get_running_loop().time()
+        if self._under_way or self._fresh <= 0 or not self._is_due(now):
             return
-        self._under_way, self._tried_at = True, applied_index
+        self._under_way, self._tried_index, self._fresh = True, applied_index, 0
+        self._tried_at, self._tried_bytes = now, self._journal.size_bytes
         previous, last = self._journal.entries(applied_index - 1, applied_index + 1)
         encode, files = self._machine.snapshot(), self._journal.files
 
@@ -60,6 +75,11 @@ class Snapshots:
             return len(data)
 
         self._env.offload(write).add_done_callback(partial(self._written, applied_index))
+
+    def _is_due(self, now: float) -> bool:
+        grown = self._journal.size_bytes - self._tried_bytes
+        late = self.due_at is not None and now >= self.due_at
+        return self._fresh >= self._rule.entries or grown >= self._rule.size_bytes or late
 
     def _written(self, index: int, future: asyncio.Future[int]) -> None:
         """A snapshot that failed is tried again after as many entries more; the log only grows meanwhile."""

@@ -17,6 +17,7 @@ import pysyncobj.syncobj as raft
 from pysyncobj import SyncObj
 from pysyncobj.node import Node
 
+from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
@@ -30,12 +31,12 @@ from raftlog.quorum.messages import (
     TimeoutNow,
     VoteGranted,
 )
+from raftlog.quorum.outgoing import Pieces
 from raftlog.quorum.seams import (
     REGULAR,
     NoPoller,
     Outbound,
     Sizes,
-    SnapshotSender,
     Voter,
     clock,
     configuration,
@@ -44,6 +45,12 @@ from raftlog.quorum.snapshot import Snapshot
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, Entry
 
 log = get_logger("quorum")
+
+ROUND_BYTES: Final = 8 * 1024 * 1024
+"""A voter is sent so much at a time, and more once its link has taken that."""
+
+MAX_ENTRIES: Final = 1_000
+"""Of one append_entries message."""
 
 _NEVER: Final = float("inf")
 _NOW: Final = -1.0
@@ -58,7 +65,10 @@ class Violation(Exception):
 
 
 class Core(SyncObj):  # type: ignore[misc]
-    """One voter's Raft state. `apply(index, command)` is called once per committed command, in order."""
+    """One voter's Raft state. `apply(index, command)` is called once per committed command, in order.
+
+    `snapshot(first_index)` returns one that reaches a log beginning there, or None for now.
+    """
 
     def __init__(
         self,
@@ -67,18 +77,30 @@ class Core(SyncObj):  # type: ignore[misc]
         *,
         journal: Journal,
         apply: Callable[[int, bytes], None],
+        snapshot: Callable[[int], Pieces | None],
         chance: random.Random,
         now: Callable[[], float],
         timing: Timing,
+        lateness: Lateness | None = None,
         sizes: Sizes = Sizes(),  # noqa: B008 (immutable)
     ) -> None:
         self.node_id = node_id
         self.journal = journal
         self.outbox: list[tuple[int, Message]] = []
+        self.takes_more: Callable[[int], bool] = lambda _peer: True
+        """Whether a voter's link takes more for now; the network calls `Driver.send_more` when it does again."""
+        self.more_to_send = False
+        """Whether the last round left something for the next one."""
         self._apply = apply
+        self._snapshot = snapshot
+        self._sizes = sizes
+        self._linked: set[int] = set()
+        self._pieces: dict[int, Pieces] = {}
+        """Snapshots that are being sent, by voter."""
         self._random = chance
         self._now = now
         self._timing = timing
+        self._lateness = lateness or Lateness()
         self._nodes = {peer: Voter(peer) for peer in sorted(peers)}
         self._truncation_allowed = False
         self._voters_heard: set[int] = set()
@@ -97,7 +119,6 @@ class Core(SyncObj):  # type: ignore[misc]
         finally:
             raft.createJournal = create_journal
         self._poller = NoPoller()
-        self._SyncObj__serializer = SnapshotSender(journal.files.read_newest, sizes.chunk_bytes)
         self._SyncObj__needLoadDumpFile = False
         self._SyncObj__raftElectionDeadline = _NEVER
         if journal.snapshot is not None:
@@ -139,7 +160,7 @@ class Core(SyncObj):  # type: ignore[misc]
 
     def next_heartbeat_at(self) -> float:
         """Leaders only. A method, since PySyncObj's constructor reads every property."""
-        return self._SyncObj__newAppendEntriesTime  # type: ignore[no-any-return]
+        return self._SyncObj__newAppendEntriesTime
 
     def match_index(self, peer: int) -> int:
         """Leaders only; 0 is unknown."""
@@ -155,16 +176,29 @@ class Core(SyncObj):  # type: ignore[misc]
         """Elect, commit, apply, send heartbeats, as due. Only when nothing is staged in the journal."""
         assert not self.journal.dirty
         clock.now = self._now
+        self.conf.leaderFallbackTimeout = self.fallback_s()
         self.doTick(0)
         self._SyncObj__raftElectionDeadline = (
             _NEVER  # an election is begun by us or by TimeoutNow, never by time
         )
         if not self.is_leader:
+            self._pieces.clear()
+            self.more_to_send = False
             return
         moved = (self.journal.last_index, self.commit_index)
         if moved != self._sent or self._send_again:
             self._sent, self._send_again = moved, False
             self._SyncObj__sendAppendEntries()
+
+    def fallback_s(self) -> float:
+        """How long a leader leads on without answers of a majority: longer where they, or it, may only be slow."""
+        if 2 * (len(self._linked) + 1) <= len(self._nodes) + 1:
+            return self._timing.fallback
+        return self._timing.silence + self._lateness.patience_s
+
+    def send_again(self) -> None:
+        """Have the next tick send everybody what it lacks: a link takes more again, or a snapshot was read."""
+        self._send_again = True
 
     def propose(self, command: bytes) -> None:
         """Append a command; leaders only."""
@@ -179,7 +213,8 @@ class Core(SyncObj):  # type: ignore[misc]
         """A link to a peer is up. What it holds is unknown until it answers: it may have lost its disk."""
         node = self._nodes[peer]
         self._SyncObj__onNodeConnected(node)
-        self._SyncObj__serializer.cancelTransmisstion(node)
+        self._linked.add(peer)
+        self._pieces.pop(peer, None)
         if self.is_leader:
             self._SyncObj__raftMatchIndex[node] = 0
             self._SyncObj__raftNextIndex[node] = self.journal.last_index + 1
@@ -187,6 +222,8 @@ class Core(SyncObj):  # type: ignore[misc]
 
     def disconnected(self, peer: int) -> None:
         self._SyncObj__onNodeDisconnected(self._nodes[peer])
+        self._linked.discard(peer)
+        self._pieces.pop(peer, None)
 
     def forgive(self, since: float) -> None:
         """After a stall of our own loop: count every peer as having answered no earlier than `since`."""
@@ -349,6 +386,66 @@ class Core(SyncObj):  # type: ignore[misc]
         self._SyncObj__raftCommitIndex = max(self.commit_index, snapshot.end)
         self.journal.setRaftCommitIndex(self.commit_index)
 
+    # -- sending what others lack --------------------------------------------------------
+
+    def _SyncObj__sendAppendEntries(self) -> None:
+        """Send each linked voter what it lacks, and a heartbeat where that is nothing.
+
+        The core's own loop puts the whole of it into the link's buffer at once, be it a snapshot of any size.
+        """
+        self._SyncObj__newAppendEntriesTime = self._now() + self._timing.heartbeat
+        self.more_to_send = False
+        for peer in self._nodes:
+            if peer in self._linked and self.takes_more(peer):
+                self.more_to_send |= self._send_round(peer)
+
+    def _send_round(self, peer: int) -> bool:
+        """Send a voter up to `ROUND_BYTES`; returns whether more is to follow."""
+        node, sent = self._nodes[peer], 0
+        while sent < ROUND_BYTES:
+            if self._SyncObj__raftNextIndex[node] > self.journal.first_index:
+                sent += self._send_entries(peer)
+            elif (size := self._send_piece(peer)) is not None:
+                sent += size
+            else:
+                return False
+            if self._SyncObj__raftNextIndex[node] > self.journal.last_index:
+                return False
+        return True
+
+    def _send_entries(self, peer: int) -> int:
+        """Send a batch of what follows the entries that a voter has been sent; returns its bytes."""
+        node = self._nodes[peer]
+        start = self._SyncObj__raftNextIndex[node]
+        entries: list[Entry] = []
+        size = 0
+        for entry in self.journal.entries(start, min(start + MAX_ENTRIES, self.journal.last_index + 1)):
+            entries.append(entry)
+            size += len(entry[0])
+            if size > self._sizes.batch_bytes:
+                break
+        self._SyncObj__raftNextIndex[node] = start + len(entries)
+        previous_term = self.journal.entry_term(start - 1)
+        assert previous_term is not None
+        message = AppendEntries(self.term, self.commit_index, start - 1, previous_term, entries)
+        self.outbox.append((peer, message))
+        return size
+
+    def _send_piece(self, peer: int) -> int | None:
+        """Send the next piece of a snapshot; returns its bytes, or None if there is none yet but a sign of life."""
+        pieces = self._pieces.get(peer) or self._snapshot(self.journal.first_index)
+        if pieces is None:
+            self.outbox.append((peer, SnapshotChunk(self.term, 0, 0, 0, b"")))
+            return None
+        self._pieces[peer] = pieces
+        snapshot = pieces.snapshot
+        start, data = pieces.take(self._sizes.chunk_bytes)
+        self.outbox.append((peer, SnapshotChunk(self.term, snapshot.index, len(snapshot.data), start, data)))
+        if pieces.at_end:
+            del self._pieces[peer]
+            self._SyncObj__raftNextIndex[self._nodes[peer]] = snapshot.index + 1
+        return len(data)
+
     # -- what the core calls -------------------------------------------------------------
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:
@@ -370,8 +467,6 @@ class Core(SyncObj):  # type: ignore[misc]
 
     def _outbound(self, message: dict[str, Any]) -> Message:
         kind = message["type"]
-        if kind == "append_entries":
-            return self._outbound_entries(message)
         if kind == "next_node_idx":
             return self._outbound_next_index(message)
         if kind == "request_vote":
@@ -381,19 +476,6 @@ class Core(SyncObj):  # type: ignore[misc]
             return VoteGranted(message["term"])
         assert kind == "timeout_now", kind
         return TimeoutNow(message["term"])
-
-    def _outbound_entries(self, message: dict[str, Any]) -> Message:
-        if "serialized" in message:
-            chunk = message["serialized"][0]
-            return SnapshotChunk(message["term"], chunk.index, chunk.total, chunk.start, chunk.data)
-        assert "transmission" not in message  # commands are smaller than a batch
-        return AppendEntries(
-            message["term"],
-            message["commit_index"],
-            message["prevLogIdx"],
-            message["prevLogTerm"],
-            message["entries"],
-        )
 
     def _outbound_next_index(self, message: dict[str, Any]) -> Message:
         """Two of the core's resets undo each other: always fall back to what is certain to match."""

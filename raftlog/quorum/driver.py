@@ -9,6 +9,7 @@ promises or of the state machine stops the pump for good: the others carry on.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -29,7 +30,10 @@ from raftlog.quorum.messages import (
     PreVoteGranted,
     RequestVote,
     SnapshotChunk,
+    TimeoutNow,
+    VoteGranted,
 )
+from raftlog.quorum.outgoing import Outgoing
 from raftlog.quorum.seams import Sizes
 from raftlog.quorum.snapshot import decode_snapshot
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
@@ -41,6 +45,14 @@ MAX_UNCOMMITTED_BATCHES: Final = 1_000
 MAX_UNCOMMITTED_BYTES: Final = 16 * 1024 * 1024
 MAX_INBOX_MESSAGES: Final = 10_000
 """Waiting while the disk is busy; beyond it messages are dropped, as a network may."""
+
+_EVENTS: Final = {
+    errno.ENOSPC: "quorum_disk_full",
+    errno.EDQUOT: "quorum_disk_full",
+    errno.EMFILE: "quorum_out_of_files",
+    errno.ENFILE: "quorum_out_of_files",
+}
+"""What is logged of a journal that waits until it can be written."""
 
 STALL_SECONDS: Final = 0.1
 """A timer that comes so late means that our own loop stood still."""
@@ -68,11 +80,13 @@ class Driver:
         """Called after each round: something may have been committed, or the leader changed."""
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
         self.failed: BaseException | None = None
+        self.withdrawn = False
         self.journal = Journal(env.disk, directory, node_id)
         self._env = env
         self._loop = asyncio.get_running_loop()
         self._machine = machine
         self._restore_at_boot()
+        self.outgoing = Outgoing(env.offload, self.journal.files)
         peers = sorted(peers)
         self._alone = not peers
         self.core = Core(
@@ -80,14 +94,20 @@ class Driver:
             peers,
             journal=self.journal,
             apply=lambda _index, command: machine.apply(command),
+            snapshot=lambda first_index: self.outgoing.newest(first_index, self.send_more),
             chance=env.random,
             now=self._loop.time,
             timing=timing,
+            lateness=env.lateness,
             sizes=sizes,
         )
         self.journal.snapshot = None  # restored; it may be large
         self.election = Election(
-            majority=(len(peers) + 1) // 2 + 1, timing=timing, chance=env.random, now=self._loop.time()
+            majority=(len(peers) + 1) // 2 + 1,
+            timing=timing,
+            chance=env.random,
+            now=self._loop.time(),
+            lateness=env.lateness,
         )
         self._inbox: deque[tuple[int, Message]] = deque()
         self._proposals: deque[tuple[int, bytes]] = deque()
@@ -151,6 +171,16 @@ class Driver:
         self._waiting_bytes += len(data)
         self._schedule()
 
+    def withdraw(self) -> None:
+        """Stand for leader no more, in this process: it goes on voting and following, and leads on if it leads now."""
+        self.withdrawn = not self._alone
+
+    def resign(self) -> None:
+        """Lead no more, at once; the others find out by themselves."""
+        if not self._stopped:
+            self.core.resign()
+            self._announce()
+
     def transfer(self) -> bool:
         """Ask the most caught-up follower to take over; False if none is caught up."""
         if self._writer.busy or not self.core.is_leader or not self.core.transfer():
@@ -168,11 +198,16 @@ class Driver:
     def link_up(self, peer: int) -> None:
         """A new link: what an older one brought and is still unread is lost with it."""
         self._inbox = deque(each for each in self._inbox if each[0] != peer)
-        self.core.connected(peer)
+        self._guarded(lambda: self.core.connected(peer))
         self._schedule()
 
     def link_down(self, peer: int) -> None:
-        self.core.disconnected(peer)
+        self._guarded(lambda: self.core.disconnected(peer))
+
+    def send_more(self) -> None:
+        """A link takes more again, or a snapshot that somebody needs was read."""
+        self.core.send_again()
+        self._schedule()
 
     def peer_gone(self, peer: int) -> None:
         """A peer's process is known to be dead."""
@@ -212,7 +247,7 @@ class Driver:
 
     def _tick(self) -> None:
         now = self._loop.time()
-        if not self.core.is_leader and now >= self.election.deadline and not self._inbox:
+        if self._stands() and now >= self.election.deadline and not self._inbox:
             self._ask_for_votes(now)
         self.core.tick()
         self._count_committed()
@@ -225,7 +260,9 @@ class Driver:
         outbox, self.core.outbox = self.core.outbox, []
         for peer, message in outbox:
             self.send(peer, message)
-        if (
+        if self.core.more_to_send:
+            self.send_more()
+        elif (
             self._inbox
             or self._proposals
             or self._compact_to
@@ -236,14 +273,20 @@ class Driver:
         self._arm()
         self.on_advance()
 
+    def _stands(self) -> bool:
+        """Whether this voter would lead if it could."""
+        return not (self.core.is_leader or self.withdrawn)
+
     # -- input ---------------------------------------------------------------------------
 
     def _take(self, peer: int, message: Message) -> None:
+        if self.withdrawn and not self.core.is_leader and isinstance(message, VoteGranted | TimeoutNow):
+            return  # what it asked for before, or is asked for now
         if isinstance(message, PreVote):
             self._answer_pre_vote(peer, message)
             return
         if isinstance(message, PreVoteGranted):
-            if not self.core.is_leader and self.election.granted(message.term, peer):
+            if self._stands() and self.election.granted(message.term, peer):
                 self._stand()
             return
         deadline = self.core.deliver(peer, message)
@@ -350,19 +393,19 @@ class Driver:
         self._timer = self._loop.call_at(target, self._wake)
 
     def _wanted_at(self) -> float | None:
-        if not self.core.is_leader:
+        if self._stands():
             return self.election.deadline
-        if not self._alone:
+        if self.core.is_leader and not self._alone:
             return self.core.next_heartbeat_at() + 0.001  # the core wants it to be past, not reached
-        return None
+        return self._snapshots.due_at
 
     def _wake(self) -> None:
         now = self._loop.time()
         late = now - self._timer_at
         self._timer = None
         if late > STALL_SECONDS:
-            self.election.stalled(late)
-            self.core.forgive(now - self.election.timing.fallback + STALL_SECONDS)
+            self.election.stalled(late, now)
+            self.core.forgive(now - self.core.fallback_s() + STALL_SECONDS)
         wanted = self._wanted_at()
         if wanted is not None and now >= wanted and not self._writer.busy:
             self._guarded(self._deliver)
@@ -372,12 +415,12 @@ class Driver:
     # -- trouble ----------------------------------------------------------------------
 
     def _disk_full(self, error: OSError) -> None:
-        """Nothing leaves until there is space again, so the others elect; we stop believing that we lead."""
-        log.error("quorum_disk_full", node_id=self.node_id, reason=str(error))
+        """Nothing leaves until there is room again, so the others elect; we stop believing that we lead."""
+        log.error(_EVENTS[error.errno or 0], node_id=self.node_id, reason=str(error))
         self._tell(None, self.core.term, False)
 
-    def _disk_has_space(self) -> None:
-        log.info("quorum_disk_full_ended", node_id=self.node_id)
+    def _disk_has_space(self, error: OSError) -> None:
+        log.info(f"{_EVENTS[error.errno or 0]}_ended", node_id=self.node_id)
         self.core.resign()
 
     def _fail(self, error: BaseException) -> None:

@@ -10,26 +10,58 @@ from __future__ import annotations
 import random
 from typing import Final, NamedTuple
 
+from raftlog.base.lateness import Lateness
+
 NEVER: Final = float("-inf")
 
 
 class Timing(NamedTuple):
-    """Seconds. The core asserts election_min > 3 heartbeats; `fallback`: a leader without a majority steps down."""
+    """Seconds. The core asserts election_min > 3 heartbeats.
+
+    A leader steps down that had no answer of a majority for `fallback` and has lost its links, or for `silence`: who is
+    only slow keeps its link.
+    """
 
     election_min: float = 0.4
     election_max: float = 0.8
     heartbeat: float = 0.1
     fallback: float = 1.0
+    silence: float = 1.6
     hurry_min: float = 0.015
     hurry_max: float = 0.08
     """How long to wait when the leader is known to be gone, or nothing is known yet; and between rounds."""
 
 
-class Election:
-    """The deadlines of one voter. `deadline`: when to ask for pre-votes next, unless leading."""
+def timing_of(election_s: float) -> Timing:
+    """Return the times of a quorum whose voters wait for `election_s` to twice that before they stand."""
+    usual = Timing()
+    return usual._replace(
+        election_min=election_s,
+        election_max=2 * election_s,
+        heartbeat=min(usual.heartbeat, election_s / 4),
+        fallback=max(usual.fallback, 2 * election_s),
+        silence=max(usual.silence, 4 * election_s),
+        hurry_max=min(usual.hurry_max, election_s),
+    )
 
-    def __init__(self, *, majority: int, timing: Timing, chance: random.Random, now: float) -> None:
+
+class Election:
+    """The deadlines of one voter. `deadline`: when to ask for pre-votes next, unless leading.
+
+    `lateness`: of this voter's own loop. A slow one hears late of a sound leader, so it waits longer for it.
+    """
+
+    def __init__(
+        self,
+        *,
+        majority: int,
+        timing: Timing,
+        chance: random.Random,
+        now: float,
+        lateness: Lateness | None = None,
+    ) -> None:
         self.timing = timing
+        self._lateness = lateness or Lateness()
         self.deadline = now if majority == 1 else now + chance.uniform(timing.hurry_min, timing.hurry_max)
         self._majority = majority
         self._random = chance
@@ -44,17 +76,17 @@ class Election:
 
     def hears_leader(self, now: float) -> bool:
         """Whether a leader was heard so recently that nobody else should stand."""
-        return now < self._leader_heard_at + self.timing.election_min
+        return now < self._leader_heard_at + self.timing.election_min + self._lateness.patience_s
 
     def heard_leader(self, now: float, deadline: float) -> None:
         """A leader of the current term spoke; `deadline` is the core's new random one."""
         self._leader_heard_at = now
         self._asking_for = None
-        self.deadline = deadline
+        self.deadline = deadline + self._lateness.patience_s
 
     def put_off(self, deadline: float) -> None:
         """A vote was granted or an election begun; wait for its outcome."""
-        self.deadline = deadline
+        self.deadline = deadline + self._lateness.patience_s
 
     def put_off_if_encouraging(self, now: float) -> None:
         """After encouraging another, let it go first: split votes are rarer."""
@@ -70,9 +102,9 @@ class Election:
         self._leader_heard_at = NEVER
         self.deadline = now + self.random_timeout()
 
-    def stalled(self, seconds: float) -> None:
-        """Our own loop stood still; what others said meanwhile is not read yet."""
-        self.deadline += seconds
+    def stalled(self, seconds: float, now: float) -> None:
+        """Our own loop stood still. Leave time to read what others said meanwhile: uvloop runs what is due first."""
+        self.deadline = max(self.deadline + seconds, now + self.timing.heartbeat)
 
     def begin_round(self, term: int, me: int, now: float) -> bool:
         """Ask for `term`; returns True if our own vote is a majority already."""
@@ -92,7 +124,10 @@ class Election:
         return True
 
     def random_timeout(self) -> float:
-        return self._random.uniform(self.timing.election_min, self.timing.election_max)
+        return (
+            self._random.uniform(self.timing.election_min, self.timing.election_max)
+            + self._lateness.patience_s
+        )
 
     def _hurry(self) -> float:
         return self._random.uniform(self.timing.hurry_min, self.timing.hurry_max)

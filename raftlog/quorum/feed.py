@@ -7,13 +7,16 @@ by index, so a slow observer costs no memory; one that fell behind the log gets 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from raftlog.base.env import Env
 from raftlog.base.log import get_logger
 from raftlog.quorum.channel import Accepted
+from raftlog.quorum.messages import Number
+from raftlog.quorum.outgoing import Pieces
 from raftlog.quorum.seams import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -31,36 +34,36 @@ MAX_BATCHES_PER_FRAME: Final = 1_000
 class Follow(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The observer's first word: the index it wants next."""
 
-    next_index: int
+    next_index: Number
 
 
 class Reached(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """The observer applied everything up to `index`."""
 
-    index: int
+    index: Number
 
 
 class Committed(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Commands of consecutive entries, the first at `first_index`."""
 
-    first_index: int
+    first_index: Number
     commands: list[bytes]
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, array_like=True, tag=4):
     """Bytes of the snapshot at `index` from `start` on; `total` in all."""
 
-    index: int
-    total: int
-    start: int
+    index: Number
+    total: Number
+    start: Number
     data: bytes
 
 
 class Status(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Who leads, as the voter sees it (-1: nobody); also the sign of life."""
 
-    leader_id: int
-    term: int
+    leader_id: Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]
+    term: Number
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -77,6 +80,8 @@ class _Follower:
         self.reached = 0
         self.reached_ms = -1
         self.told: tuple[int | None, int] | None = None
+        self.pieces: Pieces | None = None
+        """The snapshot that is being sent."""
 
 
 class Feed:
@@ -111,7 +116,10 @@ class Feed:
     def advance(self) -> None:
         """Something may have been committed, or the leader changed."""
         for follower in self._followers:
-            self._push(follower)
+            self._push_guarded(follower)
+
+    def _push_guarded(self, follower: _Follower) -> None:
+        follower.channel.run_guarded(self._push, follower)
 
     def _tick(self) -> None:
         self._timer = None
@@ -119,11 +127,12 @@ class Feed:
             self._timer = asyncio.get_running_loop().call_later(STATUS_SECONDS, self._tick)
         now = asyncio.get_running_loop().time()
         for follower in list(self._followers):
-            if now - follower.channel.heard_at > SILENCE_SECONDS:
-                follower.channel.close(f"nothing heard for {SILENCE_SECONDS} s")
+            silent_s = now - follower.channel.heard_at
+            if silent_s > SILENCE_SECONDS + self._env.lateness.patience_s:
+                follower.channel.close(f"nothing heard for {silent_s:.1f} s")
                 continue
             follower.told = None
-            self._push(follower)
+            self._push_guarded(follower)
 
     def _heard(self, follower: _Follower, payload: bytes) -> None:
         try:
@@ -132,7 +141,7 @@ class Feed:
             follower.channel.close("not a message")
             return
         if isinstance(message, Follow):
-            follower.next_index = max(1, message.next_index)
+            follower.next_index, follower.pieces = max(1, message.next_index), None
             self._push(follower)
         else:
             follower.reached, follower.reached_ms = message.index, self._env.wall_clock_ms()
@@ -148,9 +157,9 @@ class Feed:
             return
         applied = self._driver.core.applied_index
         while follower.next_index <= applied and channel.writable and channel.closed_because is None:
-            if follower.next_index >= self._driver.journal.first_index:
+            if follower.pieces is None and follower.next_index >= self._driver.journal.first_index:
                 self._send_batches(follower, applied)
-            elif not self._send_snapshot(follower):
+            elif not self._send_piece(follower):
                 return
 
     def _send_batches(self, follower: _Follower, applied: int) -> None:
@@ -168,18 +177,26 @@ class Feed:
         follower.next_index = start + len(commands)
         follower.channel.send(_encode(Committed(start, commands)))
 
-    def _send_snapshot(self, follower: _Follower) -> bool:
-        """Send the newest one; False while the one below which the log was cut is still on its way to the disk.
+    def _send_piece(self, follower: _Follower) -> bool:
+        """Send the next piece of a snapshot; False while there is none: the next tick tries again.
 
-        A snapshot that this voter is sent itself cuts its log first. The next tick tries again.
+        A snapshot that this voter is sent itself cuts its log before it is on the disk.
         """
-        newest = self._driver.journal.files.read_newest()
-        if newest is None or newest[0] + 1 < self._driver.journal.first_index:
+        driver = self._driver
+        if follower.pieces is None:
+            again = partial(self._push_guarded, follower)
+            follower.pieces = driver.outgoing.newest(driver.journal.first_index, again)
+        if follower.pieces is None:
             return False
-        index, data = newest
-        for start in range(0, len(data), CHUNK_BYTES):
-            part = SnapshotPart(index, len(data), start, data[start : start + CHUNK_BYTES])
-            follower.channel.send(_encode(part))
-        follower.next_index = index + 1
-        log.info("observer_sent_snapshot", observer=follower.channel.peer_id, index=index, bytes=len(data))
+        snapshot = follower.pieces.snapshot
+        start, data = follower.pieces.take(CHUNK_BYTES)
+        follower.channel.send(_encode(SnapshotPart(snapshot.index, len(snapshot.data), start, data)))
+        if follower.pieces.at_end:
+            follower.next_index, follower.pieces = snapshot.index + 1, None
+            log.info(
+                "observer_sent_snapshot",
+                observer=follower.channel.peer_id,
+                index=snapshot.index,
+                bytes=len(snapshot.data),
+            )
         return True

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from raftlog.quorum.messages import SnapshotChunk
-
-MAX_SNAPSHOT_BYTES: Final = 512 * 1024 * 1024
+from raftlog.quorum.snapshot import MAX_SNAPSHOT_BYTES
 
 
 class IncomingSnapshot:

@@ -62,7 +62,10 @@ async def is_gone(address: tuple[str, int], still_missed: Callable[[], bool]) ->
 
 
 class Links:
-    """Links by peer id. `on_message(peer, message)`, `on_up(peer)`, `on_down(peer)`, `on_gone(peer)` (process dead)."""
+    """Links by peer id. `on_message(peer, message)`, `on_up(peer)`, `on_down(peer)`, `on_gone(peer)` (process dead).
+
+    `on_writable()`: a link that took no more does again.
+    """
 
     def __init__(
         self,
@@ -74,6 +77,7 @@ class Links:
         on_up: Callable[[int], None],
         on_down: Callable[[int], None],
         on_gone: Callable[[int], None],
+        on_writable: Callable[[], None] = lambda: None,
     ) -> None:
         self._env = env
         self._identity = identity
@@ -82,6 +86,7 @@ class Links:
         self._on_up = on_up
         self._on_down = on_down
         self._on_gone = on_gone
+        self._on_writable = on_writable
         self._channels: dict[int, Channel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints: dict[int, str] = {}
@@ -109,6 +114,11 @@ class Links:
 
     def is_up(self, peer: int) -> bool:
         return peer in self._channels
+
+    def takes_more(self, peer: int) -> bool:
+        """Whether what is sent now leaves soon."""
+        channel = self._channels.get(peer)
+        return channel is not None and channel.writable
 
     def send(self, peer: int, message: Message) -> None:
         """Queue a message; dropped when there is no link."""
@@ -177,6 +187,7 @@ class Links:
         self._channels[peer] = channel
         log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
         self._on_up(peer)
+        channel.on_writable = self._on_writable
         channel.attach(
             lambda payload: self._take(channel, payload), lambda reason: self._drop(channel, reason)
         )
@@ -214,13 +225,16 @@ class Links:
         """Ping links that we left silent, close those that were silent to us; a stall of ours is forgiven once."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        stalled = self._looked_at and now - self._looked_at > 2 * PING_SECONDS
+        stalled = self._looked_at > 0 and now - self._looked_at > 2 * PING_SECONDS
         self._looked_at = now
         self._timer = loop.call_at(now + PING_SECONDS, self._watch)
         for channel in list(self._channels.values()):
-            if now - channel.sent_at >= PING_SECONDS * 0.9:
-                channel.send(encode_message(Ping()))
-            if stalled:
-                channel.heard_at = max(channel.heard_at, now - PING_SECONDS)
-            elif now - channel.heard_at > SILENCE_SECONDS:
-                channel.close(f"nothing heard for {SILENCE_SECONDS} s")
+            channel.run_guarded(self._look_at, channel, now, stalled)
+
+    def _look_at(self, channel: Channel, now: float, stalled: bool) -> None:
+        if now - channel.sent_at >= PING_SECONDS * 0.9:
+            channel.send(encode_message(Ping()))
+        if stalled:
+            channel.heard_at = max(channel.heard_at, now - PING_SECONDS)
+        elif now - channel.heard_at > SILENCE_SECONDS + self._env.lateness.patience_s:
+            channel.close(f"nothing heard for {now - channel.heard_at:.1f} s")

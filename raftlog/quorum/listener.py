@@ -1,18 +1,31 @@
-"""The controller listener: accepts channels, and gives each authenticated one to whom its kind concerns."""
+"""The controller listener: accepts channels, and gives each authenticated one to whom its kind concerns.
+
+Kafka clients (KIP-919) leave with their first bytes: `on_kafka` serves them, and limits them.
+
+Strangers share a few places, which they hold for the time of a handshake at most, and in which the newest comer is
+always let in. Whoever knows the secret leaves these places with the handshake, so strangers keep no node out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Final
 
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import Accepted, Hello, Identity, Kind
+from raftlog.quorum.channel import Accepted, Hello, Identity, Kind, TakeKafka
 
 log = get_logger("quorum")
 
-MAX_CHANNELS: Final = 2_000
+MAX_UNPROVEN: Final = 256
+"""Connections whose handshake is not done. One more closes the oldest of the address that has the most of them."""
+
+MAX_OF_NODE: Final = 8
+"""Connections of one node for one purpose. One more closes the oldest: a node needs one, and a few while it redials."""
+
 MAX_COMPLAINTS: Final = 1_000
 """Distinct (host, reason) pairs that are logged; then the memory of them starts anew."""
 
@@ -23,13 +36,20 @@ class Listener:
     """One TCP listener. `takers[kind](channel)` gets every open channel; `admit` may refuse an authenticated peer."""
 
     def __init__(
-        self, identity: Identity, *, admit: Admit, takers: Mapping[Kind, Callable[[Accepted], None]]
+        self,
+        identity: Identity,
+        *,
+        admit: Admit,
+        takers: Mapping[Kind, Callable[[Accepted], None]],
+        on_kafka: TakeKafka | None = None,
     ) -> None:
         self._identity = identity
         self._admit = admit
+        self._on_kafka = on_kafka
         self._takers = dict(takers)
-        self._channels: dict[Accepted, None] = {}
-        """In the order in which they came: a set's order would depend on addresses in memory."""
+        # In the order in which they came: a set's order would depend on addresses in memory.
+        self._unproven: dict[Accepted, None] = {}
+        self._proven: dict[tuple[int, Kind], dict[Accepted, None]] = {}
         self._complaints: set[tuple[str, str]] = set()
         self._server: asyncio.AbstractServer | None = None
 
@@ -44,30 +64,50 @@ class Listener:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-        for channel in list(self._channels):
+        for channel in [*self._unproven, *chain.from_iterable(self._proven.values())]:
             channel.close("this node stops")
 
     def _protocol(self) -> Accepted:
         channel = Accepted(
             self._identity,
             admit=self._admit,
+            on_made=self._made,
             on_open=self._opened,
             on_failed=self._failed,
             on_ended=self._forget,
         )
-        self._channels[channel] = None
-        if len(self._channels) > MAX_CHANNELS:
-            asyncio.get_running_loop().call_soon(channel.close, "too many connections")
+        channel.on_kafka = self._on_kafka
         return channel
 
-    def _forget(self, channel: Accepted) -> None:
-        self._channels.pop(channel, None)
+    def _made(self, channel: Accepted) -> None:
+        """Give a newcomer a place, that of another one if need be."""
+        self._unproven[channel] = None
+        if len(self._unproven) > MAX_UNPROVEN:
+            hosts = Counter(map(_host, self._unproven))
+            most = max(hosts, key=hosts.__getitem__)
+            oldest = next(each for each in self._unproven if _host(each) == most)
+            del self._unproven[oldest]  # its end is told later: others may come before
+            oldest.close("its place was needed for a newer connection")
 
     def _opened(self, channel: Accepted) -> None:
+        self._unproven.pop(channel, None)
+        alike = self._proven.setdefault((channel.peer_id, channel.kind), {})
+        alike[channel] = None
+        if len(alike) > MAX_OF_NODE:
+            oldest = next(iter(alike))
+            del alike[oldest]
+            oldest.close(f"node {channel.peer_id} has {MAX_OF_NODE} newer connections of its kind")
         self._takers[channel.kind](channel)
 
+    def _forget(self, channel: Accepted) -> None:
+        self._unproven.pop(channel, None)
+        alike = self._proven.get((channel.peer_id, channel.kind), {})
+        alike.pop(channel, None)
+        if not alike:
+            self._proven.pop((channel.peer_id, channel.kind), None)
+
     def _failed(self, channel: Accepted, reason: str) -> None:
-        complaint = (channel.address.rpartition(":")[0], reason)
+        complaint = (_host(channel), reason)
         if complaint in self._complaints or reason == "closed by the peer":
             return  # a port scan, a probe, or somebody who keeps trying
         if len(self._complaints) >= MAX_COMPLAINTS:
@@ -79,3 +119,7 @@ class Listener:
             peer=channel.address,
             reason=reason,
         )
+
+
+def _host(channel: Accepted) -> str:
+    return channel.address.rpartition(":")[0]

@@ -2,72 +2,75 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from raftlog.quorum.wal import Entry
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""An index, a term, or a count of bytes: what the log and the core can hold. Anything else is no message."""
 
 
 class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Raft §5.3; no entries: a heartbeat."""
 
-    term: int
-    commit_index: int
-    prev_index: int
-    prev_term: int
-    entries: list[Entry]
+    term: Number
+    commit_index: Number
+    prev_index: Number
+    prev_term: Number
+    entries: list[tuple[bytes, Number, Number]]
 
 
 class NextIndex(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """The answer to AppendEntries. `success`: everything below `next_index` matches; `reset`: send from there."""
 
-    term: int
-    next_index: int
+    term: Number
+    next_index: Number
     reset: bool
     success: bool
 
 
 class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    term: int
-    last_index: int
-    last_term: int
+    term: Number
+    last_index: Number
+    last_term: Number
 
 
 class VoteGranted(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    term: int
+    term: Number
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """Leadership transfer (Raft thesis §3.10): stand at once."""
 
-    term: int
+    term: Number
 
 
 class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Bytes [start, start + len(data)) of the snapshot at `index`, `total` bytes long in all."""
 
-    term: int
-    index: int
-    total: int
-    start: int
+    term: Number
+    index: Number
+    total: Number
+    start: Number
     data: bytes
 
 
 class PreVote(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """Would you vote for me in `term`? (Raft thesis §9.6)"""
 
-    term: int
-    last_index: int
-    last_term: int
+    term: Number
+    last_index: Number
+    last_term: Number
 
 
 class PreVoteGranted(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    term: int
+    term: Number
 
 
 class HigherTerm(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """You speak of an older term than this one; step down."""
 
-    term: int
+    term: Number
 
 
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=10):

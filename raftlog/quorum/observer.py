@@ -16,7 +16,8 @@ from raftlog.quorum.feed import Committed, Follow, Reached, SnapshotPart, Status
 from raftlog.quorum.install import IncomingSnapshot
 from raftlog.quorum.machine import StateMachine
 from raftlog.quorum.messages import SnapshotChunk
-from raftlog.quorum.snapshot import decode_snapshot
+from raftlog.quorum.snapshot import Snapshot, decode_snapshot
+from raftlog.quorum.wal import DamagedJournal
 
 log = get_logger("quorum")
 
@@ -30,6 +31,10 @@ LEADERLESS_SECONDS: Final = 1.5
 
 _REGULAR: Final = b"\x00"
 _ask = msgspec.msgpack.Encoder().encode
+
+
+class Gap(Exception):
+    """A voter sent something else than what comes next."""
 
 
 class Observer:
@@ -48,7 +53,7 @@ class Observer:
         self.node_id = node_id
         self.voters = dict(voters)
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
-        self.identity = Identity(node_id, secret, cluster_id, None if env.threads else env.random)
+        self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
         self.leader_id: int | None = None
         self.term = 0
         self.applied_index = 0
@@ -111,16 +116,16 @@ class Observer:
         lost: asyncio.Future[str] = loop.create_future()
         self._channel, self._incoming, self._leader_known_at = channel, IncomingSnapshot(), loop.time()
         channel.attach(
-            lambda payload: self._guarded(channel, payload),
+            lambda payload: self._take(channel, payload),
             lambda reason: None if lost.done() else lost.set_result(reason),
         )
         channel.send(_ask(Follow(self.applied_index + 1)))
         while not lost.done():
             await asyncio.wait([lost], timeout=SILENCE_SECONDS / 4)
-            now = loop.time()
-            if now - channel.heard_at > SILENCE_SECONDS:
+            now, patience_s = loop.time(), self._env.lateness.patience_s
+            if now - channel.heard_at > SILENCE_SECONDS + patience_s:
                 channel.close("it fell silent")
-            elif now - self._leader_known_at > LEADERLESS_SECONDS and len(self.voters) > 1:
+            elif now - self._leader_known_at > LEADERLESS_SECONDS + patience_s and len(self.voters) > 1:
                 channel.close("it knows no leader")
         log.info("observer_lost_voter", node_id=self.node_id, peer=voter, reason=lost.result())
         return True
@@ -135,51 +140,50 @@ class Observer:
             if len(self._foreign) > len(self.voters) // 2:
                 self.on_failure(InconsistentClusterId(str(error)))
 
-    def _guarded(self, channel: Channel, payload: bytes) -> None:
+    def _take(self, channel: Channel, payload: bytes) -> None:
+        """Take a frame of the voter's. It is left if that makes no sense; what our own state refuses ends this node."""
         try:
             message = decode_to_observer(payload)
-        except msgspec.MsgspecError:
-            channel.close("not a message")
+            batches, snapshot = self._read(channel, message)
+        except (msgspec.MsgspecError, DamagedJournal, Gap) as error:
+            channel.close(f"what it sent cannot be taken: {error}")
             return
         try:
-            self._take(channel, message)
+            self._change(batches, snapshot)
         except Exception as error:
             log.error("observer_failed", node_id=self.node_id, reason=repr(error), exc_info=error)
             if self._task is not None:
                 self._task.cancel()
             channel.close("this observer failed")
             self.on_failure(error)
-
-    def _take(self, channel: Channel, message: Committed | SnapshotPart | Status) -> None:
-        if isinstance(message, Committed):
-            self._apply(message)
-            channel.send(_ask(Reached(self.applied_index)))
-        elif isinstance(message, SnapshotPart):
-            self._take_part(channel, message)
-        else:
+            return
+        if isinstance(message, Status):
             self._take_status(message)
+        if not isinstance(message, SnapshotPart) or snapshot is not None:
             channel.send(_ask(Reached(self.applied_index)))
 
-    def _apply(self, message: Committed) -> None:
-        for index, command in enumerate(message.commands, message.first_index):
-            if index <= self.applied_index:
-                continue
-            assert index == self.applied_index + 1, "a gap in the stream"
+    def _read(
+        self, channel: Channel, message: Committed | SnapshotPart | Status
+    ) -> tuple[list[bytes], Snapshot | None]:
+        """Return what a message brings that is new: commands, or a snapshot. Raises Gap, DamagedJournal."""
+        if isinstance(message, Committed):
+            if message.first_index > self.applied_index + 1:
+                raise Gap(f"{message.first_index} follows {self.applied_index}")
+            return message.commands[self.applied_index + 1 - message.first_index :], None
+        if isinstance(message, Status):
+            return [], None
+        chunk = SnapshotChunk(0, message.index, message.total, message.start, message.data)
+        data = self._incoming.take(channel.peer_id, chunk)
+        return [], None if data is None else decode_snapshot(data)
+
+    def _change(self, commands: list[bytes], snapshot: Snapshot | None) -> None:
+        for command in commands:
             if command.startswith(_REGULAR):
                 self._machine.apply(command[1:])
-            self.applied_index = index
-
-    def _take_part(self, channel: Channel, part: SnapshotPart) -> None:
-        data = self._incoming.take(
-            channel.peer_id, SnapshotChunk(0, part.index, part.total, part.start, part.data)
-        )
-        if data is None:
-            return
-        snapshot = decode_snapshot(data)
-        if snapshot.end > self.applied_index:
+            self.applied_index += 1
+        if snapshot is not None and snapshot.end > self.applied_index:
             self._machine.restore(snapshot.state)
             self.applied_index = snapshot.end
-        channel.send(_ask(Reached(self.applied_index)))
 
     def _take_status(self, status: Status) -> None:
         leader = None if status.leader_id < 0 else status.leader_id

@@ -11,7 +11,7 @@ from raftlog.base.env import Env
 from raftlog.base.errors import NotController
 from raftlog.base.log import get_logger
 from raftlog.metadata.requests import QuorumDescription, QuorumReplica
-from raftlog.quorum.channel import Accepted, Hello, Identity
+from raftlog.quorum.channel import Accepted, Hello, Identity, TakeKafka
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
@@ -37,7 +37,7 @@ class CannotListen(OSError):
 
 
 class Quorum:
-    """A voter. Set `on_request`, `on_peer_connected`, `on_peer_lost` and `on_failure` before `start`.
+    """A voter. Set `on_request`, `on_kafka`, `on_peer_connected`, `on_peer_lost` and `on_failure` before `start`.
 
     `voters` are all of them, this node included: id → (host, port) of its controller listener.
     """
@@ -60,6 +60,8 @@ class Quorum:
         self.node_id = node_id
         self.voters = dict(voters)
         self.on_request: OnRequest = _no_controller
+        self.on_kafka: TakeKafka | None = None
+        """Serves Kafka clients that come to the controller's listener; None: they are refused."""
         self.on_peer_connected: Callable[[int], None] = lambda _broker_id: None
         self.on_peer_lost: Callable[[int], None] = lambda _broker_id: None
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
@@ -71,7 +73,7 @@ class Quorum:
         self.compaction = compaction
         """When to take snapshots; heeded by `start`."""
         self._heartbeats: dict[int, Accepted] = {}
-        self.identity = Identity(node_id, secret, cluster_id, None if env.threads else env.random)
+        self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
         self._driver: Driver | None = None
         self._links: Links | None = None
         self._listener: Listener | None = None
@@ -102,9 +104,10 @@ class Quorum:
             on_up=driver.link_up,
             on_down=driver.link_down,
             on_gone=driver.peer_gone,
+            on_writable=driver.send_more,
         )
         feed = Feed(driver, self._env)
-        driver.send, driver.linked = links.send, links.up
+        driver.send, driver.linked, driver.core.takes_more = links.send, links.up, links.takes_more
         driver.on_advance, driver.on_failure = feed.advance, self._failed
         takers = {
             "raft": links.adopt,
@@ -112,7 +115,12 @@ class Quorum:
             "heartbeat": self._take_heartbeat,
             "observe": feed.take,
         }
-        self._listener = Listener(self.identity, admit=self._admits, takers=takers)  # type: ignore[arg-type]
+        self._listener = Listener(
+            self.identity,
+            admit=self._admits,
+            takers=takers,  # type: ignore[arg-type]
+            on_kafka=self.on_kafka,
+        )
         self._driver, self._links, self._feed = driver, links, feed
         try:
             await self._listener.start(where)
@@ -123,7 +131,7 @@ class Quorum:
         driver.start()
 
     async def stop(self) -> None:
-        """Leave as abruptly as is safe; call `transfer_leadership` first for a gentle one."""
+        """Leave as abruptly as is safe; call `hand_over` first for a gentle one."""
         if self._listener is not None:
             await self._listener.stop()
         if self._links is not None:
@@ -175,6 +183,19 @@ class Quorum:
         Raises NotController, RequestTimedOut (too much is uncommitted), InvalidRequest (over 2 MiB).
         """
         self.driver.append(data)
+
+    def withdraw(self) -> None:
+        """Stand for leader no more: this node is ending."""
+        if self._driver is not None:
+            self._driver.withdraw()
+
+    async def hand_over(self) -> None:
+        """Withdraw, and lead no more: let the most caught-up follower lead, or, in the end, whoever is elected."""
+        self.withdraw()
+        if self._driver is None or not self._driver.withdrawn:
+            return  # it never started, or votes alone
+        if not await self.transfer_leadership():
+            self._driver.resign()
 
     async def transfer_leadership(self, seconds: float = 1.0) -> bool:
         """Hand the lead to the most caught-up follower; True once we lead no more."""

@@ -7,9 +7,16 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from raftlog.base.errors import KafkaError, NotController, RequestTimedOut, UnknownServerError, from_code
+from raftlog.base.errors import (
+    InvalidRequest,
+    KafkaError,
+    NotController,
+    RequestTimedOut,
+    UnknownServerError,
+    from_code,
+)
 from raftlog.base.log import get_logger
-from raftlog.quorum.channel import Channel
+from raftlog.quorum.channel import MAX_FRAME_BYTES, Channel
 
 log = get_logger("quorum")
 
@@ -18,6 +25,9 @@ OnRequest = Callable[[bytes, int], Awaitable[bytes]]
 
 MAX_UNANSWERED: Final = 1_000
 """Requests of one connection being worked on."""
+
+MAX_REQUEST_BYTES: Final = MAX_FRAME_BYTES - 1024
+"""Of a request or an answer."""
 
 _REQUEST: Final = struct.Struct(">Q")
 _RESPONSE: Final = struct.Struct(">Qhi")  # number, error code, leader's id
@@ -54,6 +64,10 @@ class Caller:
         """Raises NotHere, ConnectionLost, or the KafkaError answered; cancel it to stop waiting."""
         if not self.usable:
             raise ConnectionLost(self._channel.closed_because)
+        if len(payload) > MAX_REQUEST_BYTES:
+            raise InvalidRequest(
+                f"{len(payload)} bytes for the controller are over the limit of {MAX_REQUEST_BYTES}"
+            )
         loop = asyncio.get_running_loop()
         self._number += 1
         number, future, asked_at = self._number, loop.create_future(), loop.time()
@@ -130,6 +144,10 @@ class Answerer:
     async def _work(self, number: int, payload: bytes) -> None:
         try:
             answer = await self._on_request(payload, self._channel.peer_id)
+            if len(answer) > MAX_REQUEST_BYTES:
+                raise UnknownServerError(
+                    f"an answer of {len(answer)} bytes is over the limit of {MAX_REQUEST_BYTES}"
+                )
         except KafkaError as error:
             self._answer_error(number, error)
         except Exception as error:

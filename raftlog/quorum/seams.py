@@ -15,7 +15,6 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
 from raftlog.quorum.election import Timing
-from raftlog.quorum.messages import SnapshotChunk
 from raftlog.quorum.wal import MAX_COMMAND_BYTES
 
 PRIVATE_NAMES: Final = {
@@ -103,33 +102,6 @@ class NoPoller:
 
     def poll(self, timeout: float) -> None:
         pass
-
-
-class SnapshotSender:
-    """What the core calls its serializer, reduced to cutting the newest snapshot into chunks."""
-
-    def __init__(self, read: Callable[[], tuple[int, bytes] | None], chunk_bytes: int) -> None:
-        self._read = read
-        self._chunk_bytes = chunk_bytes
-        self._sending: dict[Node, tuple[int, bytes, int]] = {}
-
-    def getTransmissionData(self, node: Node) -> tuple[SnapshotChunk, bool, bool]:
-        """Return (chunk, is first, is last), never None: the core would spin on None."""
-        if node not in self._sending:
-            newest = self._read()
-            assert newest is not None, "the log was cut but there is no snapshot"
-            self._sending[node] = (*newest, 0)
-        index, data, start = self._sending[node]
-        end = min(start + self._chunk_bytes, len(data))
-        is_last = end == len(data)
-        if is_last:
-            del self._sending[node]
-        else:
-            self._sending[node] = (index, data, end)
-        return SnapshotChunk(0, index, len(data), start, data[start:end]), start == 0, is_last
-
-    def cancelTransmisstion(self, node: Node) -> None:
-        self._sending.pop(node, None)
 
 
 def configuration(timing: Timing, batch_bytes: int) -> SyncObjConf:

@@ -13,13 +13,21 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from raftlog.base.disk import Disk
-from raftlog.quorum.wal import DamagedJournal, Entry
+from raftlog.metadata.snapshot import MAX_IMAGE_BYTES
+from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal, Entry
 
 SUFFIX: Final = ".snapshot"
+MAX_SNAPSHOT_BYTES: Final = MAX_IMAGE_BYTES + 2 * MAX_COMMAND_BYTES + 1024
+"""Of a file: what is larger is neither written nor taken from another node, so nobody is sent what it cannot load."""
+
 _MAGIC: Final = b"RLQS\x01"
 _CRC: Final = struct.Struct(">I")
 _HEADER: Final = struct.Struct(">QQQII")  # last index, last term, previous term, two command lengths
 _BODY_AT: Final = len(_MAGIC) + _CRC.size
+
+
+class SnapshotTooLarge(Exception):
+    """The state has outgrown what may be sent: the log is kept instead, and grows."""
 
 
 class Snapshot(NamedTuple):
@@ -36,7 +44,14 @@ class Snapshot(NamedTuple):
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Return a file's bytes: magic, CRC-32C of the rest, the two entries, the state."""
+    """Return a file's bytes: magic, CRC-32C of the rest, the two entries, the state.
+
+    Raises SnapshotTooLarge.
+    """
+    if len(snapshot.state) > MAX_IMAGE_BYTES:
+        raise SnapshotTooLarge(
+            f"{len(snapshot.state)} bytes of metadata are over the limit of {MAX_IMAGE_BYTES}"
+        )
     (previous, _, previous_term), (last, index, term), state = snapshot
     body = b"".join(
         [_HEADER.pack(index, term, previous_term, len(previous), len(last)), previous, last, state]
@@ -91,10 +106,9 @@ class SnapshotFiles:
         except DamagedJournal as error:
             raise DamagedJournal(f"{path}: {error}") from error
 
-    def read_newest(self) -> tuple[int, bytes] | None:
-        """Return (index, file bytes) for sending; the receiver verifies them."""
-        indexes = self.indexes()
-        return (indexes[-1], self._disk.read_file(self._path(indexes[-1]))) if indexes else None
+    def read(self, index: int) -> bytes:
+        """Return a file's bytes for sending; the receiver verifies them."""
+        return self._disk.read_file(self._path(index))
 
     def write(self, index: int, data: bytes) -> None:
         """Make an encoded snapshot durable."""

@@ -1,7 +1,8 @@
 """Makes what the journal staged durable: on the loop while the disk is fast, else on a thread.
 
 While a job is on a thread, `busy` is true and nobody may stage anything. A full disk is waited for, since the same
-bytes may be written again at the same place; any other failure of the disk is raised, and final.
+bytes may be written again at the same place, and so is a free file descriptor; any other failure of the disk is raised,
+and final.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from raftlog.quorum.journal import Journal
 FAST_SYNC_SECONDS: Final = 0.0005
 """Syncs that have lately been faster than this run on the loop."""
 
-DISK_FULL_RETRY_SECONDS: Final = 1.0
+PASSES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+"""Errors of which nothing was written that counts, and that end when somebody makes room."""
+
+RETRY_SECONDS: Final = 1.0
 _WEIGHT: Final = 0.2
 
 Stage = Callable[[], None]
 
 
 class Writer:
-    """`run(stage)` runs a stage and deals with what it raises; `on_full`, `on_space`: space ran out, came back."""
+    """`run(stage)` runs a stage and deals with what it raises; `on_full`, `on_space`: room ran out, came back."""
 
     def __init__(
         self,
@@ -35,7 +39,7 @@ class Writer:
         *,
         run: Callable[[Stage], None],
         on_full: Callable[[OSError], None],
-        on_space: Callable[[], None],
+        on_space: Callable[[OSError], None],
     ) -> None:
         self.busy = False
         self.sync_seconds = 0.0
@@ -45,7 +49,8 @@ class Writer:
         self._run = run
         self._on_full = on_full
         self._on_space = on_space
-        self._full = self._stopped = False
+        self._full: OSError | None = None
+        self._stopped = False
 
     def then(self, stage: Stage) -> None:
         """Sync what is staged, then go on with `stage`: at once, or from the loop later."""
@@ -94,16 +99,16 @@ class Writer:
         if error is not None:
             self._failed(job, stage, error)
             return
-        if self._full:
-            self._full = False
-            self._on_space()
+        if self._full is not None:
+            full, self._full = self._full, None
+            self._on_space(full)
         stage()
 
     def _failed(self, job: Callable[[], None], stage: Stage, error: BaseException) -> None:
-        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not isinstance(error, OSError) or error.errno not in PASSES:
             raise error
         self.busy = True
-        if not self._full:
-            self._full = True
+        if self._full is None:
+            self._full = error
             self._on_full(error)
-        asyncio.get_running_loop().call_later(DISK_FULL_RETRY_SECONDS, self._to_thread, job, stage)
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._to_thread, job, stage)

@@ -6,7 +6,7 @@ The libraries are imported on first use: most batches pass through a broker unto
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final
 
@@ -35,19 +35,40 @@ XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 GZIP_WINDOW: Final = 31
+PIECE_BYTES: Final = 128 * 1024
+"""Plain bytes that come at once."""
+INPUT_BYTES: Final = 64 * 1024
+"""Compressed bytes that a codec is given at once: what it has not used yet is copied with each piece."""
+SNAPPY_EXPANSION: Final = 22
+"""A raw block's longest element gives 64 bytes for 3."""
 _I32 = Struct(">i")
 
 
+class TooLarge(CorruptMessage):
+    """The plain bytes are more than the caller's limit."""
+
+
 def decompress(codec: int, compressed: Buffer, *, max_bytes: int) -> bytes:
-    """Return the plain bytes. CorruptMessage when they are malformed or more than `max_bytes`."""
-    if codec == NONE:
-        if len(compressed) > max_bytes:
-            raise _bomb(max_bytes)
+    """Return the plain bytes. CorruptMessage when they are malformed, TooLarge when they are more than `max_bytes`."""
+    if codec == NONE and len(compressed) <= max_bytes:
         return bytes(compressed)
+    return b"".join(plain_pieces(codec, compressed, max_bytes=max_bytes))
+
+
+def plain_pieces(codec: int, compressed: Buffer, *, max_bytes: int) -> Iterator[bytes]:
+    """Yield the plain bytes in order, in pieces, so that never all of them are in memory. Errors as `decompress`.
+
+    A piece has PIECE_BYTES at most; of snappy it is a block, with 22 times its compressed size at most.
+    """
     decoder = _DECODERS.get(codec)
     if decoder is None:
         raise UnsupportedCompressionType(f"compression codec {codec} is unknown")
-    return decoder(bytes(compressed), max_bytes)
+    left = max_bytes
+    for piece in decoder(memoryview(compressed), max_bytes):
+        left -= len(piece)
+        if left < 0:
+            raise _too_large(max_bytes)
+        yield piece
 
 
 def compress(codec: int, plain: Buffer) -> bytes:
@@ -60,24 +81,38 @@ def compress(codec: int, plain: Buffer) -> bytes:
     return encoder(bytes(plain))
 
 
-def _bomb(max_bytes: int) -> CorruptMessage:
-    return CorruptMessage(f"the batch decompresses to more than {max_bytes} bytes")
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"the batch decompresses to more than {max_bytes} bytes")
 
 
-def _gunzip(compressed: bytes, max_bytes: int) -> bytes:
-    plain = b""
-    while compressed:
-        member = zlib.decompressobj(GZIP_WINDOW)
-        try:
-            plain += member.decompress(compressed, max_bytes + 1 - len(plain))
-        except zlib.error as error:
-            raise CorruptMessage(f"gzip: {error}") from error
-        if len(plain) > max_bytes:
-            raise _bomb(max_bytes)
-        if not member.eof:
-            raise CorruptMessage("gzip: the stream is cut off")
-        compressed = member.unused_data
-    return plain
+def _slices(compressed: memoryview) -> Iterator[memoryview]:
+    return (compressed[start : start + INPUT_BYTES] for start in range(0, len(compressed), INPUT_BYTES))
+
+
+def _plain(compressed: memoryview, _max_bytes: int) -> Iterator[bytes]:
+    return (
+        bytes(compressed[start : start + PIECE_BYTES]) for start in range(0, len(compressed), PIECE_BYTES)
+    )
+
+
+def _gunzip(compressed: memoryview, _max_bytes: int) -> Iterator[bytes]:
+    member = zlib.decompressobj(GZIP_WINDOW)
+    begun = False
+    try:
+        for part in _slices(compressed):
+            rest: Buffer = part
+            while rest:
+                begun = True
+                yield member.decompress(rest, PIECE_BYTES)
+                rest = member.unconsumed_tail
+                if member.eof:
+                    rest, member, begun = member.unused_data, zlib.decompressobj(GZIP_WINDOW), False
+        while begun and not member.eof and (piece := member.decompress(b"", PIECE_BYTES)):
+            yield piece  # what the last piece had no room for
+    except zlib.error as error:
+        raise CorruptMessage(f"gzip: {error}") from error
+    if begun and not member.eof:
+        raise CorruptMessage("gzip: the stream is cut off")
 
 
 def _gzip(plain: bytes) -> bytes:
@@ -85,10 +120,10 @@ def _gzip(plain: bytes) -> bytes:
     return member.compress(plain) + member.flush()
 
 
-def _unsnappy(compressed: bytes, max_bytes: int) -> bytes:
-    if not compressed.startswith(XERIAL_MAGIC):
-        return _unsnappy_block(compressed, max_bytes)
-    plain = bytearray()
+def _unsnappy(compressed: memoryview, max_bytes: int) -> Iterator[bytes]:
+    if bytes(compressed[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
+        yield _unsnappy_block(compressed, max_bytes)
+        return
     position = len(XERIAL_HEADER)
     if len(compressed) < position:
         raise CorruptMessage("snappy: the stream's header is cut off")
@@ -99,17 +134,19 @@ def _unsnappy(compressed: bytes, max_bytes: int) -> bytes:
         position += 4
         if not 0 <= size <= len(compressed) - position:
             raise CorruptMessage("snappy: a block is cut off")
-        plain += _unsnappy_block(compressed[position : position + size], max_bytes - len(plain))
+        yield _unsnappy_block(compressed[position : position + size], max_bytes)
         position += size
-    return bytes(plain)
 
 
-def _unsnappy_block(block: bytes, max_bytes: int) -> bytes:
+def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
     from cramjam import DecompressionError, snappy
 
     try:
-        if snappy.decompress_raw_len(block) > max_bytes:
-            raise _bomb(max_bytes)
+        size = snappy.decompress_raw_len(block)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        if size > SNAPPY_EXPANSION * len(block):
+            raise CorruptMessage(f"snappy: a block of {len(block)} bytes cannot hold {size}")
         return bytes(snappy.decompress_raw(block))
     except DecompressionError as error:
         raise CorruptMessage(f"snappy: {error}") from error
@@ -125,19 +162,20 @@ def _snappy(plain: bytes) -> bytes:
     return bytes(out)
 
 
-def _unlz4(compressed: bytes, max_bytes: int) -> bytes:
+def _unlz4(compressed: memoryview, _max_bytes: int) -> Iterator[bytes]:
     from lz4.frame import LZ4FrameDecompressor
 
     frame = LZ4FrameDecompressor()
     try:
-        plain = bytes(frame.decompress(compressed, max_length=max_bytes + 1))
+        for part in _slices(compressed):
+            yield frame.decompress(part, max_length=PIECE_BYTES)
+            while not (frame.needs_input or frame.eof):
+                yield frame.decompress(b"", max_length=PIECE_BYTES)
+            if frame.eof:
+                return
     except RuntimeError as error:
         raise CorruptMessage(f"lz4: {error}") from error
-    if len(plain) > max_bytes:
-        raise _bomb(max_bytes)
-    if not frame.eof:
-        raise CorruptMessage("lz4: the frame is cut off")
-    return plain
+    raise CorruptMessage("lz4: the frame is cut off")
 
 
 def _lz4(plain: bytes) -> bytes:
@@ -146,19 +184,15 @@ def _lz4(plain: bytes) -> bytes:
     return bytes(compress_frame(plain, block_linked=False, store_size=False))  # as Java clients demand
 
 
-def _unzstd(compressed: bytes, max_bytes: int) -> bytes:
+def _unzstd(compressed: memoryview, _max_bytes: int) -> Iterator[bytes]:
     from zstandard import ZstdDecompressor, ZstdError
 
-    plain = bytearray()
     try:
         with ZstdDecompressor().stream_reader(compressed, read_across_frames=True) as reader:
-            while chunk := reader.read(min(1 << 20, max_bytes + 1 - len(plain))):
-                plain += chunk
-                if len(plain) > max_bytes:
-                    raise _bomb(max_bytes)
+            while piece := reader.read(PIECE_BYTES):
+                yield piece
     except ZstdError as error:
         raise CorruptMessage(f"zstd: {error}") from error
-    return bytes(plain)
 
 
 def _zstd(plain: bytes) -> bytes:
@@ -167,7 +201,8 @@ def _zstd(plain: bytes) -> bytes:
     return ZstdCompressor().compress(plain)
 
 
-_DECODERS: Final[dict[int, Callable[[bytes, int], bytes]]] = {
+_DECODERS: Final[dict[int, Callable[[memoryview, int], Iterator[bytes]]]] = {
+    NONE: _plain,
     GZIP: _gunzip,
     SNAPPY: _unsnappy,
     LZ4: _unlz4,

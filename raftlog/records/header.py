@@ -37,9 +37,14 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
 HIGHEST_CODEC: Final = 4
 ZSTD: Final = 4
 MAX_SEQUENCE: Final = 2**31 - 1
+FEWEST_RECORD_BYTES: Final = 7
+"""A record's least: one byte each for length, attributes, two deltas, lengths of key and value, number of headers."""
+
+_NOT_FROM_PRODUCERS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 
 _new_tuple = tuple.__new__
 
@@ -166,9 +171,10 @@ def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: b
     """Return the header of what a client sent for one partition, held to the laws of a produced batch.
 
     Exactly one batch, magic 2, record count = last offset delta + 1, a codec that exists (`zstd=False`: Produce < 7),
-    no control bit, no broker-side time type, a sequence if it names a producer (else a sequence means nothing), at
-    most `max_message_bytes`, CRC-32C. Single records are not walked. Raises InvalidRecord, CorruptMessage,
-    MessageTooLarge, InvalidTimestamp, UnsupportedCompressionType (Kafka: ProduceRequest, LogValidator).
+    no control bit, delete horizon or broker-side time type, a sequence if it names a producer (else a sequence means
+    nothing), at most `max_message_bytes`, no more records than plain bytes can hold, CRC-32C. Single records are not
+    walked, see `records.validation`. Raises InvalidRecord, CorruptMessage, MessageTooLarge, InvalidTimestamp,
+    UnsupportedCompressionType (Kafka: ProduceRequest, LogValidator).
     """
     size = 0 if records is None else len(records)
     if records is None or size < HEADER_BYTES:
@@ -182,8 +188,12 @@ def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: b
         or size > max_message_bytes
         or header.record_count != header.last_offset_delta + 1
         or header.record_count <= 0
-        or header.attributes & (CONTROL_BIT | LOG_APPEND_TIME_BIT)
+        or header.attributes & _NOT_FROM_PRODUCERS
         or header.attributes & CODEC_MASK >= ZSTD
+        or (
+            header.record_count * FEWEST_RECORD_BYTES > size - HEADER_BYTES
+            and not header.attributes & CODEC_MASK
+        )
         or (header.producer_id >= 0 and header.base_sequence < 0)
         or (header.attributes & TRANSACTIONAL_BIT and header.producer_id < 0)
     ):
@@ -204,16 +214,24 @@ def _refuse_produced(header: BatchHeader, size: int, max_message_bytes: int, *, 
         raise CorruptMessage(f"batch length {header.length} is shorter than a header")
     if size > max_message_bytes:
         raise MessageTooLarge(f"the batch has {size} bytes, max.message.bytes is {max_message_bytes}")
+    _refuse_attributes(header, zstd=zstd)
     if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
         raise InvalidRecord(f"{header.record_count} records, but last offset {header.last_offset_delta}")
-    if header.attributes & CONTROL_BIT:
-        raise InvalidRecord("clients may not write control batches")
-    if header.attributes & LOG_APPEND_TIME_BIT:
-        raise InvalidTimestamp("a producer may not set the time type LogAppendTime")
-    if header.codec > HIGHEST_CODEC or (header.codec == ZSTD and not zstd):
-        raise UnsupportedCompressionType(f"compression codec {header.codec} is unknown in this version")
+    if not header.codec and header.record_count * FEWEST_RECORD_BYTES > size - HEADER_BYTES:
+        raise InvalidRecord(f"{size - HEADER_BYTES} bytes cannot hold {header.record_count} records")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise InvalidRecord(f"producer {header.producer_id} gives no sequence")
     if header.is_transactional and header.producer_id < 0:
         raise InvalidRecord("a transaction needs a producer id")
     assert header.codec == ZSTD
+
+
+def _refuse_attributes(header: BatchHeader, *, zstd: bool) -> None:
+    if header.attributes & CONTROL_BIT:
+        raise InvalidRecord("clients may not write control batches")
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        raise InvalidTimestamp("a producer may not set the time type LogAppendTime")
+    if header.attributes & DELETE_HORIZON_BIT:
+        raise InvalidRecord("a producer may not set a delete horizon")
+    if header.codec > HIGHEST_CODEC or (header.codec == ZSTD and not zstd):
+        raise UnsupportedCompressionType(f"compression codec {header.codec} is unknown in this version")

@@ -12,27 +12,23 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from raftlog.base.errors import CorruptMessage, InvalidRecord
+from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import NO_TIMESTAMP
-from raftlog.records.compression import NONE, decompress
+from raftlog.records.compression import NONE
 from raftlog.records.header import (
     CODEC_MASK,
     CRC_START,
+    DELETE_HORIZON_BIT,
     HEADER,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
     BatchHeader,
-    Buffer,
 )
 from raftlog.records.varint import read_varint, write_varint
 
-DELETE_HORIZON_BIT: Final = 0x40
-MOST_CHECKED_BYTES: Final = 64 * 1024 * 1024
-"""The most that a batch whose keys are looked at may decompress to."""
-RECORDS_AT_ONCE: Final = 200
-BYTES_AT_ONCE: Final = 128 * 1024
-"""What is looked at in one go: well below a millisecond."""
+MOST_CLEANED_BYTES: Final = 64 * 1024 * 1024
+"""A batch that decompresses to more stays as it is when its log is compacted."""
 
 _new_tuple = tuple.__new__
 
@@ -55,18 +51,18 @@ def iter_raw(plain: bytes, count: int) -> Iterator[RawRecord]:
     position = 0
     for _ in range(count):
         start = position
-        length, position = _varint(plain, position)
+        length, position = read_varint(plain, position)
         end = position + length
         if length < 1 or end > len(plain):
             raise CorruptMessage("a record is cut off")
-        timestamp_delta, after_time = _varint(plain, position + 1)
-        offset_delta, position = _varint(plain, after_time)
-        size, position = _varint(plain, position)
+        timestamp_delta, after_time = read_varint(plain, position + 1)
+        offset_delta, position = read_varint(plain, after_time)
+        size, position = read_varint(plain, position)
         key = None
         if size >= 0:
             key = plain[position : position + size]
             position += size
-        size, position = _varint(plain, position)
+        size, position = read_varint(plain, position)
         if position + max(size, 0) > end:
             raise CorruptMessage("a record's field is cut off")
         fields = (start, end, after_time, timestamp_delta, offset_delta, key, size >= 0)
@@ -74,59 +70,6 @@ def iter_raw(plain: bytes, count: int) -> Iterator[RawRecord]:
         position = end
     if position != len(plain):
         raise CorruptMessage(f"{len(plain) - position} bytes follow the last record of the batch")
-
-
-def _varint(plain: bytes, position: int) -> tuple[int, int]:
-    """Most are one byte long, or two."""
-    try:
-        byte = plain[position]
-        if byte < 0x80:
-            return (byte >> 1) ^ -(byte & 1), position + 1
-        high = plain[position + 1]
-        if high < 0x80:
-            byte = byte & 0x7F | high << 7
-            return (byte >> 1) ^ -(byte & 1), position + 2
-    except IndexError as error:
-        raise CorruptMessage("a record is cut off") from error
-    return read_varint(plain, position)
-
-
-class TakesLong(Exception):
-    """The batch is one to look at a slice at a time."""
-
-
-def require_keys(header: BatchHeader, batch: Buffer) -> None:
-    """Hold a produced batch to the laws of a compacted topic, if that takes but a moment.
-
-    InvalidRecord: a record without a key, out of its place, a delete horizon. CorruptMessage where the records are
-    malformed. TakesLong: nothing is decided, see `plain_of` and `keys_in`.
-    """
-    if header.record_count > RECORDS_AT_ONCE or header.length > BYTES_AT_ONCE:
-        raise TakesLong
-    try:
-        plain = plain_of(header, batch, max_bytes=BYTES_AT_ONCE)
-    except CorruptMessage as error:
-        raise TakesLong from error  # malformed, or larger than it looks
-    for _ in keys_in(header, plain):
-        pass
-
-
-def plain_of(header: BatchHeader, batch: Buffer, *, max_bytes: int = MOST_CHECKED_BYTES) -> bytes:
-    """Return the plain bytes of a produced batch's records. CorruptMessage."""
-    payload = memoryview(batch)[HEADER_BYTES : header.length]
-    return decompress(header.codec, payload, max_bytes=max_bytes)
-
-
-def keys_in(header: BatchHeader, plain: bytes) -> Iterator[None]:
-    """Look at the records of a batch one by one, as `require_keys` does; what it yields is an occasion to pause."""
-    if header.attributes & DELETE_HORIZON_BIT:
-        raise InvalidRecord("a producer may not set a delete horizon")
-    for number, record in enumerate(iter_raw(plain, header.record_count)):
-        if record.key is None:
-            raise InvalidRecord(f"record {number} has no key, which a compacted topic needs")
-        if record.offset_delta != number:
-            raise InvalidRecord(f"record {number} says that it is number {record.offset_delta}")
-        yield
 
 
 def delete_horizon(header: BatchHeader) -> int | None:

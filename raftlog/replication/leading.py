@@ -31,7 +31,7 @@ from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import IsrChange, IsrMember
 from raftlog.records.batch import EndMarker, build_end_marker
 from raftlog.records.header import TRANSACTIONAL_BIT, BatchHeader, read_header, validate_produced
-from raftlog.records.raw import require_keys
+from raftlog.records.validation import RecordLaws, check_records, claims_much
 from raftlog.replication.host import CommitWaiter, Marker, PartitionRead, ReplicaId
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.progress import NEVER, Progress
@@ -112,7 +112,7 @@ class Leading(Role):
     # -- producing ----------------------------------------------------------------------------------------------
 
     def append_produced(
-        self, records: memoryview, *, acks: int, now_ms: int, has_keys: bool = False
+        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
     ) -> Appended:
         if acks == ALL_ACKS and self.below_min_isr:
             raise NotEnoughReplicas()
@@ -121,8 +121,8 @@ class Leading(Role):
         header = validate_produced(records, log.config.max_message_bytes)
         if header.attributes & TRANSACTIONAL_BIT:
             log.producers.check_in_transaction(header)
-        if log.compacted and not has_keys:
-            require_keys(header, records)
+        if not is_walked and (log.compacted or claims_much(header)):
+            check_records(header, records, RecordLaws.of(log.config, now_ms))
         appended = log.append_as_leader(header, records, leader_epoch=self.leader_epoch, now_ms=now_ms)
         if not appended.duplicate:
             self._note_appended(end_before)

@@ -32,7 +32,7 @@ from raftlog.base.types import NO_EPOCH, NO_OFFSET, EpochEnd, TopicPartition
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import IsrChange, IsrChanged
 from raftlog.records.header import read_header
-from raftlog.records.raw import TakesLong
+from raftlog.records.validation import TakesLong
 from raftlog.replication.following import Following
 from raftlog.replication.host import (
     CommitWaiter,
@@ -236,18 +236,18 @@ class Partition:
     # -- serving ------------------------------------------------------------------------------------------------
 
     def append_produced(
-        self, records: memoryview, *, acks: int, now_ms: int, has_keys: bool = False
+        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
     ) -> Appended:
         """Validate and append one produced batch; a duplicate gives the offsets of its original.
 
         NotLeaderOrFollower; NotEnoughReplicas (acks -1, ISR below min.insync.replicas, nothing appended);
         KafkaStorageError; and what the batch and its producer may have wrong. TakesLong: nothing is decided, come again
-        once it is known that each record has a key, as a compacted topic needs it (`has_keys`).
+        once its records were walked (`is_walked`), see `records.validation`.
         """
         traffic = self.traffic
         traffic.produces += 1
         try:
-            appended = self.role.append_produced(records, acks=acks, now_ms=now_ms, has_keys=has_keys)
+            appended = self.role.append_produced(records, acks=acks, now_ms=now_ms, is_walked=is_walked)
         except TakesLong:
             traffic.produces -= 1
             raise
@@ -269,9 +269,9 @@ class Partition:
         """
         return self.role.begin_verification(producer_id, epoch)
 
-    def refuse_unverified(self, records: memoryview) -> None:
-        """A batch was not appended for want of an answer: what its producer sent after it has to wait for it."""
-        self.log.producers.refuse(read_header(records))
+    def refuse_unverified(self, records: memoryview, error: KafkaError) -> None:
+        """A batch was not appended, since its transaction was not confirmed: what its producer sent after it waits."""
+        self.log.producers.refuse(read_header(records), error)
 
     def append_coordinated(self, batch: bytes, *, now_ms: int) -> Appended:
         """Append a batch that a coordinator on this broker writes in a producer's transaction, without a sequence.

@@ -30,7 +30,7 @@ class Role:
         self.leader_epoch = NO_EPOCH
 
     def append_produced(
-        self, records: memoryview, *, acks: int, now_ms: int, has_keys: bool = False
+        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
     ) -> Appended:
         raise self.error()
 

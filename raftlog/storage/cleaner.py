@@ -27,7 +27,7 @@ from raftlog.records.batch import read_end_marker
 from raftlog.records.compression import NONE, compress, decompress
 from raftlog.records.header import HEADER_BYTES, BatchHeader
 from raftlog.records.raw import (
-    MOST_CHECKED_BYTES,
+    MOST_CLEANED_BYTES,
     RawRecord,
     batch_with,
     copy_record,
@@ -51,6 +51,9 @@ RECORDS_AT_ONCE: Final = 100
 
 NO_DELTA: Final = -(2**63)
 
+SOUND_TIMES: Final = range(-(2**62), 2**62)
+"""Timestamps that can be told relative to any delete horizon. Others were made up by a producer."""
+
 
 class Left(NamedTuple):
     """What is left of a batch. `deletes`: some of it are tombstones."""
@@ -63,11 +66,24 @@ class Left(NamedTuple):
 class Cleaning:
     """One cleaning. Run through `steps`; `is_complete` says whether it got to its end."""
 
-    def __init__(self, log: Log, bounds: Cleanable, *, now_ms: int, may_forget: bool, map_bytes: int) -> None:
-        """`may_forget`: tombstones and markers whose time is over may go, since all replicas have seen them."""
+    def __init__(
+        self,
+        log: Log,
+        bounds: Cleanable,
+        *,
+        now_ms: int,
+        latest_ms: int,
+        may_forget: bool,
+        map_bytes: int,
+    ) -> None:
+        """`now_ms` judges age, new delete horizons begin at `latest_ms` (see `raftlog.base.ages`).
+
+        `may_forget`: tombstones and markers whose time is over may go, since all replicas have seen them.
+        """
         self._log = log
         self._bounds = bounds
         self._now_ms = now_ms
+        self._latest_ms = latest_ms
         self._may_forget = may_forget
         self._map = OffsetMap(map_bytes, bounds.first_dirty)
         self._aborted = log.aborted_before(bounds.end)
@@ -272,20 +288,28 @@ class Cleaning:
         return self._may_forget and self._now_ms >= horizon_ms
 
     def _new_horizon(self) -> int:
-        return self._now_ms + self._log.config.delete_retention_ms
+        return min(self._latest_ms + self._log.config.delete_retention_ms, SOUND_TIMES[-1])
 
 
 def _plain(batch: Batch) -> Steps[bytes | None]:
     """Return a batch's plain bytes; None if its records are malformed, as a producer may send them: such a batch stays.
 
-    Decompressing may take long, as what looks small may be large.
+    So does one with offsets or timestamps that no batch made anew could hold. Decompressing may take long, as what
+    looks small may be large.
     """
     header, payload = batch.header, batch.whole[HEADER_BYTES:]
     plain: bytes | None = bytes(payload)
     if header.codec != NONE:
         plain = yield partial(_decompressed, header.codec, payload)
+    last_delta = -1
     try:
-        for number, _ in enumerate(iter_raw(plain or b"", header.record_count), 1):
+        for number, record in enumerate(iter_raw(plain or b"", header.record_count), 1):
+            if not (
+                last_delta < record.offset_delta <= header.last_offset_delta
+                and header.base_timestamp + record.timestamp_delta in SOUND_TIMES
+            ):
+                return None
+            last_delta = record.offset_delta
             if number % RECORDS_AT_ONCE == 0:
                 yield None
     except CorruptMessage:
@@ -295,6 +319,6 @@ def _plain(batch: Batch) -> Steps[bytes | None]:
 
 def _decompressed(codec: int, payload: memoryview) -> bytes | None:
     try:
-        return decompress(codec, payload, max_bytes=MOST_CHECKED_BYTES)
+        return decompress(codec, payload, max_bytes=MOST_CLEANED_BYTES)
     except (CorruptMessage, UnsupportedCompressionType):
         return None

@@ -192,8 +192,8 @@ class Log:
                 self._roll(now_ms)
                 segment = self._active
             segment.append((head, rest), length, last_offset=last_offset, max_timestamp=timestamp)
-        except OSError:
-            self.producers.refuse(header)
+        except OSError as error:
+            self.producers.refuse(header, KafkaStorageError(f"the disk refused it: {error.strerror}"))
             raise
         self.log_end_offset = end_offset = last_offset + 1
         if leader_epoch > self._epochs.latest:

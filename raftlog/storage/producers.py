@@ -2,22 +2,29 @@
 
 Pure state: it is told of every batch in order. `admit` judges without changing anything; `record` is the only writer.
 Kafka's `<offset>.snapshot` files keep only the last batch of each producer; the log's end brings back the others.
+
+The number of producers is bounded, since anybody can make ids up. A further one pushes out the one without an open
+transaction that wrote least recently. "Recently" is counted in offsets, so all replicas forget the same producers, and
+so does a replica that reads the log again: after a failover a retry is recognised just as before. A producer that was
+pushed out may go on with any sequence (KIP-360), but a retry of what it wrote before is taken for new. Snapshots keep
+the order. A cut of the log brings back who was pushed out by what is cut.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from operator import itemgetter
+from collections.abc import Iterator
+from itertools import chain, islice
 from struct import Struct
 from struct import error as StructError
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from crc32c import crc32c
 
 from raftlog.base.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
-    KafkaStorageError,
+    KafkaError,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
@@ -28,6 +35,12 @@ from raftlog.storage.verification import Verification, Verifications
 
 BATCHES_KEPT: Final = 5
 """Batches per producer that a retry is recognised by: what a client may have in flight."""
+
+PRODUCERS_KEPT: Final = 5_000
+"""Producers of a partition that are known beside those with an open transaction: about 2 MB, and 3 ms to encode.
+
+It must be the same on all brokers, so it is no setting.
+"""
 
 REFUSALS_KEPT: Final = 1000
 """Producers whose refused batch is remembered."""
@@ -57,15 +70,17 @@ class ProducedBatch(NamedTuple):
         return cls(header.base_sequence, end, offset, header.last_offset, header.max_timestamp)
 
 
+_NO_BATCH: Final = ProducedBatch(NO_SEQUENCE, NO_SEQUENCE, NO_OFFSET, NO_OFFSET, NO_TIMESTAMP)
+
+
 class Producer:
     """One producer id's memory."""
 
     __slots__ = (
+        "active_at",
         "batches",
         "coordinator_epoch",
         "epoch",
-        "idle_mark",
-        "idle_since_ms",
         "last_timestamp",
         "marker_offset",
         "open_since",
@@ -73,16 +88,15 @@ class Producer:
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.batches: deque[ProducedBatch] = deque(maxlen=BATCHES_KEPT)
+        self.batches: tuple[ProducedBatch, ...] = ()
         self.last_timestamp = NO_TIMESTAMP
         self.coordinator_epoch = NO_EPOCH
         self.open_since = NO_OFFSET
         """First offset of the open transaction, -1 without one."""
         self.marker_offset = NO_OFFSET
         """Where its last marker lies; -1: there is none, or a snapshot, which does not tell, was read since."""
-        self.idle_mark: ProducedBatch | None = None
-        self.idle_since_ms = NO_TIMESTAMP
-        """When a look found `idle_mark` to be the newest batch; records' own timestamps may be years old."""
+        self.active_at = NO_OFFSET
+        """Where its newest batch or marker lies. After a snapshot was read: there, or before."""
 
     @property
     def last_sequence(self) -> int:
@@ -113,35 +127,75 @@ class ActiveProducer(NamedTuple):
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_ended", "_open", "_producers", "_refused", "markers_known_from", "verifications")
+    most_kept: ClassVar[int] = PRODUCERS_KEPT
+    """Stories of the simulator have all replicas remember fewer."""
+
+    __slots__ = (
+        "_ended",
+        "_idle",
+        "_looks",
+        "_most",
+        "_open",
+        "_pushed_out_at",
+        "_refused",
+        "markers_known_from",
+        "verifications",
+    )
 
     def __init__(self) -> None:
-        self._refused: dict[int, tuple[int, int]] = {}
-        """Whose batch could not be written: producer id → (epoch, base sequence). Soft: only a leader needs it."""
+        self._refused: dict[int, tuple[int, int, KafkaError]] = {}
+        """Whose batch was not appended: producer id → (epoch, base sequence, why). Soft: only a leader needs it."""
         self.verifications = Verifications()
         """Soft: which transactions may begin here."""
-        self._producers: dict[int, Producer] = {}
-        self._open: dict[int, int] = {}
-        """First offsets of open transactions, the oldest first."""
+        self._idle: dict[int, Producer] = {}
+        """Producers without an open transaction, the longest silent first."""
+        self._open: dict[int, Producer] = {}
+        """Producers with an open transaction, the oldest transaction first."""
         self._ended: list[tuple[int, int]] = []
+        self._looks: deque[tuple[int, int]] = deque()
+        """When `expire` looked, and after which offset nothing had been written by then. Soft."""
+        self._most = self.most_kept
+        self._pushed_out_at = NO_OFFSET
+        """The newest offset at which a further producer pushed another one out."""
         self.markers_known_from = 0
         """Offset of the snapshot that this was read from: it says of no producer where its last marker lies."""
 
     def __len__(self) -> int:
-        return len(self._producers)
+        return len(self._idle) + len(self._open)
 
     def __contains__(self, producer_id: int) -> bool:
-        return producer_id in self._producers
+        return producer_id in self._idle or producer_id in self._open
 
     def get(self, producer_id: int) -> Producer | None:
-        return self._producers.get(producer_id)
+        return self._idle.get(producer_id) or self._open.get(producer_id)
+
+    def _all(self) -> Iterator[tuple[int, Producer]]:
+        return chain(self._idle.items(), self._open.items())
+
+    def limit(self, most: int) -> int:
+        """Remember so many producers without an open transaction from now on; returns how many were forgotten.
+
+        PRODUCERS_KEPT is all that replicas agree on: less is for brokers whose partitions have too many together.
+        """
+        self._most = most
+        gone = list(islice(self._idle, max(len(self._idle) - most, 0)))
+        for producer_id in gone:
+            del self._idle[producer_id]
+        return len(gone)
+
+    def _keep(self, producer_id: int, producer: Producer) -> None:
+        """Put a producer without an open transaction behind all others; the longest silent may have to go."""
+        self._idle[producer_id] = producer
+        if len(self._idle) > self._most:
+            del self._idle[next(iter(self._idle))]
+            self._pushed_out_at = producer.active_at
 
     def rests_on(self, header: BatchHeader) -> bool:
         """Whether this state is brought back from that batch: one that is remembered, or where none is the last marker.
 
         Batches without sequences are not remembered: the offsets that a producer commits rest on a marker.
         """
-        producer = self._producers.get(header.producer_id)
+        producer = self.get(header.producer_id)
         if producer is None:
             return False
         if header.is_control:
@@ -150,7 +204,7 @@ class ProducerState:
         return any(batch.last_offset == header.last_offset for batch in producer.batches)
 
     def active(self) -> list[ActiveProducer]:
-        """Return every producer that is known, in the order in which they came."""
+        """Return every producer that is known."""
         return [
             ActiveProducer(
                 producer_id,
@@ -160,14 +214,14 @@ class ProducerState:
                 producer.coordinator_epoch,
                 producer.open_since,
             )
-            for producer_id, producer in self._producers.items()
+            for producer_id, producer in self._all()
         ]
 
     # -- transactions (KIP-890) ----------------------------------------------------------------------------------
 
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether a transaction of this very epoch is open."""
-        producer = self._producers.get(producer_id)
+        producer = self.get(producer_id)
         return producer is not None and producer.open_since != NO_OFFSET and producer.epoch == epoch
 
     def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
@@ -177,7 +231,7 @@ class ProducerState:
         """
         if self.in_transaction(producer_id, epoch) or self.verifications.holds(producer_id, epoch):
             return None
-        producer = self._producers.get(producer_id)
+        producer = self.get(producer_id)
         if producer is not None and producer.epoch > epoch:
             raise InvalidProducerEpoch(f"epoch {epoch} is older than {producer.epoch}")
         return self.verifications.begin(producer_id, epoch)
@@ -203,7 +257,7 @@ class ProducerState:
         comes late ends nothing. Raises InvalidProducerEpoch, TransactionCoordinatorFenced; InvalidTxnState where a
         newer transaction is open, which begins only after the marker of the one before.
         """
-        producer = self._producers.get(producer_id)
+        producer = self.get(producer_id)
         if producer is None:
             return True
         if coordinator_epoch < producer.coordinator_epoch:
@@ -224,7 +278,7 @@ class ProducerState:
 
         What it has written since is part of another transaction, which somebody coordinates: it would be lost to that.
         """
-        producer = self._producers.get(producer_id)
+        producer = self.get(producer_id)
         if producer is None or producer.open_since != offset:
             raise InvalidTxnState(f"no transaction of producer {producer_id} is open since offset {offset}")
         if (producer.last_sequence, producer.last_timestamp) != (last_sequence, last_timestamp):
@@ -240,11 +294,11 @@ class ProducerState:
 
         Raises InvalidProducerEpoch (an older epoch) and OutOfOrderSequenceNumber (a gap). An unknown producer may
         start with any sequence, since its state may have expired (KIP-360); a new epoch starts with 0.
-        Raises KafkaStorageError for what was sent after a batch that could not be written (`refuse`).
+        What was sent after a batch that was refused (`refuse`) is refused with the same error.
         """
-        if self._refused and self._waits_for_refused(header):
-            raise KafkaStorageError("an earlier batch of this producer could not be written")
-        producer = self._producers.get(header.producer_id)
+        if self._refused:
+            self._check_refused(header)
+        producer = self._idle.get(header.producer_id) or self._open.get(header.producer_id)
         if producer is None:
             return None
         sequence = header.base_sequence
@@ -273,8 +327,8 @@ class ProducerState:
                 return batch
         raise OutOfOrderSequenceNumber(f"sequence {sequence} does not follow {last_sequence}")
 
-    def refuse(self, header: BatchHeader) -> None:
-        """Remember a batch that could not be written, until it comes again: what follows it is not out of order.
+    def refuse(self, header: BatchHeader, error: KafkaError) -> None:
+        """Remember a batch that was not appended, until it comes again: what follows it is not out of order.
 
         Told OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka begins a new epoch and sends again all that is in flight, to other
         partitions too, where it may be already and is then twice; and an unknown producer's second batch would be taken
@@ -282,100 +336,107 @@ class ProducerState:
         """
         if header.producer_id >= 0 and header.base_sequence >= 0:
             if len(self._refused) >= REFUSALS_KEPT:
-                self._refused.clear()
-            self._refused.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
+                del self._refused[next(iter(self._refused))]
+            refusal = (header.producer_epoch, header.base_sequence, error)
+            self._refused.setdefault(header.producer_id, refusal)
 
-    def _waits_for_refused(self, header: BatchHeader) -> bool:
-        epoch, sequence = self._refused.get(header.producer_id, (NO_EPOCH, 0))
+    def _check_refused(self, header: BatchHeader) -> None:
+        """Raise what an earlier batch of the producer was refused with, if it has yet to come again."""
+        refusal = self._refused.get(header.producer_id)
+        if refusal is None:
+            return
+        epoch, sequence, error = refusal
         ahead = (header.base_sequence - sequence) & MAX_SEQUENCE
-        return epoch == header.producer_epoch and 0 < ahead <= MAX_SEQUENCE // 2
+        if epoch == header.producer_epoch and 0 < ahead <= MAX_SEQUENCE // 2:
+            raise type(error)(
+                f"sequence {header.base_sequence} waits for {sequence}, which was refused: "
+                + (error.message or type(error).__name__)
+            )
 
     def record(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
         """Take in a data batch that is in the log at `base_offset`."""
+        producer_id = header.producer_id
         if self._refused:
-            self._refused.pop(header.producer_id, None)
-        producer = self._producers.get(header.producer_id)
+            self._refused.pop(producer_id, None)
         epoch = header.producer_epoch
+        producer = self._idle.pop(producer_id, None) or self._open.get(producer_id)
         if producer is None:
-            self._producers[header.producer_id] = producer = Producer(epoch)
+            producer = Producer(epoch)
         elif producer.epoch != epoch:
             producer.epoch = epoch
-            producer.batches.clear()
+            producer.batches = ()
         delta, sequence = header.last_offset_delta, header.base_sequence
+        producer.active_at = last_offset = base_offset + delta
         if sequence >= 0:
-            fields = (
-                sequence,
-                (sequence + delta) & MAX_SEQUENCE,
-                base_offset,
-                base_offset + delta,
-                timestamp,
-            )
-            producer.batches.append(tuple.__new__(ProducedBatch, fields))
+            fields = (sequence, (sequence + delta) & MAX_SEQUENCE, base_offset, last_offset, timestamp)
+            producer.batches = (*producer.batches[1 - BATCHES_KEPT :], tuple.__new__(ProducedBatch, fields))
         producer.last_timestamp = timestamp
-        if header.attributes & TRANSACTIONAL_BIT and producer.open_since == NO_OFFSET:
-            producer.open_since = base_offset
-            self._open[header.producer_id] = base_offset
-            self.verifications.end(header.producer_id)
+        if producer.open_since == NO_OFFSET:
+            if header.attributes & TRANSACTIONAL_BIT:
+                producer.open_since = base_offset
+                self._open[producer_id] = producer
+                self.verifications.end(producer_id)
+            else:
+                self._keep(producer_id, producer)
 
     def end_transaction(
         self, header: BatchHeader, marker: EndMarker, offset: int
     ) -> AbortedTransaction | None:
         """Take in the marker at `offset`; returns the transaction if it aborted one."""
-        producer = self._producers.get(header.producer_id)
-        if producer is None:
-            self._producers[header.producer_id] = producer = Producer(header.producer_epoch)
-        if producer.epoch != header.producer_epoch:
-            producer.epoch = header.producer_epoch
-            producer.batches.clear()
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        producer = self._open.pop(producer_id, None) or self._idle.pop(producer_id, None) or Producer(epoch)
+        if producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches = ()
         producer.coordinator_epoch = marker.coordinator_epoch
-        producer.marker_offset = offset
+        producer.marker_offset = producer.active_at = offset
         producer.last_timestamp = header.max_timestamp
-        producer.idle_since_ms = NO_TIMESTAMP
         first_offset, producer.open_since = producer.open_since, NO_OFFSET
+        self._keep(producer_id, producer)
         if first_offset == NO_OFFSET:
             return None
-        del self._open[header.producer_id]
         self._ended.append((first_offset, offset))
         if marker.commit:
             return None
-        unstable = next(iter(self._open.values()), offset + 1)
-        return AbortedTransaction(header.producer_id, first_offset, offset, unstable)
+        oldest = next(iter(self._open.values()), None)
+        unstable = offset + 1 if oldest is None else oldest.open_since
+        return AbortedTransaction(producer_id, first_offset, offset, unstable)
 
     def recall(self, producer_id: int, batches: list[ProducedBatch]) -> None:
         """Put back batches that a snapshot left out, if they lead up to the last one known."""
-        producer = self._producers[producer_id]
-        if producer.batches and batches[-1][:4] == producer.batches[-1][:4]:
-            producer.batches.clear()
-            producer.batches.extend(batches)
+        producer = self.get(producer_id)
+        if producer is not None and producer.batches and batches[-1][:4] == producer.batches[-1][:4]:
+            producer.batches = tuple(batches[-BATCHES_KEPT:])
 
     def roll_back(self, end_offset: int) -> bool:
         """Forget the batches at or after `end_offset`. False, with nothing changed, if only the log can tell the rest:
-        what a producer was before all the batches that are remembered of it, or a transaction.
+        what a producer was before all the batches that are remembered of it, or a transaction, or who was pushed out.
         """
-        cut = []
-        if end_offset < self.markers_known_from:
+        if end_offset < self.markers_known_from or end_offset <= self._pushed_out_at:
             return False
-        for producer in self._producers.values():
+        if self._open or self._ended:
+            return False
+        cut = [producer for producer in self._idle.values() if producer.active_at >= end_offset]
+        for producer in cut:
             if producer.marker_offset >= end_offset:
                 return False  # its transaction is open again, also where the marker was committed: rot cuts those
             batches = producer.batches
-            if batches and batches[-1].last_offset < end_offset:
-                continue
-            if not batches or batches[0].last_offset >= end_offset:
+            if not batches or batches[0].last_offset >= end_offset or batches[-1].last_offset < end_offset:
                 return False
-            cut.append(producer)
-        if self._open or self._ended:
-            return False
         for producer in cut:
-            while producer.batches[-1].last_offset >= end_offset:
-                producer.batches.pop()
+            producer.batches = tuple(each for each in producer.batches if each.last_offset < end_offset)
             producer.last_timestamp = producer.batches[-1].timestamp
+            producer.active_at = max(producer.batches[-1].last_offset, producer.marker_offset)
+        if cut:
+            self._idle = dict(sorted(self._idle.items(), key=_by_activity))
+        self._looks = deque((at_ms, min(offset, end_offset)) for at_ms, offset in self._looks)
         return True
 
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest transaction that is open, or ended by a marker not yet known to be committed."""
-        oldest = next(iter(self._open.values()), None)
+        first = next(iter(self._open.values()), None)
+        oldest = None if first is None else first.open_since
         for first_offset, _ in self._ended:
             if oldest is None or first_offset < oldest:
                 oldest = first_offset
@@ -389,30 +450,30 @@ class ProducerState:
     def expire(self, now_ms: int, *, idle_ms: int) -> int:
         """Forget producers without a new batch for `idle_ms` of these calls' time and no open transaction.
 
-        Call it now and then; returns how many went (producer.id.expiration.ms).
+        Call it now and then; returns how many went (producer.id.expiration.ms). Records' own timestamps may be old.
         """
-        gone = []
-        for producer_id, producer in self._producers.items():
-            newest = producer.batches[-1] if producer.batches else None
-            if producer.idle_since_ms == NO_TIMESTAMP or newest is not producer.idle_mark:
-                producer.idle_mark, producer.idle_since_ms = newest, now_ms
-            elif now_ms - producer.idle_since_ms >= idle_ms and producer.open_since == NO_OFFSET:
-                gone.append(producer_id)
+        silent_below = NO_OFFSET
+        while self._looks and now_ms - self._looks[0][0] >= idle_ms:
+            silent_below = self._looks.popleft()[1]
+        self._looks.append((now_ms, 1 + max((each.active_at for _, each in self._all()), default=NO_OFFSET)))
+        gone = [producer_id for producer_id, each in self._idle.items() if each.active_at < silent_below]
         for producer_id in gone:
-            del self._producers[producer_id]
+            del self._idle[producer_id]
         return len(gone)
 
     def encode(self) -> bytes:
-        """Return the bytes of a snapshot file (Kafka's schema, version 1)."""
-        entries = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self._producers)))
-        for producer_id, producer in self._producers.items():
-            last = producer.batches[-1] if producer.batches else None
-            entries += _SNAPSHOT_ENTRY.pack(
+        """Return the bytes of a snapshot file (Kafka's schema, version 1), the longest silent producer first."""
+        entries = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self)))
+        pack = _SNAPSHOT_ENTRY.pack
+        for producer_id, producer in self._all():
+            last = producer.batches[-1] if producer.batches else _NO_BATCH
+            _, last_sequence, base_offset, last_offset, _ = last
+            entries += pack(
                 producer_id,
                 producer.epoch,
-                last.last_sequence if last else NO_SEQUENCE,
-                last.last_offset if last else NO_OFFSET,
-                last.last_offset - last.base_offset if last else 0,
+                last_sequence,
+                last_offset,
+                last_offset - base_offset,
                 producer.last_timestamp,
                 producer.coordinator_epoch,
                 producer.open_since,
@@ -435,21 +496,31 @@ class ProducerState:
         if len(file_bytes) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
             raise ValueError("producer snapshot's length does not fit its count")
         state = cls()
+        active_at = NO_OFFSET
         for fields in _SNAPSHOT_ENTRY.iter_unpack(file_bytes[_SNAPSHOT_HEAD.size :]):
-            state._restore(*fields)
-        state._open = dict(sorted(state._open.items(), key=itemgetter(1)))
+            active_at = max(active_at, fields[3])
+            state._restore(*fields).active_at = active_at
+        state._open = dict(sorted(state._open.items(), key=_by_opening))
+        state.limit(cls.most_kept)
         return state
 
-    def _restore(self, producer_id: int, epoch: int, *rest: int) -> None:
+    def _restore(self, producer_id: int, epoch: int, *rest: int) -> Producer:
         last_sequence, last_offset, delta, timestamp, coordinator_epoch, open_since = rest
         producer = Producer(epoch)
         if last_sequence != NO_SEQUENCE:
             base_sequence = (last_sequence - delta) & MAX_SEQUENCE
             batch = ProducedBatch(base_sequence, last_sequence, last_offset - delta, last_offset, timestamp)
-            producer.batches.append(batch)
+            producer.batches = (batch,)
         producer.last_timestamp = timestamp
         producer.coordinator_epoch = coordinator_epoch
         producer.open_since = open_since
-        self._producers[producer_id] = producer
-        if open_since != NO_OFFSET:
-            self._open[producer_id] = open_since
+        (self._idle if open_since == NO_OFFSET else self._open)[producer_id] = producer
+        return producer
+
+
+def _by_activity(entry: tuple[int, Producer]) -> int:
+    return entry[1].active_at
+
+
+def _by_opening(entry: tuple[int, Producer]) -> int:
+    return entry[1].open_since

@@ -5,7 +5,7 @@ from __future__ import annotations
 from raftlog.base.disk import Disk
 from raftlog.records.batch import read_end_marker
 from raftlog.storage.layout import numbered
-from raftlog.storage.producers import BATCHES_KEPT, ProducedBatch, ProducerState
+from raftlog.storage.producers import ProducedBatch, ProducerState
 from raftlog.storage.segment import WALK_BYTES, Segment
 from raftlog.storage.transactions import AbortedTransactions
 
@@ -67,7 +67,7 @@ def _recall_batches(state: ProducerState, segments: list[Segment], offset: int) 
             if producer is not None and header.producer_epoch == producer.epoch and header.base_sequence >= 0:
                 recalled.setdefault(header.producer_id, []).append(ProducedBatch.of(header))
     for producer_id, batches in recalled.items():
-        state.recall(producer_id, batches[-BATCHES_KEPT:])
+        state.recall(producer_id, batches)
 
 
 def _stretch_before(segments: list[Segment], offset: int, size: int) -> list[tuple[Segment, int, int]]:

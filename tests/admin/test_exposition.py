@@ -30,6 +30,7 @@ from raftlog.admin.metrics import accepts_gzip, compressed, families
 from raftlog.admin.survey import SLICE
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
+from raftlog.base.failures import Failure
 from raftlog.base.histogram import Histogram
 from raftlog.base.types import TopicPartition
 from raftlog.broker.telemetry import MOST_SERIES_OF_CLIENT, ClientAttributes, ClientTelemetry, Push
@@ -41,6 +42,7 @@ PARTITIONS = 5_000
 NAMES_OF_OTHERS = {
     "kafka_consumergroup_current_offset_sum",
     "kafka_consumergroup_lag_sum",
+    "kafka_log_logcleanermanager_uncleanable_partitions_count",
     "kafka_server_socket_server_metrics_connection_count",
 }
 """Gauges of kafka_exporter and the JMX exporter that end as parts of a histogram do; dashboards query them so."""
@@ -71,6 +73,9 @@ class Node:
 
     def compaction(self) -> CompactionFacts | None:
         return None
+
+    def failures(self) -> list[Failure]:
+        return []
 
     def transactions(self) -> TransactionFacts | None:
         return TransactionFacts({"Ongoing": 2, "Empty": 1}, 7, 5, 2, 1, 1, 40_000)

@@ -9,6 +9,7 @@ import pytest
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
+from tests.admin.test_health import reasons
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +53,30 @@ def test_a_fault_is_injected_listed_felt_and_healed(hurt: Api) -> None:
     assert hurt.ask("DELETE", "/v1/faults/clock-jump").body["active"] == []
 
 
+def test_a_clock_that_jumped_is_told_until_an_operator_accepts_it(hurt: Api) -> None:
+    """Deletion by age waits for that, or for the clock to be set back; metrics say how far it jumped."""
+    assert hurt.get("/v1/clock").body["jump_ms"] == 0
+    hurt.ask("POST", "/v1/faults", {"fault": "clock-jump", "offset_ms": 86_400_000})
+    told = hurt.get("/v1/clock").body
+    assert told["jump_ms"] == pytest.approx(86_400_000, abs=60_000)
+    reasons = {each["code"]: each for each in hurt.get("/v1/health").body["reasons"]}
+    assert reasons["clock_jumped"]["severity"] == "yellow"
+    assert "86400 s ahead of the monotonic clock" in reasons["clock_jumped"]["message"]
+    assert "POST /v1/clock/accept" in reasons["clock_jumped"]["message"]
+    assert hurt.ask("POST", "/v1/clock/accept").body["jump_ms"] == 0
+    assert {each["code"] for each in hurt.get("/v1/health").body["reasons"]} == {"faults_enabled"}
+    hurt.ask("DELETE", "/v1/faults/clock-jump")
+    assert hurt.get("/v1/clock").body["jump_ms"] == pytest.approx(-86_400_000, abs=60_000)
+    assert "behind" in hurt.get("/v1/health").body["reasons"][0]["message"]
+    hurt.ask("POST", "/v1/clock/accept")
+
+
 def test_a_node_that_can_be_hurt_says_so_in_its_health(hurt: Api) -> None:
     """Nobody takes such a cluster for one in earnest."""
-    (reason,) = hurt.get("/v1/health").body["reasons"]
+    (reason,) = reasons(hurt.get("/v1/health").body).values()
     assert (reason["code"], reason["severity"], reason["count"]) == ("faults_enabled", "yellow", 0)
     hurt.ask("POST", "/v1/faults", {"fault": "slow-disk", "seconds": 0.001})
-    (reason,) = hurt.get("/v1/health").body["reasons"]
+    (reason,) = reasons(hurt.get("/v1/health").body).values()
     assert reason["message"].endswith("in force now: slow-disk")
     assert hurt.ask("DELETE", "/v1/faults/all").body["active"] == []
 

@@ -97,9 +97,11 @@ def test_a_flag_goes_before_the_environment_before_the_file_before_the_default()
 
 def test_the_environment_names_raftlogs_own_settings_without_their_prefix():
     """RAFTLOG_LOG_LEVEL, not RAFTLOG_RAFTLOG_LOG_LEVEL."""
-    config = load_config(environment={"RAFTLOG_LOG_LEVEL": "debug", "RAFTLOG_CLUSTER_SECRET": "s3"})
+    config = load_config(
+        environment={"RAFTLOG_LOG_LEVEL": "debug", "RAFTLOG_CLUSTER_SECRET": "sixteen bytes at least"}
+    )
     assert config.log_level == "debug"
-    assert config.cluster_secret == b"s3"
+    assert config.cluster_secret == b"sixteen bytes at least"
 
 
 def test_a_strange_environment_variable_is_a_warning_and_no_fault():
@@ -268,6 +270,7 @@ def test_a_listener_that_is_not_advertised_is_not_told_to_clients():
         ({"log.cleanup.policy": ""}, "log.cleanup.policy"),
         ({"log.dirs": "/a,/a"}, "log.dirs"),
         ({"raftlog.cluster.secret": ""}, "raftlog.cluster.secret"),
+        ({"raftlog.cluster.secret": "fifteen bytes!!"}, "raftlog.cluster.secret"),
     ],
 )
 def test_a_law_between_settings_is_a_fault_of_the_setting_that_broke_it(file, name):
@@ -292,8 +295,8 @@ def test_a_derived_secret_is_the_same_on_every_node_and_warned_about():
 
 def test_a_given_secret_is_used_and_never_shown():
     """A secret in a log or an error message is no secret."""
-    config = load_config({"raftlog.cluster.secret": "hush"})
-    assert config.cluster_secret == b"hush"
+    config = load_config({"raftlog.cluster.secret": "hush, hush, do not tell"})
+    assert config.cluster_secret == b"hush, hush, do not tell"
     assert "cluster_secret_missing" not in warnings_of(config)
     assert "hush" not in repr(config)
 

@@ -143,7 +143,7 @@ def test_a_described_topic_says_where_each_value_comes_from():
 
 def test_a_described_broker_hides_its_secret_and_shows_the_rest():
     """Num.partitions missing has broken a client of another broker; a secret shown breaks the cluster."""
-    node = load_config({"raftlog.cluster.secret": "hush", "num.partitions": "6"})
+    node = load_config({"raftlog.cluster.secret": "hush, hush, do not tell", "num.partitions": "6"})
     rows = {row.name: row for row in describe_broker(node, cluster_dynamic={}, broker_dynamic={})}
     assert rows["num.partitions"][1:4] == ("6", ConfigSource.STATIC_BROKER, True)
     assert rows["raftlog.cluster.secret"].value is None and rows["raftlog.cluster.secret"].sensitive

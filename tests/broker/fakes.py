@@ -360,9 +360,11 @@ class Pipe:
         self.feed(b"".join(frames))
 
     async def wait(self) -> None:
-        """Until something is written."""
+        """Until something is written that was not read yet."""
         async with asyncio.timeout(30):
-            await self.transport.wrote.wait()
+            while len(self.transport.written) == self._read:
+                self.transport.wrote.clear()
+                await self.transport.wrote.wait()
 
     def frames(self) -> list[memoryview]:
         """Return the response frames that were written since the last call."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from functools import partial
 
 import pytest
 
 from raftlog.base.errors import InvalidRecord
 from raftlog.base.types import TopicPartition
-from raftlog.records.batch import build_batch, iter_headers, iter_records, new_record
+from raftlog.broker import compaction
+from raftlog.records.batch import build_batch, iter_headers, iter_records, new_record, read_header
 from raftlog.replication.partition import Partition
+from raftlog.storage.cleanable import Cleanable, find_cleanable
+from raftlog.storage.log import Log
 from tests.broker.test_housekeeping import offsets
 from tests.broker.world import World, play, until
+from tests.records.forged import with_deltas
 from tests.replication.kit import NOW_MS
 
 NAME = TopicPartition("t", 0)
@@ -140,7 +146,7 @@ def test_a_record_without_a_key_is_refused() -> None:
         try:
             partition.append_produced(memoryview(batch), acks=1, now_ms=NOW_MS)
         except InvalidRecord as error:
-            assert "record 1 has no key" in str(error.message)
+            assert "record 1: the record has no key" in str(error.message)
         else:
             raise AssertionError("it was taken")
         assert partition.log_end_offset == 0
@@ -287,5 +293,60 @@ def test_what_was_cut_and_grew_again_is_not_clean() -> None:
         await world.pass_time(61)
         assert world[1].housekeeping.compaction.cleanings == 1
         assert offsets(world, CHECKPOINT)[NAME] == cut_to
+
+    play(story, size=1)
+
+
+def test_a_log_that_cannot_be_cleaned_is_named_and_stops_no_other_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One batch once stopped the compaction of all logs behind it for ever, the coordinators' too."""
+
+    def find(log: Log, **limits: int) -> Cleanable | None:
+        if log.directory.endswith("t-1"):
+            raise struct.error("argument out of range")
+        return find_cleanable(log, **limits)
+
+    async def story(world: World) -> None:
+        world.publish(configs={("topic", "t"): COMPACTED})
+        world.create(partitions=4)
+        await world.pass_time(0.1)
+        broker = world[1]
+        partitions = [broker.partition(index=each) for each in range(4)]
+        for each in partitions:
+            broker.host.call(fill, each)
+        monkeypatch.setattr(compaction, "find_cleanable", find)
+        await world.pass_time(CLEANED_S)
+        assert [each.log.cleaned_until > 30 for each in partitions] == [True, False, True, True]
+        (failure,) = broker.housekeeping.failures
+        assert failure[:3] == ("compaction", "t-1", "error: argument out of range")
+        assert 1 <= failure.times <= 2 and broker.housekeeping.compaction.failures == failure.times
+        monkeypatch.undo()
+        await world.pass_time(2 * CLEANED_S)
+        assert partitions[1].log.cleaned_until > 30
+        assert not len(broker.housekeeping.failures)
+
+    play(story, size=1)
+
+
+def test_batches_that_were_made_to_stop_compaction_do_not() -> None:
+    """Timestamps beyond 64 bits, in a log from before they were refused: it and all others are cleaned."""
+
+    async def story(world: World) -> None:
+        world.publish(configs={("topic", "t"): COMPACTED})
+        world.create(partitions=3)
+        await world.pass_time(0.1)
+        broker = world[1]
+        partitions = [broker.partition(index=each) for each in range(3)]
+        for each in partitions:
+            forged = with_deltas((2**63 - 1 - NOW_MS, 0), (2**62, 1), timestamp=NOW_MS, value=None)
+            header = read_header(forged)
+            broker.host.call(
+                partial(each.log.append_as_leader, header, forged, leader_epoch=0, now_ms=NOW_MS)
+            )
+            broker.host.call(fill, each)
+        await world.pass_time(CLEANED_S)
+        assert all(each.log.cleaned_until > 30 for each in partitions)
+        assert not len(broker.housekeeping.failures)
 
     play(story, size=1)

@@ -394,7 +394,7 @@ def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
     [
         (delete_groups, {"groups_names": [f"g{number}" for number in range(MANY)]}),
         (describe_groups, {"groups": [f"g{number}" for number in range(MANY)]}),
-        (find_coordinator, {"coordinator_keys": ["g"] * MANY}),
+        (find_coordinator, {"coordinator_keys": [f"g{number}" for number in range(MANY)]}),
         (leave_group, {"group_id": "g", "members": [{"_": "MemberIdentity", "member_id": "x"}] * MANY}),
         (
             offset_fetch,
@@ -537,3 +537,12 @@ def test_members_that_leave_together_wait_for_one_commit() -> None:
         assert await committed == [0]
 
     play(story, group_initial_rebalance_delay_ms=100)
+
+
+def test_an_offset_may_be_kept_for_as_long_as_64_bits_can_say() -> None:
+    """A retention time that led beyond them could not be written, and ended the connection."""
+
+    async def story(world: World) -> None:
+        assert await commit(world, 3, (0, 5, "m"), retention_time=2**63 - 1) == [0]
+
+    play(story)

@@ -166,6 +166,57 @@ def test_a_foreign_cluster_ends_the_broker() -> None:
     play(story)
 
 
+def test_a_broker_that_cannot_register_in_time_gives_up_and_says_why() -> None:
+    """initial.broker.registration.timeout.ms: whoever starts nodes learns that one never came up."""
+
+    async def story(desk: Desk, task: asyncio.Task[None]) -> None:
+        time = asyncio.get_running_loop().time
+        desk.register = refuse(DuplicateBrokerRegistration("another broker 1 is alive"))
+        began_at = time()
+        await asyncio.wait_for(task, 120)
+        assert 60 <= time() - began_at < 61
+        assert "initial.broker.registration.timeout.ms" in str(desk.lifecycle.fatal)
+        assert "another broker 1 is alive" in str(desk.lifecycle.fatal)
+
+    play(story)
+
+
+def test_a_broker_that_was_registered_once_never_gives_up() -> None:
+    """The setting is about the first time: later the controller may be away for long."""
+
+    async def story(desk: Desk, task: asyncio.Task[None]) -> None:
+        await desk.lifecycle.unfenced.wait()
+        desk.beat = refuse(StaleBrokerEpoch())
+        desk.register = refuse(RequestTimedOut())
+        await asyncio.sleep(600)
+        assert not task.done()
+        desk.register = desk.next_epoch
+
+    play(story)
+
+
+def test_a_broker_says_how_late_its_loop_is_and_waits_for_answers_the_longer() -> None:
+    """A heartbeat that was given up closed its connection, by which the controller took the broker for lost."""
+
+    async def story(desk: Desk, _task: asyncio.Task[None]) -> None:
+        waits: list[float | None] = []
+        submit = desk.lifecycle._submit
+
+        async def watched(request: Request, *, timeout: float | None = None) -> Reply:
+            waits.append(timeout)
+            return await submit(request, timeout=timeout)
+
+        desk.lifecycle._submit = watched
+        await desk.lifecycle.unfenced.wait()
+        desk.lifecycle.lateness.note(0.9, asyncio.get_running_loop().time())
+        before = waits[-1]
+        await asyncio.sleep(2)
+        assert desk.beats()[-1].late_ms == 900
+        assert before is not None and waits[-1] == before + desk.lifecycle.lateness.patience_s
+
+    play(story)
+
+
 def test_a_broker_asks_for_leave_until_it_may_go() -> None:
     """KIP-631: want_shut_down, until the controller says should_shut_down."""
 

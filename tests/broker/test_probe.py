@@ -35,7 +35,7 @@ async def probed(answer: bytes | None) -> str:
     [
         (RESPONSE, "alive"),
         (RESPONSE[:6], "alive"),
-        (None, "silent"),
+        (None, "accepted"),
         (b"", "refused"),
         (b"HTTP/1.1 400 Bad Request\r\n", "refused"),
     ],

@@ -7,24 +7,30 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import InvalidRecord
 from raftlog.records.batch import build_batch, new_record, read_header
 from raftlog.records.compression import GZIP, NONE, ZSTD
-from raftlog.records.raw import require_keys
-from tests.broker.fakes import Appended, FakePartition, Pipe, World, batch, produce
+from raftlog.records.validation import RecordLaws, check_records
+from tests.broker.fakes import TOPIC, Appended, FakePartition, Pipe, World, batch, produce
 
 INVALID_RECORD = 87
 MOST_TURNS = 1000
+COMPACTED = TopicConfig(cleanup_policy=("compact",))
 
 
 class KeyedPartition(FakePartition):
     """A leader of a compacted topic: real batches, looked at as a real one does."""
 
+    def __init__(self, topic: str = TOPIC, index: int = 0) -> None:
+        super().__init__(topic, index)
+        self.config = COMPACTED
+
     def append_produced(
-        self, records: memoryview, *, acks: int, now_ms: int, has_keys: bool = False
+        self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
     ) -> Appended:
-        if not has_keys:
-            require_keys(read_header(records), records)
+        if not is_walked:
+            check_records(read_header(records), records, RecordLaws.of(self.config, now_ms))
         return super().append_produced(records, acks=acks, now_ms=now_ms)
 
 
@@ -137,4 +143,24 @@ def test_records_out_of_their_place_are_refused() -> None:
     length = records[0] // 2 + 1
     shuffled = bytes(sound[:61]) + records[length : 2 * length] + records[:length] + records[2 * length :]
     with pytest.raises(InvalidRecord, match="says that it is number"):
-        require_keys(read_header(shuffled), shuffled)
+        check_records(read_header(shuffled), shuffled, RecordLaws.of(COMPACTED, 1))
+
+
+@pytest.mark.parametrize("count", [100, 1_000])
+async def test_each_record_without_a_key_is_named(count: int) -> None:
+    """Small batches and those that are walked in turns alike: KIP-467 has the client tell the others apart."""
+    world = World(KeyedPartition())
+    pipe = world.connect()
+    keyless = range(5, count, count // 10)
+    records = [
+        new_record(None if each in keyless else b"k%d" % each, b"v", timestamp=1) for each in range(count)
+    ]
+    pipe.send(produce(1, (0, build_batch(records))))
+    await all_answered(world)
+    (result,) = pipe.answer(0, 9).responses[0].partition_responses
+    assert result.error_code == INVALID_RECORD
+    assert result.error_message.startswith(f"10 of {count} records are refused; record 5: ")
+    assert [each.batch_index for each in result.record_errors] == [*keyless]
+    assert {each.batch_index_error_message for each in result.record_errors} == {
+        "the record has no key, which a compacted topic needs"
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from socket import SO_KEEPALIVE, SO_RCVBUF, SOL_SOCKET
@@ -13,13 +14,20 @@ import uvloop
 from structlog.testing import capture_logs
 
 from raftlog.base.config_network import Listener
+from raftlog.base.errors import NotController, UnsupportedVersion
+from raftlog.broker.handlers import served
 from raftlog.broker.peer_auth import prove_membership
 from raftlog.broker.peer_channel import PeerChannel
 from raftlog.broker.server import ListenerUnavailable
+from raftlog.protocol.apis import APIS, OF_CONTROLLERS
 from raftlog.protocol.codec import decode_response
+from raftlog.protocol.schema import message_type
 from raftlog.protocol.shapes import request_shapes
+from raftlog.quorum.channel import Accepted, Dialled, Identity, dial
+from raftlog.quorum.listener import Listener as QuorumListener
 from raftlog.replication.host import ReplicaId
 from tests.broker.fakes import LISTENER, World, batch, fetch, produce, request
+from tests.quorum.cluster import bound_socket
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 LOCAL = Listener(LISTENER, "127.0.0.1", 0)
@@ -213,6 +221,114 @@ async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
         first.writer.write(api_versions(2))
         assert await first.answer()
         assert world.server.counters.refused == 1
+
+
+class Door:
+    """A controller's listener whose Kafka clients go to a broker's server."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.taken: list[Accepted] = []
+        self.identity = Identity(1, b"secret of the door", lambda: None)
+        self.listener = QuorumListener(
+            self.identity,
+            admit=lambda _hello: None,
+            takers={"rpc": self.taken.append},
+            on_kafka=world.server.adopt,
+        )
+        self.address = ("", 0)
+
+    async def connect(self) -> Client:
+        return Client(*await asyncio.open_connection(*self.address))
+
+    async def dial(self) -> Dialled:
+        return await dial(dataclasses.replace(self.identity, node_id=2), "rpc", self.address, expect=1)
+
+
+@asynccontextmanager
+async def door(**config: Any) -> AsyncIterator[Door]:
+    found = Door(World(controller_listener_names=("CONTROLLER",), **config))
+    sock = bound_socket()
+    found.address = sock.getsockname()
+    await found.listener.start(sock)
+    try:
+        yield found
+    finally:
+        await found.listener.stop()
+        await found.world.server.stop(grace_s=0)
+
+
+def test_the_controllers_listener_serves_kafka_clients_and_nodes_on_one_port(run: Any) -> None:
+    """KIP-919, on both loops: the client's first bytes tell, in whatever pieces they come; nodes get in as ever."""
+
+    async def main() -> None:
+        async with door() as found:
+            client = await found.connect()
+            for piece in (api_versions(5)[:4], api_versions(5)[4:6], api_versions(5)[6:] + api_versions(6)):
+                client.writer.write(piece)
+                await client.writer.drain()
+            for number in (5, 6):
+                correlation_id, answer = decode_response(18, 3, await client.answer())
+                assert (correlation_id, answer.error_code) == (number, 0)
+            assert {each.api_key for each in answer.api_keys} == served() & OF_CONTROLLERS
+            assert (await found.dial()).opened and len(found.taken) == 1
+            assert found.world.server.counters.open_connections == 1
+            await found.world.server.stop(grace_s=0)
+            assert await client.is_closed()
+            late = await found.connect()
+            late.writer.write(api_versions(1))
+            assert await late.is_closed()
+
+    run(main())
+
+
+def test_what_only_brokers_serve_is_refused_on_the_controllers_listener(run: Any) -> None:
+    """Whoever reaches it gets at no records, nor in as a follower."""
+
+    async def main() -> None:
+        async with door() as found:
+            client = await found.connect()
+            client.writer.write(fetch(1, (0, 0)))
+            assert decode_response(1, 12, await client.answer())[1].error_code == UnsupportedVersion.code
+            client.writer.write(produce(2, (0, batch(1, 10)), acks=1))
+            assert await client.is_closed()
+            client = await found.connect()
+            client.writer.write(request(3, 12, 7, request_shapes(3, 12).MetadataRequest(topics=None)))
+            assert await client.is_closed()
+            assert not found.world.partition.batches
+
+    run(main())
+
+
+async def test_every_api_of_the_controllers_listener_is_served_without_logs() -> None:
+    """A controller that is no broker has no replicas; whatever it is asked, it answers, and stays."""
+
+    async def no_controller(_request: Any, *, timeout: float | None = None) -> Any:
+        raise NotController()
+
+    async with door() as found:
+        found.world.broker.replicas = None  # type: ignore[assignment]
+        found.world.broker.submit = no_controller  # type: ignore[assignment]
+        client = await found.connect()
+        for key in sorted(served(of_controllers=True)):
+            version = APIS[key].max_version
+            make = request_shapes(key, version)
+            message = getattr(make, message_type(key, version, "request").__name__)()
+            client.writer.write(request(key, version, key, message))
+            assert decode_response(key, version, await client.answer())[0] == key
+
+
+async def test_kafka_clients_of_the_controllers_listener_have_the_limits_of_all_clients() -> None:
+    """max.connections.per.ip; a node from the same address gets in all the same (KIP-919)."""
+    async with door(max_connections_per_ip=3) as found:
+        clients = [await found.connect() for _ in range(5)]
+        for each in clients:
+            each.writer.write(api_versions(1))
+        for each in clients[:3]:
+            assert await each.answer()
+        for each in clients[3:]:
+            assert await each.is_closed()
+        assert (await found.dial()).opened
 
 
 async def test_an_idle_connection_is_closed_in_time() -> None:

@@ -49,7 +49,7 @@ class Broker:
                 "process.roles": "broker",
                 "controller.quorum.voters": "9@node9:9093",
                 "controller.listener.names": "CONTROLLER",
-                "raftlog.cluster.secret": "tests",
+                "raftlog.cluster.secret": "a secret of the tests",
                 **settings,
             }
         )

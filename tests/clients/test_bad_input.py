@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from raftlog.records.batch import build_batch, new_record
+from raftlog.records.compression import GZIP, LZ4, compress
 from raftlog.records.header import CRC_START
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import events
@@ -32,6 +33,7 @@ from tests.clients.wire import (
     view_topic,
 )
 from tests.clients.with_confluent import Confluent
+from tests.records.forged import claiming, with_payload
 
 CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -201,6 +203,20 @@ LIES = {
     "an unknown codec": (rewritten(ONE, 22, b"\x07"), UNSUPPORTED_COMPRESSION_TYPE),
     "the broker's time type": (rewritten(ONE, 22, b"\x08"), INVALID_TIMESTAMP),
     "message format 1": (rewritten(ONE, 16, b"\x01", honest=False), INVALID_RECORD),
+    "61 bytes that claim every offset": (claiming(2**31 - 1, timestamp=1), INVALID_RECORD),
+    "a delete horizon": (rewritten(ONE, 22, b"\x40"), INVALID_RECORD),
+    "one compressed record that claims to be 5,000": (
+        with_payload(ONE, compress(LZ4, ONE[61:]), codec=LZ4, count=5_000),
+        INVALID_RECORD,
+    ),
+    "one compressed record that claims to be 2,000,000,000": (
+        with_payload(ONE, compress(GZIP, ONE[61:]), codec=GZIP, count=2 * 10**9),
+        MESSAGE_TOO_LARGE,
+    ),
+    "a record of half a megabyte in a few hundred bytes": (
+        with_payload(ONE, compress(GZIP, b"\xc0\x84\x3d" * 200_000), codec=GZIP, count=990),
+        MESSAGE_TOO_LARGE,
+    ),
     "a batch over max.message.bytes": (
         build_batch([new_record(None, bytes(1000), timestamp=1)]),
         MESSAGE_TOO_LARGE,

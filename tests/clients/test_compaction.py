@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, Producer
+from kafka import KafkaProducer
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import batches_on_disk, events, folder, leader_of, view, watched
@@ -113,3 +115,40 @@ def test_a_record_without_a_key_is_refused(cluster: Cluster, topic: str) -> None
     assert refused.value.code == 87
     assert client.produce(topic, [b"value"], key=b"key", partition=0) == [(0, 0)]
     client.close()
+
+
+def test_a_record_without_a_key_is_told_apart_from_its_neighbours(cluster: Cluster, topic: str) -> None:
+    """Of a hundred in a batch ten have no key: those are at fault, the other ninety may come again (KIP-467)."""
+    admin = Confluent(cluster.bootstrap_servers)
+    admin.create_topic(topic, 1, 3, **CONFIGS)
+    admin.close()
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 10_000}
+    producer = Producer(settings)
+    told: dict[int, int] = {}
+    for number in range(100):
+        key = None if number % 10 == 3 else b"k%d" % number
+
+        def delivered(error: Any, message: Any, number: int = number) -> None:
+            told[number] = error.code()
+
+        producer.produce(topic, b"v", key=key, partition=0, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    at_fault = {number for number, code in told.items() if code == KafkaError.INVALID_RECORD}
+    assert at_fault == {*range(3, 100, 10)}
+    assert {told[each] for each in told.keys() - at_fault} == {KafkaError._INVALID_DIFFERENT_RECORD}
+
+
+def test_kafka_python_hears_what_is_wrong_with_each_record(cluster: Cluster, topic: str) -> None:
+    """The reason that the broker gives for a record reaches the program."""
+    admin = Confluent(cluster.bootstrap_servers)
+    admin.create_topic(topic, 1, 3, **CONFIGS)
+    admin.close()
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=10_000)
+    sent = [
+        producer.send(topic, b"v", key=None if number == 7 else b"k", partition=0) for number in range(20)
+    ]
+    producer.flush(30)
+    reasons = [str(each.exception) for each in sent]
+    producer.close()
+    assert "the record has no key, which a compacted topic needs" in reasons.pop(7)
+    assert all("part of a batch which had one more more invalid records" in each for each in reasons)

@@ -97,7 +97,7 @@ def test_a_voter_with_a_foreign_cluster_id_does_not_vote(cluster: Cluster) -> No
 
 def test_a_node_without_the_secret_does_not_join(cluster: Cluster) -> None:
     """Knowing the addresses is not enough: it never registers, and its log says that it is refused."""
-    node = fourth(cluster, raftlog_cluster_secret="guessed")
+    node = fourth(cluster, raftlog_cluster_secret="guessed, but not well")
     node.start()
     try:
         cluster.wait_until(lambda: "secret" in node.log_path.read_text(), "it says why")

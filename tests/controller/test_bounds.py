@@ -37,12 +37,12 @@ from raftlog.metadata.requests import (
     Reassignment,
     TopicRef,
 )
-from raftlog.metadata.snapshot import decode_image, encode_image
+from raftlog.metadata.snapshot import MAX_IMAGE_BYTES, decode_image, encode_image
 from raftlog.metadata.usage import BASE_BYTES, usage_of
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.quorum.compaction import Compaction
-from raftlog.quorum.install import MAX_SNAPSHOT_BYTES, IncomingSnapshot
+from raftlog.quorum.install import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
 from tests.controller.world import World
 
@@ -238,4 +238,4 @@ def test_an_image_at_the_limit_of_bytes_is_one_that_observers_load() -> None:
         loaded = incoming.take(1, chunk)
     assert loaded is not None
     assert decode_image(loaded).configs == configs
-    assert limit.at_most is not None and limit.at_most + BASE_BYTES + (8 << 20) < MAX_SNAPSHOT_BYTES
+    assert limit.at_most is not None and limit.at_most + BASE_BYTES < MAX_IMAGE_BYTES

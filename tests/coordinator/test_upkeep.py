@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import chain
 from typing import Any
 
 import pytest
 
+from raftlog.base.errors import NotEnoughReplicas
 from raftlog.coordinator import upkeep
-from raftlog.coordinator.chores import SLICE_RECORDS, first_slice
+from raftlog.coordinator.chores import RETRY_S, SLICE_RECORDS, first_slice
 from raftlog.coordinator.group import CommittedOffset, Group
 from raftlog.coordinator.offsets import decide_expire_offsets
+from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.requests import OffsetCommit
 from raftlog.coordinator.upkeep import RECORDS_PER_GROUP, SWEPT_AT_ONCE, SWEPT_OFFSETS
-from tests.coordinator.journals import Answers, Bench
+from tests.coordinator.journals import Answers, Bench, gone
 
 DAY_S = 86_400.0
 
@@ -97,3 +100,104 @@ def test_groups_are_listed_while_one_of_them_is_deleted():
     assert bench.ask(bench.coordinator.read_some, ["large"]) == ()
     bench.work_off()
     assert answers == [None]
+
+
+class Unwritable(Bench):
+    """A bench whose journal cannot encode anything of groups that are called bad."""
+
+    is_broken = True
+
+    def append(self, records: tuple[KeyValue, ...]) -> int:
+        if self.is_broken and any(b"bad" in key for key, _ in records):
+            raise struct.error("argument out of range")
+        return super().append(records)
+
+
+def failing(bench: Bench) -> list[tuple[str, str]]:
+    return [(each.chore, each.subject) for each in bench.coordinator.failures]
+
+
+def test_a_group_whose_offsets_cannot_expire_stops_no_other_group() -> None:
+    """It is named, and tried again with the next sweep; an exception there once ended the broker."""
+    bench = Unwritable()
+    bench.is_broken = False
+    for group_id in ("a", "bad", "z"):
+        commit_many(bench, 1, 3, group_id)
+    bench.is_broken = True
+    bench.now += 8 * DAY_S
+    sweep(bench)
+    bench.commit()
+    assert bench.coordinator.group_ids() == ["bad"]
+    assert failing(bench) == [("offset_expiry", "bad")]
+    bench.is_broken = False
+    bench.now += 700.0
+    sweep(bench)
+    bench.commit()
+    assert bench.coordinator.group_ids() == [] and failing(bench) == []
+
+
+def test_a_group_that_cannot_go_stops_no_other_group() -> None:
+    """Neither offsets of deleted topics nor whole groups wait for it, and whoever deleted others hears of it."""
+    bench, answers = Unwritable(), Answers()
+    bench.is_broken = False
+    for group_id in ("bad", "large", "other"):
+        commit_many(bench, 3, 1_000, group_id)
+    bench.is_broken = True
+    bench.coordinator.forget_topics(gone("t0"))
+    bench.coordinator.delete("large", answers)
+    bench.work_off()
+    bench.commit()
+    assert answers == [None]
+    assert sorted(bench.coordinator.group_ids()) == ["bad", "other"]
+    assert len(bench.ask(bench.coordinator.read, "other").offsets) == 2_000
+    assert failing(bench) == [("group_removal", "bad")]
+    bench.is_broken = False
+    bench.now += 3_601.0
+    bench.work_off()
+    assert len(bench.replayed()["bad"].offsets) == 2_000 and failing(bench) == []
+
+
+def test_a_journal_that_refuses_one_groups_slice_is_offered_anothers_next() -> None:
+    """The first in the row would else be tried for ever, and all others wait."""
+    bench = Bench()
+    for group_id in ("first", "second"):
+        commit_many(bench, 1, 10, group_id)
+    tried: list[bytes] = []
+    append = bench.append
+
+    def refuse(records: tuple[KeyValue, ...]) -> int:
+        tried.append(records[0][0])
+        raise NotEnoughReplicas
+
+    bench.append = refuse  # type: ignore[method-assign]
+    bench.coordinator = bench.new_coordinator()
+    bench.coordinator.load(bench.replayed().values(), now=bench.now)
+    bench.coordinator.forget_topics(gone("t0"))
+    for _ in range(4):
+        bench.now += RETRY_S
+        sweep(bench)
+    assert [b"first" in each for each in tried] in ([True, False, True, False], [False, True, False, True])
+    bench.append = append  # type: ignore[method-assign]
+
+
+def test_a_group_whose_members_cannot_go_stops_no_other_group() -> None:
+    """Sessions that end together are ended for the others, and once more for that one."""
+    bench = Unwritable()
+    bench.is_broken = False
+    for group_id in ("bad", "good"):
+        for _ in range(2):
+            bench.beat("m-" + group_id, 0, group_id=group_id)
+    bench.is_broken = True
+    bench.now += 46.0
+    tick(bench)
+    bench.commit()
+    assert [bool(bench.replayed()[each].consumer.members) for each in ("bad", "good")] == [True, False]  # type: ignore[union-attr]
+    assert failing(bench) == [("group_sessions", "bad")]
+    bench.is_broken = False
+    bench.now += 60.0
+    tick(bench)
+    assert not bench.replayed()["bad"].consumer.members and failing(bench) == []  # type: ignore[union-attr]
+
+
+def tick(bench: Bench) -> int:
+    return bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms, most=100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -31,7 +32,13 @@ from raftlog.metadata.requests import (
 )
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
 from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.simulator.cluster import SimCluster, SimNode
+from raftlog.proof.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode
+from raftlog.proof.workloads.simple import SimpleClient
+from raftlog.proof.workloads.wire import Client
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import request_shapes
+
+DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER
 
 
 def play(script: Callable[[SimCluster], Awaitable[Any]], nodes: int = 3, **settings: str) -> Any:
@@ -126,6 +133,44 @@ def test_a_node_whose_last_log_directory_fails_ends() -> None:
     play(script)
 
 
+def test_the_quorums_settings_are_those_of_the_config() -> None:
+    """They were shown as in force, and nobody read them."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        node = cluster.nodes[1].node
+        assert node is not None and node.control.quorum is not None
+        assert node.control.quorum.driver.election.timing.election_min == 0.7
+        assert node.control.quorum.compaction.size_bytes == 12_345
+        assert node.control.quorum.compaction.interval_s == 67
+
+    settings = {
+        "controller.quorum.election.timeout.ms": "700",
+        "metadata.log.max.record.bytes.between.snapshots": "12345",
+        "metadata.log.max.snapshot.interval.ms": "67000",
+    }
+    play(script, 1, **settings)
+
+
+def test_a_node_that_finds_no_majority_at_its_start_ends_in_the_time_it_was_given() -> None:
+    """initial.broker.registration.timeout.ms, as with Apache Kafka."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start(1)
+        await _until_failed(cluster, 40)
+        (failure,) = cluster.failures
+        assert "within 20 s (initial.broker.registration.timeout.ms)" in failure
+
+    play(script, **{"initial.broker.registration.timeout.ms": "20000"})
+
+
+async def _until_failed(cluster: SimCluster, seconds: float) -> None:
+    end = cluster.loop.time() + seconds
+    while not cluster.failures and cluster.loop.time() < end:
+        await asyncio.sleep(0.1)
+
+
 def test_a_node_without_a_majority_leaves_in_bounded_time() -> None:
     """Nobody can be asked for leave, so it waits for CONTROLLED_SHUTDOWN_S at most, then for its files."""
 
@@ -155,6 +200,42 @@ def test_the_active_controller_leaves_at_once() -> None:
         await cluster.until(lambda: cluster.leader_id() not in (None, leader), 5, "another leads")
         await cluster.until(lambda: not cluster.nodes[leader].running, 5, "the node stopped")
         assert cluster.loop.time() - began_at < 0.5
+
+    play(script)
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["failed", "stopped"])
+def test_a_node_whose_end_takes_long_hands_over_first(fails: bool) -> None:
+    """Stopped after the broker, the quorum led on for as long as the broker's logs took to be synced."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        leader = cluster.leader_id()
+        assert leader is not None
+        node = cluster.nodes[leader].node
+        assert node is not None and node.broker is not None
+        stopped: list[float] = []
+
+        async def take_long() -> None:
+            await asyncio.sleep(43)
+            stopped.append(cluster.loop.time())
+
+        node.broker.stop = take_long  # type: ignore[method-assign]
+        began_at = cluster.loop.time()
+        if fails:
+            cluster.nodes[leader].troubled = True  # it may end itself, so that the story goes on
+            cluster.nodes[leader].host.call(node.fail, "something of ours is broken")
+            assert node.control.quorum is not None
+            await asyncio.sleep(0.01)
+            assert node.ending and node.control.quorum.driver.withdrawn
+            return
+        cluster.nodes[leader].host.start(node.stop())
+        await cluster.until(lambda: cluster.leader_id() not in (None, leader), 2, "another leads")
+        while not stopped:
+            await asyncio.sleep(0.05)
+            assert cluster.leader_id() != leader
+        assert cluster.loop.time() - began_at > 43
 
     play(script)
 
@@ -309,3 +390,39 @@ def test_a_running_broker_that_is_unregistered_hands_over_and_comes_back_with_it
 def _leads(cluster: SimCluster, broker_id: int) -> bool:
     topic = cluster.last_image().topics.get("t")
     return topic is not None and topic.partitions[0].leader == broker_id
+
+
+async def _describe(address: tuple[str, int]) -> Any:
+    make = request_shapes(DESCRIBE_CLUSTER, 1)
+    message = make.DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+    return await Client("client", [address]).ask(address, DESCRIBE_CLUSTER, message, version=1)
+
+
+def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
+    """KIP-919: a node that is no broker, too; what changes the metadata is forwarded to the active controller."""
+
+    async def script(cluster: SimCluster) -> None:
+        place = cluster.nodes[3]
+        place.config = dataclasses.replace(
+            place.config,
+            roles=frozenset({"controller"}),
+            listeners=tuple(each for each in place.config.listeners if each.name == "CONTROLLER"),
+        )
+        cluster.start()
+        await cluster.until_ready((1, 2))
+        for node_id, each in cluster.nodes.items():
+            address = (each.host.name, CONTROLLER_PORT)
+            described = await _describe(address)
+            assert [one.broker_id for one in described.brokers] == [1, 2, 3]
+            assert described.controller_id == cluster.leader_id()
+            client, name = SimpleClient(Client("client", [address])), f"from-{node_id}"
+            await client.create_topic(name, partitions=1)
+            image = each.node.metadata.published  # type: ignore[union-attr]
+            assert name in image.topics, "who asks next of the same node sees it"
+        await asyncio.sleep(1)
+        await cluster.nodes[3].node.stop()  # type: ignore[union-attr]
+        with pytest.raises(OSError):
+            await _describe(("node3", CONTROLLER_PORT))
+        cluster.check()
+
+    play(script, **{"default.replication.factor": "2"})

@@ -54,6 +54,55 @@ def test_a_checkpoint_has_batches_once_one_is_committed(tmp_path: Path):
     assert has_batches(tmp_path)
 
 
+# --- mirrors
+
+SOURCE = "cluster/t/0"
+MIRRORED = "raftlog.mirror.source"
+
+
+@pytest.mark.parametrize(
+    ("headers", "offset"),
+    [
+        ([(MIRRORED, b"cluster/t/0/17")], 17),
+        ([(MIRRORED, b"cluster/t/0/9"), ("h", b"x"), (MIRRORED, b"cluster/t/0/17")], 17),
+        ([(MIRRORED, b"cluster/t/0/17"), (MIRRORED, b"other/t/0/3")], None),
+        ([(MIRRORED, b"t/0/17")], None),
+        ([(MIRRORED, b"cluster/t/1/17")], None),
+        ([(MIRRORED, b"cluster/t/0/1e5")], None),
+        ([(MIRRORED, "cluster/t/0/\u0663".encode())], None),
+        ([(MIRRORED, b"cluster/t/0/-1")], None),
+        ([(MIRRORED, b"cluster/t/0/" + b"9" * 5_000)], None),
+        ([(MIRRORED, b"cluster/t/0/")], None),
+        ([(MIRRORED, b"\xff\xfe")], None),
+        ([(MIRRORED, None)], None),
+        ([("h", b"cluster/t/0/17")], None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_a_copy_is_told_by_the_last_header_of_its_cluster(
+    headers: list[tuple[str, bytes | None]] | None, offset: int | None
+):
+    """Whatever else is called so was written by somebody else, and must neither stop a mirror nor have it leave
+    records out."""
+    pytest.importorskip("pyarrow")
+    from raftlog.pipeline.jobs.mirror_task import copied_offset
+
+    assert copied_offset(headers, SOURCE) == offset
+
+
+def test_a_copy_leaves_headers_behind_that_say_it_is_one(tmp_path: Path):
+    """A record that names the offset of another at its source would have that one left out."""
+    pytest.importorskip("pyarrow")
+    from raftlog.pipeline.jobs.mirror_task import copied_offset, copy_headers
+
+    brought = [{"key": MIRRORED, "value": b"cluster/t/0/99"}, {"key": "h", "value": None}]
+    headers = copy_headers([*brought, brought[0]], f"{SOURCE}/17")
+    assert headers == [("h", None), (MIRRORED, b"cluster/t/0/17")]
+    assert copied_offset(headers, SOURCE) == 17
+    assert copy_headers(None, "x") == [(MIRRORED, b"x")]
+
+
 # --- Parquet
 
 
@@ -81,6 +130,32 @@ def records(days: list[int], *, partition: int = 0, first: int = 0) -> Any:
         [(name, types.get(name, table.schema.field(name).type)) for name in table.column_names]
     )
     return table.cast(schema).to_batches()[0]
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a/b", "/tmp", "..\\x", "", "t" * 250, "t\n"])
+def test_a_topics_name_from_a_broker_is_no_path(tmp_path: Path, name: str):
+    """Whoever answers for a cluster must not choose where files are written."""
+    pytest.importorskip("pyarrow")
+    from raftlog.pipeline.jobs.parquet import Target
+
+    target = Target(str(tmp_path), "id", 0)
+    assert target.folder("a.b_c-d", 0) == tmp_path / "topic=a.b_c-d" / "date=1970-01-01"
+    with pytest.raises(JobError, match="which no topic can be called"):
+        target.folder(name, 0)
+
+
+def test_timestamps_of_no_year_go_into_the_first_or_last_day_there_is(tmp_path: Path):
+    """A producer may choose any: one such record must not stop an archive for ever."""
+    pa = pytest.importorskip("pyarrow")
+    from raftlog.pipeline.jobs.parquet import Target, write_files
+
+    batch = records([0, 1, 2, 3])
+    times = pa.array([-(2**62), 2**62, 0, -(2**61)], pa.timestamp("us", tz="UTC"))
+    index = batch.schema.get_field_index("timestamp")
+    done = [*write_files(Target(str(tmp_path), "id", 0), [batch.set_column(index, "timestamp", times)])]
+    folders = {each.name for each in (tmp_path / "topic=t").iterdir()}
+    assert folders == {"date=0001-01-01", "date=9999-12-31", "date=1970-01-01"}
+    assert sum(each.to_pylist()[0]["rows"] for each in done) == 4
 
 
 def offsets_read(folder: Path) -> list[int]:

@@ -260,7 +260,7 @@ def test_a_replayed_batch_is_mirrored_once_and_offsets_are_mapped(
             [f"{partition}-{n}".encode() for n in range(50)],
             partition=partition,
             timestamp_ms=1_700_000_000_123,
-            headers=[("h", b"x")],
+            headers=[("h", b"x"), ("raftlog.mirror.source", b"forged/0/1")],
         )
     options = build(
         MirrorOptions,
@@ -283,7 +283,8 @@ def test_a_replayed_batch_is_mirrored_once_and_offsets_are_mapped(
     assert [(row.partition, row.value) for row in copies] == [
         (p, f"{p}-{n}".encode()) for p in range(2) for n in range(50)
     ]
-    assert copies[0].headers == [("h", b"x"), ("raftlog.mirror.source", f"{topic}/0/0".encode())]
+    source = f"{topics.cluster_id}/{topic}/0/0".encode()
+    assert copies[0].headers == [("h", b"x"), ("raftlog.mirror.source", source)]
     assert {row.timestamp_ms for row in copies} == {1_700_000_000_123}
     known = [Run(**json.loads(row.value or b"")) for row in topics.read(f"{topic}-map")]
     assert [translate(known, topic, 0, offset=n + 1) for n in range(50)] == [n + 4 for n in range(50)]

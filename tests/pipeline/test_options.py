@@ -166,3 +166,55 @@ def test_a_write_is_acknowledged_by_all_replicas_or_refused():
 def test_sparks_own_options_are_passed_over():
     """checkpointLocation reaches the sink as well."""
     assert write_options({**SERVERS, "checkpointLocation": "/x", "topic": "t"}).topic == "t"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plugin.library.paths",
+        "ssl.engine.location",
+        "ssl.engine.id",
+        "ssl.providers",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.principal",
+        "sasl.kerberos.keytab",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.oauthbearer.metadata.authentication.type",
+        "sasl.oauthbearer.assertion.private.key.file",
+        "sasl.oauthbearer.assertion.jwt.template.file",
+        "ssl.key.location",
+        "ssl.keystore.location",
+        "ssl.ca.location",
+        "https.ca.location",
+        "offset.store.path",
+        "SSL.CA.Certificate.Stores",
+    ],
+)
+def test_what_reaches_beyond_the_query_is_refused_unless_the_deployment_allows_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Code, commands, files and addresses: who writes a query must not choose them for who runs it."""
+    monkeypatch.delenv("RAFTLOG_SPARK_ALLOW", raising=False)
+    (fault,) = faults({**READ, f"kafka.{name}": "/tmp/x"})
+    assert fault.startswith(f"kafka.{name.lower()}: it ")
+    assert f"RAFTLOG_SPARK_ALLOW={name.lower()}" in fault
+    with pytest.raises(OptionFaults, match="RAFTLOG_SPARK_ALLOW"):
+        write_options({**SERVERS, f"kafka.{name}": "/tmp/x"})
+    monkeypatch.setenv("RAFTLOG_SPARK_ALLOW", f"something.else, {name}")
+    assert read_options({**READ, f"kafka.{name}": "/tmp/x"}).client[name.lower()] == "/tmp/x"
+
+
+def test_ordinary_settings_of_the_client_are_taken(monkeypatch: pytest.MonkeyPatch):
+    """Names, passwords and certificates that are given themselves."""
+    monkeypatch.delenv("RAFTLOG_SPARK_ALLOW", raising=False)
+    given = {
+        "sasl.username": "u",
+        "sasl.password": "p",
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.pem": "-----BEGIN",
+        "client.rack": "a",
+        "fetch.min.bytes": "1",
+        "sasl.oauthbearer.scope": "s",
+    }
+    client = read_options({**READ, **{f"kafka.{name}": value for name, value in given.items()}}).client
+    assert given.items() <= client.items()

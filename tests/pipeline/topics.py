@@ -34,6 +34,10 @@ class Topics:
         self.servers = servers
         self._admin = AdminClient({"bootstrap.servers": servers})
 
+    @property
+    def cluster_id(self) -> str:
+        return str(self._admin.list_topics(timeout=PATIENCE_S).cluster_id)
+
     def make(self, topic: str, partitions: int = 1, *, replicas: int = 3, **config: str) -> None:
         named = {name.replace("_", "."): value for name, value in config.items()}
         new = NewTopic(topic, partitions, replicas, config=named)

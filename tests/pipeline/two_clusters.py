@@ -45,7 +45,7 @@ def check_mirror_across_a_crash(
     assert before % BATCH and BATCH < seen <= before < PARTITIONS * EACH, "not killed amid a batch"
     assert summary["skipped"] >= before % BATCH
     copies = target.read(topic, PARTITIONS)
-    _check_copies(copies, topic, sent)
+    _check_copies(copies, topic, sent, cluster_id=source.cluster_id)
     _check_map(target, topic, copies)
 
 
@@ -80,7 +80,7 @@ def _copied(target: Topics, topic: str) -> int:
     return target.held(topic, PARTITIONS) - sum(SHIFTS)
 
 
-def _check_copies(copies: list[Row], topic: str, sent: list[list[bytes]]) -> None:
+def _check_copies(copies: list[Row], topic: str, sent: list[list[bytes]], *, cluster_id: str) -> None:
     """Each record once, in its partition and in its order, and telling where it comes from."""
     found = [
         (row.partition, row.offset, row.value, row.headers) for row in copies if row.value != b"from before"
@@ -90,7 +90,7 @@ def _check_copies(copies: list[Row], topic: str, sent: list[list[bytes]]) -> Non
             partition,
             number + SHIFTS[partition],
             value,
-            [("h", b"x"), (SOURCE_HEADER, f"{topic}/{partition}/{number}".encode())],
+            [("h", b"x"), (SOURCE_HEADER, f"{cluster_id}/{topic}/{partition}/{number}".encode())],
         )
         for partition, values in enumerate(sent)
         for number, value in enumerate(values)

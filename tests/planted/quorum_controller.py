@@ -21,6 +21,8 @@ from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.snapshot import encode_image
 from raftlog.proof.stories.quorum_controller import controller as controller_story
 from raftlog.quorum.core import Core
+from raftlog.quorum.driver import Driver
+from raftlog.quorum.quorum import Quorum
 from tests.planted.plant import Plant
 
 
@@ -105,6 +107,20 @@ def leave_configs_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def elect_the_departing(patch: pytest.MonkeyPatch) -> None:
+    """A node that is ending hands the lead over once, and goes on standing until its broker is through."""
+    patch.setattr(Driver, "withdraw", lambda driver: None)
+
+
+def keep_the_lead_to_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A controller that is ending leads until its broker has stopped."""
+
+    async def stay(quorum: Quorum) -> None:
+        quorum.withdraw()
+
+    patch.setattr(Quorum, "hand_over", stay)
+
+
 story = partial(Plant, story=controller_story, seconds=6.0)
 
 PLANTS = [
@@ -135,6 +151,18 @@ PLANTS = [
         "KIP-730",
         plant=forget_given_producer_ids,
         note="producers fence each other",
+    ),
+    story(
+        "departing-node-elected",
+        "liveness",
+        plant=elect_the_departing,
+        note="it leads for as long as it takes to end",
+    ),
+    story(
+        "departing-node-leads-on",
+        "liveness",
+        plant=keep_the_lead_to_the_end,
+        note="its broker is gone, and it leads",
     ),
     story("snapshot-without-configs", "images", plant=leave_configs_out_of_snapshots, note="nodes disagree"),
 ]

@@ -10,7 +10,6 @@ import pytest
 
 from raftlog.proof.stories.quorum import quorum_storm
 from raftlog.proof.stories.quorum_calm import quorum_calm
-from raftlog.quorum import core
 from raftlog.quorum.core import Core
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Election
@@ -29,14 +28,7 @@ def encourage_anybody(patch: pytest.MonkeyPatch) -> None:
 
 def never_step_down(patch: pytest.MonkeyPatch) -> None:
     """A leader that nobody answers goes on believing that it leads."""
-    configuration = core.configuration
-
-    def faithful(*arguments: Any) -> Any:
-        settings = configuration(*arguments)
-        settings.leaderFallbackTimeout = 1e9
-        return settings
-
-    patch.setattr(core, "configuration", faithful)
+    patch.setattr(Core, "fallback_s", lambda core: 1e9)
 
 
 def vote_for_the_stale(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from raftlog.proof.stories.exactly_once import exactly_once, exactly_once_groups
 from raftlog.proof.stories.transactions import transactions
 from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
-from raftlog.storage.producers import ProducerState
+from raftlog.storage.producers import Producer, ProducerState
 from raftlog.storage.transactions import AbortedTransactions
 from raftlog.storage.verification import Verifications
 from tests.planted.plant import Plant
@@ -46,8 +46,8 @@ def forget_open_transactions_on_restart(patch: pytest.MonkeyPatch) -> None:
     """A snapshot brings back a producer, but not that its transaction is open."""
     restore = ProducerState._restore
 
-    def restore_closed(state: ProducerState, producer_id: int, epoch: int, *rest: Any) -> None:
-        restore(state, producer_id, epoch, *rest[:-1], -1)
+    def restore_closed(state: ProducerState, producer_id: int, epoch: int, *rest: Any) -> Producer:
+        return restore(state, producer_id, epoch, *rest[:-1], -1)
 
     patch.setattr(ProducerState, "_restore", restore_closed)
 

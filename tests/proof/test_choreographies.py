@@ -10,6 +10,7 @@ from raftlog.proof.stories import STORIES
 CHOREOGRAPHIES = (
     "blackouts",
     "clean-stop",
+    "clock-jumps",
     "commits",
     "compaction",
     "consumer-churn",
@@ -23,6 +24,7 @@ CHOREOGRAPHIES = (
     "kip-101",
     "last-replica",
     "lying-disk",
+    "made-up-producers",
     "offsets-cleaned",
     "pause-kill",
     "relay",

@@ -299,6 +299,36 @@ def test_a_host_that_dies_during_the_handshake_resets_the_connection() -> None:
     simulate(program)
 
 
+def test_a_connection_whose_making_is_cancelled_ends_untold_and_takes_no_more_writes() -> None:
+    """uvloop closes the transport silently between `connection_made` and the end of `create_connection`."""
+    told: list[str] = []
+
+    class Hasty(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+            told.append("made")
+            making[0].cancel()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            told.append("lost")
+
+    making: list[asyncio.Task[Any]] = []
+
+    async def program(loop: SimLoop) -> None:
+        loop.host("a").start(echo_server())
+        await asyncio.sleep(0.01)
+        hasty = Hasty()
+        making.append(asyncio.create_task(loop.create_connection(lambda: hasty, "a", 9000)))
+        await asyncio.wait(making)
+        await asyncio.sleep(1)
+        assert making[0].cancelled() and told == ["made"]
+        assert isinstance(hasty.transport, asyncio.Transport) and hasty.transport.is_closing()
+        with pytest.raises(RuntimeError, match="closed transport"):
+            hasty.transport.write(b"anybody there?")
+
+    simulate(program)
+
+
 def test_ports_are_taken_and_names_resolved_as_on_a_real_host() -> None:
     """A taken port is in use, another host's address is not ours to bind, unknown names do not resolve."""
 

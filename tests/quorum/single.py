@@ -10,6 +10,7 @@ from raftlog.quorum.core import Core
 from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.messages import AppendEntries, Message, VoteGranted
+from raftlog.quorum.outgoing import Held, Pieces
 from raftlog.quorum.seams import Sizes
 from raftlog.quorum.wal import Entry
 
@@ -37,6 +38,7 @@ class Node:
             self.peers,
             journal=Journal(self.disk, "/data/quorum", node_id),
             apply=lambda _index, command: self.applied.append(command),
+            snapshot=self._snapshot,
             chance=random.Random(1),
             now=lambda: self.now,
             timing=Timing(),
@@ -45,6 +47,11 @@ class Node:
         self.sync()
         for peer in self.peers:
             self.core.connected(peer)
+
+    def _snapshot(self, first_index: int) -> Pieces | None:
+        files = self.core.journal.files
+        newest = files.indexes()[-1:]
+        return Pieces(Held(newest[0], files.read(newest[0]))) if newest and newest[0] >= first_index else None
 
     def sync(self) -> None:
         while self.core.journal.dirty:

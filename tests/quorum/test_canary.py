@@ -27,11 +27,10 @@ SOURCES = {
 WIRE = {
     "request_vote": {"type", "term", "last_log_index", "last_log_term"},
     "response_vote": {"type", "term"},
-    "append_entries": {"type", "term", "commit_index", "entries", "prevLogIdx", "prevLogTerm"},
     "next_node_idx": {"type", "next_node_idx", "reset", "success"},
     "timeout_now": {"type", "term"},
 }
-"""Every message that the core makes on its regular paths."""
+"""Every message that the core makes on its regular paths; append_entries are made in the room."""
 
 
 def test_the_version_is_the_one_that_was_read() -> None:

@@ -8,12 +8,28 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
+from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.quorum import channel as channels
-from raftlog.quorum.channel import Accepted, Dialled, ForeignCluster, Identity, Refused, dial
+from raftlog.quorum.channel import (
+    Accepted,
+    Challenge,
+    Dialled,
+    ForeignCluster,
+    Hello,
+    Identity,
+    Proof,
+    Refusal,
+    Refused,
+    Verdict,
+    dial,
+)
 from tests.quorum.cluster import bound_socket, until
 
 
@@ -94,16 +110,72 @@ async def refused(server: Server, identity: Identity, expect: int | None = 1) ->
 async def test_a_wrong_secret_is_refused_and_both_sides_are_told() -> None:
     """The commonest mistake of a deployment must be in both logs."""
     async with serving(who(1)) as server:
-        here, there = await refused(server, who(2, b"another"))
+        here, there = await refused(server, who(2, b"another secret"))
         assert "secrets differ" in here and "secrets differ" in there
         assert server.open == []
 
 
-async def test_a_listener_with_a_wrong_secret_is_not_believed() -> None:
-    """The dialler checks first: an impostor learns nothing and gets no frame."""
-    async with serving(who(1, b"another")) as server:
-        here, _ = await refused(server, who(2))
-        assert "secrets differ" in here
+async def handshake(address: tuple[str, int], *messages: Any) -> list[Any]:
+    """Send handshake messages as a stranger; return all that the listener says until it closes."""
+    reader, writer = await asyncio.open_connection(*address)
+    for message in messages:
+        frame = msgspec.msgpack.encode(message)
+        writer.write(struct.pack(">I", len(frame)) + frame)
+    async with asyncio.timeout(5):
+        data = await reader.read()
+    writer.close()
+    heard = []
+    while data:
+        end = 4 + int.from_bytes(data[:4], "big")
+        heard.append(channels._decode(data[4:end]))
+        data = data[end:]
+    return heard
+
+
+async def test_a_listener_proves_nothing_to_a_stranger() -> None:
+    """With a proof of the listener's, a stranger could try secrets at home; a wrong proof earns a refusal only."""
+    hello = Hello(channels._PROTOCOL, "rpc", 2, "", b"n" * 32)
+    async with serving(who(1)) as server:
+        challenge, refusal = await handshake(server.address, hello, Proof(b"p" * 32))
+    assert isinstance(challenge, Challenge) and isinstance(refusal, Refusal)
+    assert [type(each) for each in msgspec.structs.astuple(challenge)] == [int, str, bytes]
+    assert challenge.nonce not in (hello.nonce, b"")
+    assert "secrets differ" in refusal.reason
+
+
+class Impostor(asyncio.Protocol):
+    """A listener that does not know the secret: it says what it has ready, whatever it hears."""
+
+    def __init__(self, *messages: Any) -> None:
+        self.messages = list(messages)
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self.messages:
+            frame = msgspec.msgpack.encode(self.messages.pop(0))
+            self.transport.write(struct.pack(">I", len(frame)) + frame)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (Challenge(1, "", b"n" * 32), Verdict(b"p" * 32, "")),
+        (Challenge(1, "theirs", b"n" * 32), Verdict(b"p" * 32, "you belong to another cluster")),
+        (Challenge(1, "theirs", b"n" * 32), Refusal("you belong to another cluster")),
+        (Verdict(b"p" * 32, ""),),
+    ],
+    ids=["welcome", "foreign", "unproven", "at once"],
+)
+async def test_an_impostor_is_not_believed(messages: tuple[Any, ...]) -> None:
+    """Neither that it is the node at this address, nor that this node belongs to another cluster, which ends a node."""
+    sock = bound_socket()
+    listener = await asyncio.get_running_loop().create_server(lambda: Impostor(*messages), sock=sock)
+    with pytest.raises(Refused) as told:
+        await dial(who(2, cluster_id="ours"), "rpc", sock.getsockname(), expect=1)
+    listener.close()
+    assert not isinstance(told.value, ForeignCluster)
 
 
 async def test_a_foreign_cluster_is_refused_on_either_side() -> None:
@@ -246,7 +318,7 @@ async def test_an_oversized_frame_closes_an_open_channel() -> None:
 
 async def test_a_peer_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handshake that is not finished in its time holds no connection (slow loris)."""
-    monkeypatch.setattr(channels, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(channels, "ACCEPT_SECONDS", 0.05)
     async with serving(who(1)) as server:
         reader, writer = await asyncio.open_connection(*server.address)
         async with asyncio.timeout(2):
@@ -254,6 +326,89 @@ async def test_a_peer_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatc
         await until(lambda: server.refused)
         assert "too long" in server.refused[0]
         writer.close()
+
+
+@pytest.mark.parametrize(
+    "new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
+)
+@pytest.mark.parametrize("moment", ["made", "challenged"])
+def test_a_dial_that_is_given_up_leaves_nothing_behind(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop closes a transport whose `create_connection` is cancelled without `connection_lost`; a timer of its
+    channel then wrote to it, which ended the node."""
+    monkeypatch.setattr(channels, "ACCEPT_SECONDS", 0.05)
+    failures: list[dict[str, Any]] = []
+    given_up: list[Dialled] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: failures.append(context))
+        dialling: list[asyncio.Task[Any]] = []
+
+        def give_up(begin: Callable[..., None]) -> Callable[..., None]:
+            def begin_and_give_up(channel: Dialled, *arguments: Any) -> None:
+                begin(channel, *arguments)
+                given_up.append(channel)
+                dialling[0].cancel()
+
+            return begin_and_give_up
+
+        name = "_begin" if moment == "made" else "_take_challenge"
+        monkeypatch.setattr(Dialled, name, give_up(getattr(Dialled, name)))
+        async with serving(who(1)) as server:
+            dialling.append(asyncio.create_task(dial(who(2), "rpc", server.address, expect=1)))
+            await asyncio.wait(dialling)
+            late = loop.time() + 3 * channels.ACCEPT_SECONDS
+            await until(lambda: loop.time() > late and (server.refused or server.lost))
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(run())
+    assert failures == []
+    assert [each.ready.cancelled() for each in given_up] == [True]
+
+
+@pytest.mark.parametrize("seconds", [0.0005 * each for each in range(1, 12)])
+def test_a_simulated_dial_that_runs_out_of_time_leaves_nothing_behind(seconds: float) -> None:
+    """At whatever moment: the simulator's transports also close without telling, and fail who writes to them later."""
+
+    async def program(loop: SimLoop) -> None:
+        server = Server(who(1), lambda _: None)
+        await loop.host("a").start(loop.create_server(server.accept, port=9093))
+        loop.network.latency_s = (0.0005, 0.0005)
+        loop.network.turn_s = 0.001
+        dialling = loop.host("b").start(dial(who(2), "rpc", ("a", 9093), expect=1, seconds=seconds))
+        await asyncio.wait([dialling])
+        await asyncio.sleep(2 * channels.ACCEPT_SECONDS)
+        assert not loop.failures
+        channels_left = [each for each in server.open if each.closed_because is None]
+        assert bool(channels_left) == (dialling.exception() is None)
+
+    simulate(program)
+
+
+async def test_what_fails_over_a_peers_bytes_closes_its_channel_only() -> None:
+    """Whatever the user of a channel raises over a frame or an end is logged once, and the loop hears nothing of it."""
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
+
+    def fail(_told: object) -> None:
+        raise ZeroDivisionError
+
+    async with serving(who(1)) as server:
+        channel = await connected(server)
+        server.open[0].attach(fail, fail)
+        other = await connected(server)
+        lost: list[str] = []
+        channel.attach(server.frames.append, lost.append)
+        with capture_logs() as logs:
+            channel.send(b"one")
+            channel.send(b"two")
+            await until(lambda: lost)
+        other.send(b"three")
+        await until(lambda: server.frames == [b"three"])
+    assert [each["event"] for each in logs] == ["controller_connection_failed"]
+    assert failures == []
 
 
 @given(st.lists(st.binary(max_size=60), max_size=6))
@@ -269,6 +424,9 @@ def test_no_bytes_of_a_stranger_raise(chunks: list[bytes]) -> None:
 
         def write(self, _data: bytes) -> None:
             pass
+
+        def is_closing(self) -> bool:
+            return self.closed
 
         def close(self) -> None:
             self.closed = True

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
+from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut, UnknownServerError
 from raftlog.proof.simulator import SimEnv
 from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum import rpc
@@ -116,6 +116,23 @@ def test_an_observer_is_told_where_the_controller_is() -> None:
 
         await watcher.host.start(run())
         assert answers == [b"hello by %d" % leader] * 5
+
+    play(script)
+
+
+def test_a_request_that_no_frame_holds_is_refused_with_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configs of megabytes, say: an assertion of the channel's ended the connection of the client that sent them."""
+    monkeypatch.setattr(rpc, "MAX_REQUEST_BYTES", 100)
+
+    async def script(world: World) -> None:
+        await desks(world)
+        leader = await world.leader()
+        node = next(each for each in world.hosts if each != leader)
+        with pytest.raises(InvalidRequest, match="101 bytes for the controller are over the limit of 100"):
+            await ask(world, node, b"x" * 101)
+        with pytest.raises(UnknownServerError, match="an answer of 103 bytes is over the limit of 100"):
+            await ask(world, node, b"x" * 98)
+        assert await ask(world, node, b"fits")
 
     play(script)
 

@@ -6,16 +6,22 @@ import pickle
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from raftlog.quorum import core
 from raftlog.quorum.core import Violation
 from raftlog.quorum.messages import (
     AppendEntries,
     HigherTerm,
+    Message,
     NextIndex,
     RequestVote,
     SnapshotChunk,
     TimeoutNow,
     VoteGranted,
+    decode_message,
+    encode_message,
 )
 from raftlog.quorum.seams import Sizes
 from tests.quorum.single import NOOP, Node, append, entries, exchange
@@ -189,15 +195,33 @@ def test_an_old_leader_is_told_that_its_term_is_over() -> None:
     assert old.core.journal.getVotedForNodeId() is None
 
 
-def test_a_leader_without_a_majority_steps_down() -> None:
-    """PySyncObj's default lets it believe for 30 s; reads and answers rely on no lease all the same."""
+@pytest.mark.parametrize(("linked", "seconds"), [(False, 1.0), (True, 1.6)], ids=["links lost", "silence"])
+def test_a_leader_without_a_majority_steps_down(linked: bool, seconds: float) -> None:
+    """PySyncObj's default lets it believe for 30 s; reads and answers rely on no lease all the same.
+
+    Followers that keep their links may only be slow: they have longer.
+    """
     node = Node().elect()
-    node.now += 0.9
+    for peer in () if linked else (2, 3):
+        node.core.disconnected(peer)
+    node.now += seconds - 0.1
     node.step()
     assert node.core.is_leader
     node.now += 0.2
     node.step()
     assert not node.core.is_leader and node.core.leader_id is None
+
+
+def test_a_slow_leader_waits_longer_for_answers() -> None:
+    """It reads them late, and steps down for nothing."""
+    node = Node().elect()
+    node.core._lateness.note(0.9, node.now)
+    node.now += 3.0
+    node.step()
+    assert node.core.is_leader
+    node.now += 1.0
+    node.step()
+    assert not node.core.is_leader
 
 
 def test_a_stall_of_our_own_is_not_held_against_the_peers() -> None:
@@ -280,3 +304,71 @@ def test_an_election_needs_to_be_begun() -> None:
     node = Node()
     node.now += 1_000
     assert node.step() == [] and node.core.term == 0
+
+
+def message_strategy() -> st.SearchStrategy[Message]:
+    """Messages whose numbers are near those of a small log, and some far away."""
+    number = st.integers(0, 6) | st.sampled_from((1 << 40, (1 << 62) - 1))
+    data = st.binary(max_size=8)
+    entry = st.tuples(st.just(b"\x00") | data, number, number)
+    row = st.integers(1, 4).map(lambda first: entries(first, first + 2, 1))
+    return st.one_of(
+        st.builds(AppendEntries, number, number, number, number, st.lists(entry, max_size=3) | row),
+        st.builds(NextIndex, number, number, st.booleans(), st.booleans()),
+        st.builds(RequestVote, number, number, number),
+        st.builds(SnapshotChunk, number, number, number, number, data),
+        *(st.builds(kind, number) for kind in (VoteGranted, TimeoutNow, HigherTerm)),
+    )
+
+
+def test_a_voter_is_sent_a_snapshot_as_fast_as_its_link_takes_it() -> None:
+    """The whole of it at once passed the limit of what may wait for a peer, above 64 MiB each time anew."""
+    node = Node().elect()
+    node.core.outbox.clear()
+    size = 3 * core.ROUND_BYTES
+    for number in range(4):
+        node.core.propose(b"%d" % number)
+    node.step(2, NextIndex(1, node.core.journal.last_index + 1, False, True))
+    index = node.core.applied_index
+    node.core.journal.files.write(index, bytes(size))
+    node.core.journal.compact(index)
+    node.sync()
+    taking = True
+    node.core.takes_more = lambda peer: peer == 3 and taking
+
+    def pieces(*messages: NextIndex) -> int:
+        node.core.send_again()
+        sent = [each for peer, each in node.step(3, *messages) if peer == 3]
+        return sum(len(each.data) for each in sent if isinstance(each, SnapshotChunk))
+
+    assert pieces(NextIndex(1, 1, True, False)) == core.ROUND_BYTES and node.core.more_to_send
+    taking = False
+    assert pieces() == 0 and not node.core.more_to_send
+    taking = True
+    assert pieces() == core.ROUND_BYTES
+    assert pieces() == core.ROUND_BYTES
+    assert pieces() == 0
+
+
+def test_a_voter_that_waits_for_a_snapshot_to_be_read_hears_its_leader() -> None:
+    """A large file takes longer than an election timeout."""
+    leader, follower = Node().elect(), Node(2, (1, 3))
+    for number in range(4):
+        leader.core.propose(b"%d" % number)
+    leader.step(3, NextIndex(1, leader.core.journal.last_index + 1, False, True))
+    leader.core.journal.compact(leader.core.applied_index)
+    leader.sync()
+    sent = [each for peer, each in leader.step(2, NextIndex(1, 1, True, False)) if peer == 2]
+    assert sent == [SnapshotChunk(1, 0, 0, 0, b"")]
+    assert follower.core.deliver(1, sent[0]) is not None, "it moves the follower's election deadline"
+
+
+@given(st.lists(st.tuples(st.sampled_from((2, 3)), message_strategy()), max_size=20), st.booleans())
+def test_no_message_of_a_peer_breaks_the_core(messages: list[tuple[int, Message]], leads: bool) -> None:
+    """Whatever is a message is taken or left; only what breaks Raft's own promises stops a voter, and says so."""
+    node = Node().elect() if leads else Node()
+    for peer, message in messages:
+        try:
+            node.step(peer, decode_message(encode_message(message)))
+        except Violation:
+            return

@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from raftlog.proof.simulator import SimEnv
@@ -219,5 +220,36 @@ def test_the_leader_can_describe_its_observers() -> None:
         assert [(each.replica_id, each.log_end_offset) for each in described] == [
             (9, watcher.observer.applied_index)
         ]
+
+    play(script)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        feed.Committed(1_000, [b"\x00beyond a gap"]),
+        feed.SnapshotPart(1_000, 5, 0, b"rotten"[:5]),
+        feed.Status(-7, 1),
+        (9, "no message"),
+    ],
+    ids=["gap", "snapshot", "leader", "kind"],
+)
+def test_a_voter_that_sends_nonsense_is_left_for_another(nonsense: Any) -> None:
+    """A gap in the stream, or a snapshot that rotted on its way, ended the observer's node."""
+
+    async def script(world: World) -> None:
+        watcher = Watcher(world)
+        await world.commit(b"first")
+        await world.until(lambda: watcher.has(b"first"), 3)
+        voter = next(
+            (quorum, follower.channel)
+            for quorum in world.nodes.values()
+            for follower in (quorum._feed._followers if quorum._feed else [])
+        )
+        quorum, channel = voter
+        world.hosts[quorum.node_id].call(channel.send, msgspec.msgpack.encode(nonsense))
+        await world.until(lambda: channel.closed_because is not None, 3)
+        await world.commit(b"second")
+        await world.until(lambda: watcher.has(b"second"), 3)
 
     play(script)

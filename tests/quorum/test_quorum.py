@@ -12,10 +12,11 @@ import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.proof.simulator import SimLoop, hosts, simulate
-from raftlog.proof.stories.quorum_world import World
+from raftlog.proof.stories.quorum_world import DIRECTORY, World
+from raftlog.quorum import core, links, wal
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
-from raftlog.quorum.wal import MAX_COMMAND_BYTES
+from raftlog.quorum.seams import Sizes
 
 
 def play(script: Callable[[World], Awaitable[Any]], voters: int = 3, **options: Any) -> Any:
@@ -286,6 +287,82 @@ def test_a_slow_disk_slows_and_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -
     play(script)
 
 
+def test_a_voter_that_was_away_loads_a_snapshot_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole of it was put into the link at once: beyond what may wait there (64 MiB) the link was cut, each time.
+
+    Here both are smaller.
+    """
+    monkeypatch.setattr(links, "UNSENT_BYTES_LIMIT", 512 * 1024)
+    monkeypatch.setattr(core, "ROUND_BYTES", 128 * 1024)
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        away = next(node for node in world.hosts if node != leader)
+        others = [node for node in world.hosts if node != away]
+        world.crash(away)
+        for number in range(24):
+            await world.commit(b"%d%s" % (number, b"." * 200_000), *others)
+        world.boot(away)
+        await world.until(lambda: away in world.nodes and world.nodes[away].started)
+        await world.until(lambda: world.machines[away].data == world.oracle.committed)
+        assert world.nodes[away].driver.journal.first_index > 1, "it was sent a snapshot"
+        assert world.leading() == leader
+
+    play(script, compaction=Compaction(entries=20), sizes=Sizes(chunk_bytes=64 * 1024))
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_voter_that_withdrew_votes_but_is_elected_no_more(leads: bool) -> None:
+    """A node that was ending was elected and led for 43 s, while its broker let nobody in."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        ending = leader if leads else next(node for node in world.hosts if node != leader)
+        await world.hosts[ending].start(world.nodes[ending].hand_over())
+        for number in range(3):
+            await world.settle(b"round %d" % number)
+            leader = await world.leader()
+            assert leader != ending
+            other = next(node for node in world.hosts if node not in (leader, ending))
+            world.crash(leader)
+            await world.until(lambda: world.leading() == other, 5)  # by the vote of the ending one  # noqa: B023
+            world.hosts[other].call(world.nodes[other].driver.transfer)
+            await asyncio.sleep(1)
+            assert world.leading() == other, "it was asked to lead, and declined"
+            world.boot(leader)
+
+    play(script)
+
+
+def test_a_leader_that_nobody_can_follow_lays_the_lead_down() -> None:
+    """Nobody has all it has, so nobody can be asked to take over: the others elect when they have caught up."""
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        for other in world.hosts:
+            if other != leader:
+                world.loop.clog(world.hosts[leader], world.hosts[other])
+        world.append(b"only here", leader)
+        await asyncio.sleep(0.05)
+        await world.hosts[leader].start(world.nodes[leader].hand_over())
+        assert not world.nodes[leader].leading
+        world.loop.heal()
+        assert await world.leader() != leader
+
+    play(script)
+
+
+def test_the_only_voter_leads_to_its_end() -> None:
+    """There is nobody to hand over to, and its broker may need a controller to the last."""
+
+    async def script(world: World) -> None:
+        await world.commit(b"first")
+        await world.hosts[1].start(world.nodes[1].hand_over())
+        await world.commit(b"last")
+
+    play(script, 1)
+
+
 def test_a_full_disk_gives_the_lead_away_and_comes_back_by_itself() -> None:
     """ENOSPC on the leader: it falls silent, another leads, and it rejoins within seconds of space returning (H18)."""
 
@@ -302,6 +379,29 @@ def test_a_full_disk_gives_the_lead_away_and_comes_back_by_itself() -> None:
         await world.settle(b"space again")
 
     play(script)
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("operation", ["open", "write"])
+def test_a_process_out_of_files_gives_the_lead_away_and_comes_back_by_itself(
+    operation: str, error: int
+) -> None:
+    """A rewrite of the journal needs a descriptor: clients took the last one, which ended the voter for good."""
+
+    async def script(world: World) -> None:
+        poor = await world.leader()
+        under = f"{DIRECTORY}/{wal.NAME}" if operation == "open" else DIRECTORY
+        world.hosts[poor].disk.fail(operation, under=under, error=error)
+        others = [node for node in world.hosts if node != poor]
+        for number in range(60):
+            world.append(b"%d" % number)
+            await asyncio.sleep(0.01)
+        await world.until(lambda: world.leading() in others, 5)
+        await world.commit(b"elsewhere", *others, seconds=5)
+        world.hosts[poor].disk.mend()
+        await world.settle(b"files again")
+
+    play(script, compaction=Compaction(entries=20))
 
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
@@ -368,7 +468,7 @@ def test_what_may_be_proposed_is_bounded() -> None:
         with pytest.raises(NotController):
             follower.append(b"x")
         with pytest.raises(InvalidRequest):
-            quorum.append(b"x" * MAX_COMMAND_BYTES)
+            quorum.append(b"x" * wal.MAX_COMMAND_BYTES)
         for node in world.hosts:
             if node != leader:
                 world.loop.cut(world.hosts[leader], world.hosts[node])

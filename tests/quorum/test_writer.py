@@ -37,7 +37,7 @@ async def test_job_that_fails_after_the_stop_disturbs_nobody() -> None:
         cast(Journal, journal),
         run=lambda stage: stage(),
         on_full=lambda _error: None,
-        on_space=lambda: None,
+        on_space=lambda _error: None,
     )
     writer.then(lambda: None)
     writer.stop()

@@ -68,6 +68,11 @@ LAWS: dict[str, tuple[bytes | None, type[KafkaError]]] = {
     "codec 5": (with_field(ONE, 22, b"\x05"), UnsupportedCompressionType),
     "a control batch": (with_field(ONE, 22, b"\x20"), InvalidRecord),
     "the broker's time type": (with_field(ONE, 22, b"\x08"), InvalidTimestamp),
+    "a delete horizon": (with_field(ONE, 22, b"\x40"), InvalidRecord),
+    "more records than its bytes hold": (
+        with_field(with_field(TWO, 57, (5).to_bytes(4, "big")), 23, (4).to_bytes(4, "big")),
+        InvalidRecord,
+    ),
     "a transaction without a producer": (with_field(ONE, 22, b"\x10"), InvalidRecord),
     "a producer without a sequence": (with_field(ONE, 43, bytes(8)), InvalidRecord),
     "a wrong CRC": (with_field(ONE, 17, b"\x00\x00\x00\x00", crc=False), CorruptMessage),

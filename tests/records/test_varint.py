@@ -36,3 +36,17 @@ def test_an_endless_varint_is_corrupt() -> None:
     """A varint longer than ten bytes is refused, so that no number grows without bound."""
     with pytest.raises(CorruptMessage):
         read_varint(b"\xff" * 100, 0)
+
+
+@given(st.integers(64, 69), st.booleans())
+def test_a_varint_of_more_than_64_bits_is_corrupt(bits: int, full: bool) -> None:
+    """Ten bytes hold seventy bits: a number of more than 64 would be written back as another one."""
+    encoded = bytearray()
+    rest = (1 << bits) | (((1 << bits) - 1) if full else 0)
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    assert len(encoded) == 10
+    with pytest.raises(CorruptMessage):
+        read_varint(encoded, 0)

@@ -8,6 +8,7 @@ import pytest
 
 from raftlog.base.errors import (
     FencedLeaderEpoch,
+    InvalidRecord,
     KafkaStorageError,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -18,9 +19,13 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.metadata.requests import IsrChanged
+from raftlog.records.batch import build_batch, new_record
+from raftlog.records.compression import ZSTD
+from raftlog.records.validation import TakesLong
 from raftlog.replication.host import ReplicaId
 from raftlog.replication.isr import CommittedIsr, PendingExpand, PendingShrink
-from tests.replication.kit import Cluster, Waiting, registration, values_in
+from tests.records.forged import claiming, with_payload
+from tests.replication.kit import NOW_MS, Cluster, Waiting, registration, values_in
 
 
 def answer(cluster: Cluster, leader: int, **fields: object) -> bool:
@@ -38,6 +43,30 @@ def answer(cluster: Cluster, leader: int, **fields: object) -> bool:
         "partition_epoch": change.partition_epoch + 1,
     }
     return partition.isr_answered(change, IsrChanged(**{**accepted, **fields}))
+
+
+# -- what is appended --------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_appended_only_if_it_can_hold_what_it_claims() -> None:
+    """61 bytes that claim 2^31-1 records once took that many offsets; compressed batches are walked first."""
+    partition = Cluster(size=1)[1].partition
+
+    def produce(batch: bytes, *, is_walked: bool = False) -> int:
+        appended = partition.append_produced(memoryview(batch), acks=1, now_ms=NOW_MS, is_walked=is_walked)
+        return appended.end_offset
+
+    with pytest.raises(InvalidRecord, match="0 bytes cannot hold 2147483647 records"):
+        produce(claiming(2**31 - 1, timestamp=NOW_MS))
+    honest = build_batch([new_record(None, None, timestamp=NOW_MS)] * 5_000, codec=ZSTD)
+    with pytest.raises(TakesLong):
+        produce(honest)
+    assert partition.log_end_offset == 0
+    assert produce(honest, is_walked=True) == 5_000
+    with pytest.raises(InvalidRecord, match="the batch has 1 records and claims 150"):
+        one = build_batch([new_record(None, None, timestamp=NOW_MS)], codec=ZSTD)
+        produce(with_payload(one, one[61:], codec=ZSTD, count=150))
+    assert partition.log_end_offset == 5_000
 
 
 # -- the high watermark -------------------------------------------------------------------------------------------

@@ -96,7 +96,9 @@ def cleaning_of(
     unstable = log.first_unstable_offset
     limit = log.log_end_offset if unstable is None else unstable
     bounds = find_cleanable(log, end_limit=limit, now_ms=now_ms)
-    return bounds and Cleaning(log, bounds, now_ms=now_ms, may_forget=may_forget, map_bytes=map_bytes)
+    return bounds and Cleaning(
+        log, bounds, now_ms=now_ms, latest_ms=now_ms, may_forget=may_forget, map_bytes=map_bytes
+    )
 
 
 def run(steps: Steps[None]) -> int:

@@ -11,13 +11,21 @@ from hypothesis import strategies as st
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.proof.simulator.disk import SimDisk
-from raftlog.records.batch import ProducerStamp, build_batch, iter_records, new_record, read_header
-from raftlog.records.compression import GZIP, LZ4, NONE, ZSTD
+from raftlog.records.batch import (
+    HEADER_BYTES,
+    ProducerStamp,
+    build_batch,
+    iter_records,
+    new_record,
+    read_header,
+)
+from raftlog.records.compression import GZIP, LZ4, NONE, ZSTD, compress
 from raftlog.records.raw import delete_horizon
 from raftlog.storage.cleanable import find_cleanable, grouped
 from raftlog.storage.log import Log
 from raftlog.storage.offset_map import ENTRY_BYTES, OffsetMap
 from raftlog.storage.replicated import Gaps
+from tests.records.forged import with_deltas, with_payload
 from tests.storage.batches import NOW_MS
 from tests.storage.compaction import (
     DAY_MS,
@@ -573,3 +581,52 @@ def test_a_reader_sees_the_newest_value_of_each_key_whatever_was_cleaned(script:
             producer=(producer_id, 0, sequence),
             transactional=bool(opened.get(producer_id)),
         )
+
+
+EXTREME = 2**63 - 1 - NOW_MS
+
+
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        ((EXTREME, 0),),
+        ((EXTREME - 1, 0), (2**62, 1)),
+        ((-(2**63) + 1, 0),),
+        ((0, 2**40),),
+        ((0, 0), (0, 0)),
+        ((0, -1),),
+    ],
+)
+def test_a_batch_with_impossible_times_or_offsets_stays_and_stops_nothing(
+    log: Log, deltas: tuple[tuple[int, int], ...], codec: int
+) -> None:
+    """Such batches may be in logs from before they were refused. Their keys outweigh nobody else's."""
+    forged = []
+    for value in (b"v", None):
+        batch = with_deltas(*deltas, timestamp=NOW_MS, value=value)
+        batch = with_payload(batch, compress(codec, batch[HEADER_BYTES:]), codec=codec, count=len(deltas))
+        log.append_as_leader(read_header(batch), batch, leader_epoch=0, now_ms=NOW_MS)
+        forged.append(batch[HEADER_BYTES:])
+    for number in range(10):
+        put(log, (b"k", b"%d" % number), (b"t", None))
+    close_segment(log)
+    clean(log)
+    found = batches_of(log)
+    assert [batch[HEADER_BYTES:] for _, batch in found[:2]] == forged
+    rest = [record for _, batch in found[2:] for record in iter_records(batch)]
+    assert [(each.key, each.value) for each in rest] == [(b"k", b"9"), (b"t", None)]
+    put(log, (b"other", b"1"))
+    close_segment(log)
+    clean(log, now_ms=NOW_MS + 2 * DAY_MS)
+    assert log.damage is None and log.cleaned_until == log.log_end_offset
+
+
+def test_the_longest_retention_of_tombstones_is_cleaned(log: Log) -> None:
+    """delete.retention.ms may be as long as 64 bits can say: the horizon is a timestamp, and has no more."""
+    log.config = replace(log.config, delete_retention_ms=2**63 - 1)
+    put(log, (b"k", b"v"))
+    put(log, (b"k", None))
+    close_segment(log)
+    clean(log)
+    assert [each.value for each in records_of(log)] == [None]

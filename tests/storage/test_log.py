@@ -36,6 +36,7 @@ from raftlog.records.batch import (
 )
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.storage.log import Log
+from tests.records.forged import claiming
 from tests.storage.batches import NOW_MS, append, batch_of, read_all
 from tests.storage.conftest import OpenLog
 
@@ -347,7 +348,8 @@ def test_what_follows_a_batch_that_found_no_room_is_refused_like_it(known: int) 
         append(log, b"x", producer=(9, 0, known))
     disk.make_room()
     for ahead in (known + 1, known + 3):
-        with pytest.raises(KafkaStorageError, match="earlier batch"):
+        reason = f"sequence {ahead} waits for {known}, which was refused: the disk refused it: No space"
+        with pytest.raises(KafkaStorageError, match=reason):
             append(log, b"x", producer=(9, 0, ahead))
     if known:
         assert append(log, b"x", producer=(9, 0, known - 1)).duplicate
@@ -469,3 +471,21 @@ def test_the_hot_paths_keep_their_call_budget(open_log: OpenLog) -> None:
     log.read(0, 1 << 20, end_offset=2)
     append(log, b"y", producer=(9, 0, 2))
     assert python_calls(lambda: log.read(2, 1 << 20, end_offset=3)) - 1 <= 8
+
+
+def test_a_log_that_holds_a_batch_which_claims_everything_is_followed_and_recovered() -> None:
+    """Such batches were taken before they were refused: each fills a segment's offsets, and nothing more."""
+    leader, follower = sim_log(SimDisk(0)), sim_log(SimDisk(1))
+    for _ in range(3):
+        append(leader, b"sound")
+        forged = claiming(2**31 - 1, timestamp=NOW_MS)
+        leader.append_as_leader(read_header(forged), forged, leader_epoch=0, now_ms=NOW_MS)
+    assert leader.log_end_offset == 3 * 2**31
+    follower.append_as_follower(read_all(leader))
+    assert follower.log_end_offset == leader.log_end_offset
+    for each in (leader, follower):
+        each.flush()
+        each.disk.release()  # type: ignore[attr-defined]
+        again = sim_log(each.disk)  # type: ignore[arg-type]
+        assert (again.log_end_offset, again.damage) == (3 * 2**31, None)
+        assert [header.base_offset for _, header in iter_headers(read_all(again))][-1] == 2 * 2**31 + 1

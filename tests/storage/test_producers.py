@@ -9,10 +9,15 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftlog.base.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
+from raftlog.base.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    NotEnoughReplicas,
+    OutOfOrderSequenceNumber,
+)
 from raftlog.records.batch import EndMarker, build_end_marker, read_header
 from raftlog.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from raftlog.storage.producers import AbortedTransaction, ProducerState
+from raftlog.storage.producers import PRODUCERS_KEPT, REFUSALS_KEPT, AbortedTransaction, ProducerState
 
 COMMIT, ABORT = EndMarker(True, 4), EndMarker(False, 4)
 
@@ -240,3 +245,143 @@ def test_the_oldest_open_transaction_is_the_first_whatever_the_order_of_a_snapsh
     again.end_transaction(read_header(build_end_marker(8, 0, marker=COMMIT)), COMMIT, 14)
     again.forget_replicated(15)
     assert again.first_unstable_offset == 13
+
+
+def write(
+    state: ProducerState, producer_id: int, offset: int, *, sequence: int = 0, attributes: int = 0
+) -> None:
+    """Take in a batch of one record."""
+    state.record(header_of(sequence, producer_id=producer_id, attributes=attributes), offset, 50)
+
+
+def known_to(state: ProducerState) -> list[int]:
+    return [each.producer_id for each in state.active()]
+
+
+def test_made_up_producers_push_out_the_one_that_was_silent_longest() -> None:
+    """Whoever writes meanwhile is known for ever; each id costs its place, not a kilobyte for a day."""
+    state = ProducerState()
+    for number in range(2 * PRODUCERS_KEPT):
+        write(state, number + 1_000, 2 * number)
+        write(state, 9, 2 * number + 1, sequence=number)
+    assert len(state) == PRODUCERS_KEPT
+    assert known_to(state)[0] == 1_000 + PRODUCERS_KEPT + 1 and known_to(state)[-1] == 9
+    retried = header_of(2 * PRODUCERS_KEPT - 1)
+    assert state.admit(retried) is not None
+    assert len(ProducerState.decode(state.encode())) == PRODUCERS_KEPT
+
+
+def test_a_producer_that_was_pushed_out_goes_on_with_any_sequence() -> None:
+    """Kafka's way since KIP-360: its state is gone as if it had expired; a retry is taken for new."""
+    state = ProducerState()
+    state.limit(1)
+    write(state, 9, 0, sequence=5)
+    write(state, 8, 1)
+    assert state.admit(header_of(6)) is None
+    assert state.admit(header_of(5)) is None
+
+
+def test_an_open_transaction_is_never_pushed_out() -> None:
+    """Its marker has yet to come, and until then it holds the last stable offset."""
+    state = ProducerState()
+    state.limit(2)
+    for number in range(10):
+        write(state, number, number, attributes=TRANSACTIONAL_BIT)
+    for number in range(10, 15):
+        write(state, number, number)
+    assert len(state) == 12 and state.first_unstable_offset == 0
+    for number in range(10):
+        state.end_transaction(read_header(build_end_marker(number, 0, marker=COMMIT)), COMMIT, 15 + number)
+    assert known_to(state) == [8, 9]
+
+
+def test_a_snapshot_of_very_many_producers_is_read_up_to_the_limit() -> None:
+    """A process without the limit may have written it."""
+    state = ProducerState()
+    state.limit(PRODUCERS_KEPT + 100)
+    for number in range(PRODUCERS_KEPT + 100):
+        write(state, number, number)
+    assert known_to(ProducerState.decode(state.encode())) == [*range(100, PRODUCERS_KEPT + 100)]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(0, 6)),
+        st.tuples(st.just("transact"), st.integers(0, 6)),
+        st.tuples(st.just("end"), st.integers(0, 6)),
+        st.tuples(st.just("restart"), st.just(0)),
+        st.tuples(st.just("cut"), st.integers(1, 6)),
+    ),
+    max_size=40,
+)
+Entry = tuple[str, int]
+
+
+@given(steps=STEPS)
+def test_replicas_forget_the_same_producers_whatever_happens_to_them(steps: list[Entry]) -> None:
+    """Snapshots, restarts and cuts on one of them: it knows the same ones, in the same order, as who read the log."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProducerState, "most_kept", 3)
+        log: list[Entry] = []
+        state = ProducerState()
+        for kind, number in steps:
+            if kind == "restart":
+                offset = len(log)
+                state = ProducerState.decode(state.encode())
+                state.markers_known_from = offset
+                state.forget_replicated(offset)
+            elif kind == "cut":
+                del log[-number:]
+                if not state.roll_back(len(log)):
+                    state = replayed(log)
+            else:
+                log.append((kind, number))
+                take_in(state, len(log) - 1, log[-1])
+        assert [(each.producer_id, each.open_since) for each in state.active()] == [
+            (each.producer_id, each.open_since) for each in replayed(log).active()
+        ]
+
+
+def replayed(log: list[Entry]) -> ProducerState:
+    """The state of a replica that reads the whole log."""
+    state = ProducerState()
+    for offset, entry in enumerate(log):
+        take_in(state, offset, entry)
+    return state
+
+
+def take_in(state: ProducerState, offset: int, entry: Entry) -> None:
+    kind, producer_id = entry
+    known = state.get(producer_id)
+    sequence = known.last_sequence + 1 if known else 0
+    if kind == "end":
+        marker = read_header(build_end_marker(producer_id, 0, marker=COMMIT))
+        state.end_transaction(marker, COMMIT, offset)
+        state.forget_replicated(offset + 1)
+    else:
+        attributes = TRANSACTIONAL_BIT if kind == "transact" else 0
+        write(state, producer_id, offset, sequence=sequence, attributes=attributes)
+
+
+def test_what_a_refused_batchs_successor_is_told_is_why_that_was_refused() -> None:
+    """Not that the disk is broken, where a transaction could not be verified: clients then asked for metadata."""
+    state = state_of(header_of(0))
+    state.refuse(header_of(1), NotEnoughReplicas("the transaction could not be verified"))
+    with pytest.raises(
+        NotEnoughReplicas, match="sequence 2 waits for 1, which was refused: the transaction could"
+    ):
+        state.admit(header_of(2))
+    assert state.admit(header_of(1)) is None
+    state.record(header_of(1), 101, 50)
+    assert state.admit(header_of(2)) is None
+
+
+def test_made_up_refusals_take_the_place_of_the_oldest_only() -> None:
+    """Who has yet to send a batch again is not forgotten because others were refused too."""
+    state = ProducerState()
+    for producer_id in range(REFUSALS_KEPT + 1):
+        state.refuse(header_of(0, producer_id=producer_id), NotEnoughReplicas())
+    assert state.admit(header_of(1, producer_id=0)) is None
+    for producer_id in (1, REFUSALS_KEPT):
+        with pytest.raises(NotEnoughReplicas):
+            state.admit(header_of(1, producer_id=producer_id))

@@ -18,6 +18,7 @@ from raftlog.admin.survey import Kind, Survey, survey
 from raftlog.admin.v1.quorum import Quorum, quorum_of
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
+from raftlog.base.failures import Failure
 from raftlog.base.faults import name_of
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import BrokerState
@@ -25,6 +26,12 @@ from raftlog.protocol.apis import ApiKey
 
 ANSWER_S: Final = 1.0
 """Longest wait for each broker, all at once."""
+
+COMPACTION: Final = "compaction"
+FAILURES_TOLD: Final = 5
+"""Logs, groups or ids of one kind that are named."""
+MOST_TOLD: Final = 300
+"""Characters for each, since clients choose names."""
 
 Colour = Literal["green", "yellow", "red"]
 _WORSE: Final[tuple[Colour, ...]] = ("green", "yellow", "red")
@@ -80,7 +87,15 @@ async def get_health(call: Call) -> Health:
         asyncio.gather(*(_broker(call.asker, each) for _, each in sorted(image.brokers.items()))),
         survey(node.config, image),
     )
-    reasons = [*_of_quorum(node, quorum), *_of_brokers(brokers), *_of_partitions(found), *_of_faults(node)]
+    reasons = [
+        *_of_quorum(node, quorum),
+        *_of_brokers(brokers),
+        *_of_partitions(found),
+        *_of_chores(node),
+        *_of_clock(node),
+        *_of_slowness(node),
+        *_of_faults(node),
+    ]
     reasons.sort(key=lambda each: -_WORSE.index(each.severity))
     return Health(
         status=max((each.severity for each in reasons), key=_WORSE.index, default="green"),
@@ -205,6 +220,42 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
         names = [f"{each.topic}-{each.partition}" for each in kind.named]
         message = f"{kind.count} {'partition has' if kind.count == 1 else 'partitions have'} {text}"
         yield Reason(severity, code, message, kind.count, partitions=names)
+
+
+def _of_slowness(node: NodeView) -> Iterator[Reason]:
+    node_id, lateness = node.config.node_id, node.lateness
+    if lateness.is_slow:
+        text = (
+            f"node {node_id}, which answers, is slow: its event loop was up to {lateness.worst_s:.1f} s late just now, "
+            f"so it takes others for dead {lateness.patience_s:.1f} s later than usual"
+        )
+        yield Reason("green", "node_slow", text, 1, [node_id])
+
+
+def _of_chores(node: NodeView) -> Iterator[Reason]:
+    """Recurring work of this node that fails for single logs, groups or ids; it goes on with the others."""
+    failing: dict[str, list[Failure]] = {}
+    for failure in node.facts.failures() if node.facts is not None else ():
+        failing.setdefault(failure.chore, []).append(failure)
+    for chore, failures in sorted(failing.items()):
+        code = "logs_uncleanable" if chore == COMPACTION else "chores_failing"
+        told = "; ".join(f"{each.subject} ({each.reason})"[:MOST_TOLD] for each in failures[:FAILURES_TOLD])
+        more = f"; and {len(failures) - FAILURES_TOLD} more" if len(failures) > FAILURES_TOLD else ""
+        node_id = node.config.node_id
+        text = f"node {node_id}, which answers: {chore} fails, and is tried again later, for {told}{more}"
+        yield Reason("yellow", code, text, len(failures), [node_id])
+
+
+def _of_clock(node: NodeView) -> Iterator[Reason]:
+    jump_ms = 0 if node.ages is None else node.ages.jump_ms()
+    if jump_ms:
+        node_id, way = node.config.node_id, "ahead of" if jump_ms > 0 else "behind"
+        text = (
+            f"node {node_id}, which answers: its clock jumped, {abs(jump_ms) / 1000:.0f} s {way} the monotonic "
+            "clock; what is deleted for its age waits until the clock is set back, or has gone on for an hour, or "
+            "POST /v1/clock/accept says that it is right"
+        )
+        yield Reason("yellow", "clock_jumped", text, 1, [node_id])
 
 
 def _of_faults(node: NodeView) -> Iterator[Reason]:

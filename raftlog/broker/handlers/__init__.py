@@ -5,7 +5,12 @@
     def error_response(request: RequestContext, message, error: KafkaError) -> response   # optional
 
 `message` and response are kio's dataclasses with plain ints. A KafkaError becomes the API's own error response:
-`error_response` if the module has it, else the response's error_code field if it has one.
+`error_response` if the module has it (it may be a coroutine), else the response's error_code field if it has one.
+
+What a request asks for holds the event loop for a few milliseconds at a time. `broker.request_limits` says how many
+parts it may have. A handler whose row there is IN_TURNS goes through the parts in turns (`broker.turns`), and answers a
+part that is named twice once. A handler that answers more for a part than the part took to ask bounds the whole answer.
+`tests/broker/handlers/test_large_requests.py` asks all APIs for very much.
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ from functools import cache
 from types import ModuleType
 from typing import Final
 
-from raftlog.protocol.apis import APIS, BUILT
+from raftlog.protocol.apis import APIS, BUILT, OF_CONTROLLERS
 from raftlog.protocol.codec import (
     RequestHeader,
     decode_header,
@@ -33,14 +38,20 @@ ALSO_LIKELY: Final = ((18, 3), (3, 12), (22, 4), (2, 7), (10, 2))
 
 
 @cache
-def find_handler(api_key: int) -> ModuleType | None:
-    """Return the module that serves an API, imported on first use; None if raftlog does not serve it."""
-    return importlib.import_module(_module_name(api_key)) if api_key in served() else None
+def find_handler(api_key: int, *, of_controllers: bool = False) -> ModuleType | None:
+    """Return the module that serves an API, imported on first use; None if raftlog does not serve it.
+
+    `of_controllers`: on the controller's listener, which serves fewer (KIP-919).
+    """
+    keys = served(of_controllers=of_controllers)
+    return importlib.import_module(_module_name(api_key)) if api_key in keys else None
 
 
 @cache
-def served() -> frozenset[int]:
-    """Keys of the APIs that have a handler: what is advertised."""
+def served(*, of_controllers: bool = False) -> frozenset[int]:
+    """Keys of the APIs that have a handler: what a broker's listener, or the controller's, advertises."""
+    if of_controllers:
+        return served() & OF_CONTROLLERS
     return frozenset(key for key in BUILT if importlib.util.find_spec(_module_name(key)) is not None)
 
 

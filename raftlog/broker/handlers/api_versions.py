@@ -1,4 +1,4 @@
-"""ApiVersions 0-4: what this broker serves (KIP-511), and the features that rest on it (KIP-584)."""
+"""ApiVersions 0-4: what this listener serves (KIP-511), and the features that rest on it (KIP-584)."""
 
 from __future__ import annotations
 
@@ -33,18 +33,17 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     if version >= FIRST_NAMED_VERSION and not (
         _is_name(message.client_software_name) and _is_name(message.client_software_version)
     ):
-        return _body(version, InvalidRequest.code, levels, image.features_epoch)
+        return _body(version, InvalidRequest.code, request.to_controller, levels, image.features_epoch)
     if version >= FIRST_NAMED_VERSION and request.connection is not None:
         name, number = message.client_software_name, message.client_software_version
         request.connection.software = (name[:SOFTWARE_CHARACTERS], number[:SOFTWARE_CHARACTERS])
-    return _body(version, 0, levels, image.features_epoch)
+    return _body(version, 0, request.to_controller, levels, image.features_epoch)
 
 
-def refuse_version(correlation_id: int) -> bytes:
+def refuse_version(correlation_id: int, *, of_controllers: bool) -> bytes:
     """Answer an ApiVersions version that is not known: version 0 with error 35 and the list (KIP-511)."""
-    return encode_response(
-        API_KEY, LOWEST_VERSION, correlation_id, _body(LOWEST_VERSION, UnsupportedVersion.code)
-    )
+    body = _body(LOWEST_VERSION, UnsupportedVersion.code, of_controllers)
+    return encode_response(API_KEY, LOWEST_VERSION, correlation_id, body)
 
 
 def _is_name(text: str) -> bool:
@@ -57,11 +56,13 @@ def _is_name(text: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _body(version: int, error_code: int, levels: Levels = (), epoch: int = 0) -> Encoded:
+def _body(
+    version: int, error_code: int, of_controllers: bool, levels: Levels = (), epoch: int = 0
+) -> Encoded:
     make = response_shapes(API_KEY, version)
     api_keys = tuple(
         make.ApiVersion(api_key=each.api_key, min_version=each.min_version, max_version=each.max_version)
-        for each in advertised(served())
+        for each in advertised(served(of_controllers=of_controllers))
     )
     told: dict[str, Any] = {}
     if version >= FIRST_NAMED_VERSION:

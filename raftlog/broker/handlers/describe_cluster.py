@@ -1,4 +1,4 @@
-"""DescribeCluster 0-2: the cluster's brokers on the client's listener (KIP-700, KIP-919, KIP-1073)."""
+"""DescribeCluster 0-2: the cluster as brokers, or as controllers (KIP-700, KIP-919, KIP-1073)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ CONTROLLERS: Final = 2
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer from the newest image."""
+    """Answer from the newest image: brokers where brokers listen, controllers where they do."""
     make = response_shapes(API_KEY, request.api_version)
     endpoint_type = getattr(message, "endpoint_type", BROKERS)
-    if endpoint_type != BROKERS:
-        mismatched = endpoint_type == CONTROLLERS
+    if endpoint_type != (CONTROLLERS if request.to_controller else BROKERS):
+        mismatched = endpoint_type in (BROKERS, CONTROLLERS)
+        listener = "the controller's listener: ask for endpoint type 2"
+        if not request.to_controller:
+            listener = "a broker's listener: ask for endpoint type 1"
         return make.DescribeClusterResponse(
             error_code=MismatchedEndpointType.code if mismatched else UnsupportedEndpointType.code,
-            error_message="this is a broker's listener: ask for endpoint type 1",
+            error_message=f"this is {listener}",
             endpoint_type=endpoint_type,
             controller_id=NO_BROKER,
         )
     image = broker.image()
-    view = BrokersView(image.brokers, request.listener)
     with_operations = message.include_cluster_authorized_operations
+    operations = CLUSTER_OPERATIONS if with_operations else NO_OPERATIONS
+    if request.to_controller:
+        return _controllers(broker, image, make, operations)
+    view = BrokersView(image.brokers, request.listener)
     return make.DescribeClusterResponse(
         error_code=NONE,
         error_message=None,
@@ -44,7 +50,24 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
                 image, request, view, make, with_fenced=getattr(message, "include_fenced_brokers", False)
             )
         ),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if with_operations else NO_OPERATIONS,
+        cluster_authorized_operations=operations,
+    )
+
+
+def _controllers(broker: BrokerContext, image: MetadataImage, make: Any, operations: int) -> Any:
+    """Describe the voters. Any of them forwards to the active one, so this node will do while that is out of reach."""
+    active = image.controller_id
+    return make.DescribeClusterResponse(
+        error_code=NONE,
+        error_message=None,
+        endpoint_type=CONTROLLERS,
+        cluster_id=image.cluster_id,
+        controller_id=active if broker.in_touch(active) else broker.config.node_id,
+        brokers=tuple(
+            make.DescribeClusterBroker(broker_id=each, host=host, port=port, rack=None, is_fenced=False)
+            for each, (host, port) in sorted(broker.config.voters.items())
+        ),
+        cluster_authorized_operations=operations,
     )
 
 

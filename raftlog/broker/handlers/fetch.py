@@ -7,8 +7,9 @@ and the offset it asks for says what it has flushed. Records that are not in mem
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from errno import EIO
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
@@ -18,13 +19,15 @@ from raftlog.base.errors import (
     NotLeaderOrFollower,
     TopicAuthorizationFailed,
 )
-from raftlog.broker.handlers.fetch_response import encode, encode_error, refuse_all
+from raftlog.broker.handlers.fetch_response import Answer, encode_error, refuse_all, tell
 from raftlog.broker.locate import locate
 from raftlog.broker.sessions import INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
 from raftlog.broker.slots import Slot
 from raftlog.broker.throttle import is_listed
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
+from raftlog.protocol.reader import NO_LIMIT, TooManyParts
+from raftlog.protocol.wire import PARTS_MAX
 from raftlog.replication.host import PartitionRead, ReplicaId
 
 if TYPE_CHECKING:
@@ -34,37 +37,39 @@ if TYPE_CHECKING:
 API_KEY: Final = 1
 READ_COMMITTED: Final = 1
 NOTHING: Final = -1
+FIRST_TOP_LEVEL_ERROR_VERSION: Final = 7
+
+PARTITIONS_AT_ONCE: Final = 1_000
+"""Partitions that one fetch looks at between two turns of the loop, some 10 µs each."""
+
+NOT_OPEN: Final = FetchSession(replica=False, by_id=False)
+"""The session of a fetch that has yet to open its own."""
 
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
     """Answer now or when there is something to read. Raises InvalidRequest for malformed bytes."""
-    version = header.api_version
-    request = decode_fetch(frame, position, version)
     try:
-        replica = _replica(connection, request)
-        session = connection.server.sessions.open(
-            request, version, replica=replica is not None, now=connection.server.loop.time()
-        )
-    except TopicAuthorizationFailed as error:
-        connection.respond(refuse_all(header, request, error.code))
-        return
-    except KafkaError as error:
+        parts_max = NO_LIMIT if connection.is_follower else PARTS_MAX
+        request = decode_fetch(frame, position, header.api_version, parts_max=parts_max)
+    except TooManyParts as error:
+        if header.api_version < FIRST_TOP_LEVEL_ERROR_VERSION:
+            raise
         connection.respond(encode_error(header, error.code))
         return
-    if replica is not None and session.session_id:
-        connection.session_ids.add(session.session_id)
-    fetch = PendingFetch(connection, header, request, session=session, replica=replica)
-    buffers = fetch.start()
+    fetch = PendingFetch(connection, header, request)
+    if request.parts > PARTITIONS_AT_ONCE:
+        connection.hold(fetch)
+        fetch.begin_later()
+        return
+    buffers = fetch.begin()
     if buffers is None:
         connection.hold(fetch)
     else:
         connection.respond(buffers)
 
 
-def _replica(connection: Connection, request: FetchRequest) -> ReplicaId | None:
-    """Return who replicates, None for a consumer. TopicAuthorizationFailed for who only says that it is a broker."""
-    if request.replica_id < 0:
-        return None
+def _replica(connection: Connection, request: FetchRequest) -> ReplicaId:
+    """Return which broker replicates. Raises TopicAuthorizationFailed for a client that only says to be one."""
     peer = connection.peer
     if peer is None or not connection.is_follower or peer.broker_id != request.replica_id:
         raise TopicAuthorizationFailed()
@@ -79,6 +84,9 @@ class PendingFetch(Slot):
     __slots__ = (
         "_cold",
         "_gathered_bytes",
+        "_has_enough",
+        "_is_last_look",
+        "_is_taking_turns",
         "_ticket",
         "_wake_due",
         "full",
@@ -91,44 +99,150 @@ class PendingFetch(Slot):
         "session",
     )
 
-    def __init__(
-        self,
-        connection: Connection,
-        header: RequestHeader,
-        request: FetchRequest,
-        *,
-        session: FetchSession,
-        replica: ReplicaId | None,
-    ) -> None:
+    def __init__(self, connection: Connection, header: RequestHeader, request: FetchRequest) -> None:
         super().__init__(connection)
         self.header = header
         self.request = request
-        self.session = session
-        self.replica = replica
-        self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
+        self.session = NOT_OPEN
+        self.replica: ReplicaId | None = None
+        self.full = True
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.max_bytes = min(max(0, request.max_bytes), connection.server.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._gathered_bytes = 0
+        self._has_enough = False
         self._cold: list[ColdRead] = []
         self._ticket = NOTHING
         self._wake_due = False
+        self._is_taking_turns = False
+        self._is_last_look = False
+        """Whether this is answered with whatever the look that takes turns brings."""
 
     # -- its course ---------------------------------------------------------------------------------------------
 
-    def start(self) -> list[Buffer] | None:
+    def begin(self) -> list[Buffer] | None:
         """Return the response if there is enough to tell or the client does not wait; None: it comes later."""
-        waiting = self.session.fetch
-        if isinstance(waiting, PendingFetch):
-            waiting.give_up()  # the client came back on another connection
-        if self._gather() or self.request.max_wait_ms <= 0 or not self.session.entries:
-            return self._complete()
+        refused = self._open()
+        if refused is not None:
+            return refused
+        if len(self.session.ready) > PARTITIONS_AT_ONCE:
+            self._take_turns(is_last=self._does_not_wait())
+            return None
+        for _ in self._gathering():
+            pass
+        if self._has_enough or self._does_not_wait():
+            told = self._tell()
+            return None if told is None else told.encode(self.header)
         self._wait()
         return None
 
+    def begin_later(self) -> None:
+        """Begin in a turn of its own, since decoding the request was one."""
+        self._is_taking_turns = True
+        self._spawn(self._begin_in_turns())
+
+    async def _begin_in_turns(self) -> None:
+        await self.connection.server.broker.env.turns.next()
+        if not self.connection.is_open:
+            return
+        refused = self._open()
+        if refused is not None:
+            self.answer(refused)
+            return
+        self.session.fetch = self
+        self._is_last_look |= self._does_not_wait()
+        await self._look_in_turns()
+
+    def _open(self) -> list[Buffer] | None:
+        """Open or continue the session; return the answer that says why there is none."""
+        connection, request = self.connection, self.request
+        server = connection.server
+        try:
+            replica = self.replica = None if request.replica_id < 0 else _replica(connection, request)
+            session = server.sessions.open(
+                request, self.header.api_version, replica=replica is not None, now=server.loop.time()
+            )
+        except TopicAuthorizationFailed as error:
+            return refuse_all(self.header, request, error.code)
+        except KafkaError as error:
+            return encode_error(self.header, error.code)
+        self.session = session
+        self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
+        if replica is not None and session.session_id:
+            connection.session_ids.add(session.session_id)
+        waiting = session.fetch
+        if isinstance(waiting, PendingFetch):
+            waiting.give_up()  # the client came back on another connection
+        return None
+
+    def _does_not_wait(self) -> bool:
+        return self.request.max_wait_ms <= 0 or not self.session.entries
+
+    # -- turns --------------------------------------------------------------------------------------------------
+
+    def _take_turns(self, *, is_last: bool) -> None:
+        """Look at very many partitions a slice at a time; what else happens meanwhile waits for the end of that."""
+        self._is_taking_turns = True
+        self._is_last_look = is_last
+        self.session.fetch = self
+        self._spawn(self._look_in_turns())
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        server = self.connection.server
+        task = server.loop.create_task(self._conclude(work))
+        server.tasks.add(task)
+        task.add_done_callback(server.tasks.discard)
+
+    async def _conclude(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await self.connection.server.long_turns.timed(API_KEY, work)
+        except asyncio.CancelledError:
+            self.connection.abort()
+            raise
+        except Exception:
+            self.connection.crash("fetch")
+
+    async def _look_in_turns(self) -> None:
+        turns = self.connection.server.broker.env.turns
+        while True:
+            self._wake_due = False
+            for _ in self._gathering():
+                await turns.next()
+                if self._is_over():
+                    return
+            if self._has_enough or self._is_last_look:
+                await turns.next()  # to tell what was found is a turn, and so is to encode it
+                if self._is_over():
+                    return
+                self._is_taking_turns = False
+                self._stop_waiting()
+                told = self._tell()
+                await turns.next()
+                if told is not None and self.buffers is None and self.connection.is_open:
+                    self.answer(told.encode(self.header))
+                return
+            if not self._wake_due:
+                break  # nothing came of partitions that had been looked at
+        self._is_taking_turns = False
+        if self._ticket == NOTHING:
+            self._wait()
+        else:
+            self._park_ready()
+
+    def _is_over(self) -> bool:
+        """Whether this was answered or abandoned meanwhile; it is answered here if its session has ended."""
+        if self.buffers is not None or not self.connection.is_open:
+            return True
+        if self.session.fetch is not self:
+            self.answer(encode_error(self.header, 0))
+            return True
+        return False
+
     def wake_soon(self) -> None:
         """Look again in the next loop iteration, once however many partitions woke the session."""
-        if not self._wake_due:
+        if self._is_taking_turns:
+            self._wake_due = True
+        elif not self._wake_due:
             self._wake_due = True
             self.connection.server.loop.call_soon(self._attempt, self._look_again)
 
@@ -138,21 +252,30 @@ class PendingFetch(Slot):
 
     def _attempt(self, step: Callable[[], None]) -> None:
         """Nobody above would answer for what is our own fault: better no connection than a wait without end."""
+        server = self.connection.server
+        began_at = server.stopwatch()
         try:
             step()
         except Exception:
             self.connection.crash("fetch")
+        server.long_turns.note(API_KEY, server.stopwatch() - began_at)
 
     def _finish_waiting(self) -> None:
+        if self._is_taking_turns:
+            self._is_last_look = True
+            return
         if self.replica is not None:
             self.session.notice_log_starts()
         self._stop_waiting()
+        if len(self.session.ready) > PARTITIONS_AT_ONCE:
+            self._take_turns(is_last=True)
+            return
         self._gather()
         self._answer()
 
     def hurry(self) -> None:
         """The client has something else to ask, so it does not wait for this any longer."""
-        if self.session.fetch is self:
+        if self._is_taking_turns or self.session.fetch is self:
             self.expired()
 
     def abandoned(self) -> None:
@@ -186,18 +309,23 @@ class PendingFetch(Slot):
     def _look_again(self) -> None:
         self._wake_due = False
         session = self.session
-        if session.fetch is not self:
+        if session.fetch is not self or self._is_taking_turns:
             return
         if self.min_bytes > 1 and self._may_have() < self.min_bytes:
             for entry in session.ready:
                 session.park(entry)
+        elif len(session.ready) > PARTITIONS_AT_ONCE:
+            self._take_turns(is_last=False)
         elif self._gather():
             self._stop_waiting()
             self._answer()
         else:
-            for entry in session.ready:
-                entry.read = None
-                session.park(entry)
+            self._park_ready()
+
+    def _park_ready(self) -> None:
+        for entry in self.session.ready:
+            entry.read = None
+            self.session.park(entry)
 
     def _may_have(self) -> int:
         """Estimate how many bytes a gather would bring; a partition that no longer leads counts as enough."""
@@ -210,12 +338,12 @@ class PendingFetch(Slot):
         return total
 
     def _answer(self) -> None:
-        buffers = self._complete()
-        if buffers is not None:
-            self.answer(buffers)
+        told = self._tell()
+        if told is not None:
+            self.answer(told.encode(self.header))
 
-    def _complete(self) -> list[Buffer] | None:
-        """Return the response to what was gathered; None: the disk must be asked first."""
+    def _tell(self) -> Answer | None:
+        """Return what was gathered as it is told; None: the disk must be asked first."""
         if self._cold:
             self._read_cold()
             return None
@@ -223,22 +351,30 @@ class PendingFetch(Slot):
         if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
             self._count_throttled()
         self._count()
-        buffers = encode(self.connection, self.header, session, full=self.full)
+        told = tell(self.connection, self.header.api_version, session, full=self.full)
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
-        return buffers
+        return told
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _gather(self) -> bool:
         """Read every partition that is not dry; say whether that is worth a response now."""
+        for _ in self._gathering():
+            pass
+        return self._has_enough
+
+    def _gathering(self) -> Iterator[None]:
+        """Gather, and stop after every PARTITIONS_AT_ONCE; `_has_enough` tells at the end whether to answer."""
         session = self.session
         lasting = session.session_id != NO_SESSION
         left = self.max_bytes
         total = 0
         urgent = False
         self._cold.clear()
-        for entry in tuple(session.ready):
+        for number, entry in enumerate(tuple(session.ready), 1):
+            if number % PARTITIONS_AT_ONCE == 0:
+                yield
             limit = min(left, entry.max_bytes)
             read = entry.read = self._read(entry, limit, min_one=total == 0)
             records = read.records
@@ -252,7 +388,9 @@ class PendingFetch(Slot):
                 continue  # asked again with the next fetch
             elif not read.error_code and read.diverging is None and self._is_dry(entry, read):
                 entry.dry = True
-                if lasting:
+                if self._is_taking_turns and not lasting:
+                    session.attach(entry, entry.partition)  # it may be woken before the last one is read
+                if lasting or self._is_taking_turns:
                     session.park(entry)
                 if self.full or not entry.differs(read):
                     del session.ready[entry]
@@ -260,7 +398,7 @@ class PendingFetch(Slot):
                 urgent = True  # an error, a point to truncate to, or records that do not fit any more
             left = max(0, self.max_bytes - total)
         self._gathered_bytes = total
-        return urgent or bool(self._cold) or total >= self.min_bytes
+        self._has_enough = urgent or bool(self._cold) or total >= self.min_bytes
 
     def _read(self, entry: Entry, max_bytes: int, *, min_one: bool) -> PartitionRead:
         partition = entry.partition
@@ -347,15 +485,13 @@ class PendingFetch(Slot):
 
     def _cold_read(self, future: asyncio.Future[list[PartitionRead]]) -> None:
         """Back on the loop."""
-        if not self.connection.is_open:
+        if self.connection.is_open:
+            self._attempt(partial(self._take_cold, future))
+        else:
             self.abandoned()
-            return
-        try:
-            reads = future.result()
-        except Exception:
-            self.connection.crash("cold read")
-            return
-        for cold, read in zip(self._cold, reads, strict=True):
+
+    def _take_cold(self, future: asyncio.Future[list[PartitionRead]]) -> None:
+        for cold, read in zip(self._cold, future.result(), strict=True):
             cold.entry.read = cold.finish(read)
         self._cold.clear()
         self._answer()

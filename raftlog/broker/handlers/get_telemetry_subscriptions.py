@@ -19,7 +19,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer what the subscriptions that match this client come to; a client without an id is given one."""
     make = response_shapes(API_KEY, request.api_version)
     given = message.client_instance_id
-    instance_id = given or UUID(int=broker.env.random.getrandbits(128), version=4)
+    instance_id = given or UUID(int=broker.env.unguessable.getrandbits(128), version=4)
     attributes = attributes_of(request, instance_id)
     asked = broker.telemetry.subscribe(
         instance_id, attributes, broker.image(), now=asyncio.get_running_loop().time()

@@ -10,11 +10,12 @@ and what follows on the connection waits behind it, so that batches are appended
 from __future__ import annotations
 
 import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.errors import (
     InvalidRecord,
+    InvalidRequest,
     InvalidRequiredAcks,
     InvalidTopic,
     KafkaError,
@@ -26,8 +27,9 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
 from raftlog.broker.slots import Slot
-from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.broker.turns import Pace
 from raftlog.broker.txn_verification import Dialect, Questions
+from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.produce import (
     FIRST_HANDLED_VERSION,
@@ -38,11 +40,12 @@ from raftlog.protocol.produce import (
     encode_produce_response,
 )
 from raftlog.records.header import validate_produced
-from raftlog.records.raw import TakesLong, keys_in, plain_of
+from raftlog.records.validation import RecordLaws, TakesLong, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
+    from raftlog.base.config import TopicConfig
     from raftlog.base.env import Env
     from raftlog.broker.connection import Connection
     from raftlog.replication.partition import Partition
@@ -55,6 +58,14 @@ FIRST_ZSTD_VERSION: Final = 7
 FIRST_ABORTABLE_VERSION: Final = 11
 FIRST_ADDING_VERSION: Final = 12
 NOTHING: Final = -1
+
+BATCHES_AT_ONCE: Final = 100
+BYTES_AT_ONCE: Final = 8 * 1024 * 1024
+"""What is appended between two turns of the loop: 300 µs at most for a batch, which has 200 records then, and a
+millisecond for a megabyte."""
+
+DONE: Final = object()
+"""Told by an iterator that has ended."""
 
 ATTRIBUTES_BYTE: Final = 22
 """Where the low byte of a batch's attributes lies (KIP-98)."""
@@ -70,13 +81,15 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     request = decode_produce(frame, position, header.api_version)
     pending = PendingProduce(connection, header, request)
     refused = _refusal(header, request)
-    if refused is not None:
-        pending.refuse(refused)
-    elif request.transactional_id is not None and pending.begin_verification():
+    if request.transactional_id is not None and refused is None and pending.begin_verification():
         connection.hold(pending)
         return
-    else:
-        pending.append()
+    steps = pending.append() if refused is None else pending.refuse(refused)
+    if next(steps, DONE) is not DONE:
+        pending.keep_batches()
+        pending.go_on_later(pending.append_in_turns(steps))
+        connection.hold(pending)
+        return
     if pending.unlooked:
         pending.go_on_later(pending.look())
         connection.hold(pending)
@@ -97,6 +110,11 @@ def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | Non
         return UnsupportedVersion()
     if not ALL_ACKS <= request.acks <= 1:
         return InvalidRequiredAcks(f"acks={request.acks} is not -1, 0 or 1")
+    if request.transactional_id is not None:
+        try:
+            check_transactional_id(request.transactional_id)
+        except InvalidRequest as error:
+            return error
     return None
 
 
@@ -120,8 +138,17 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
                 return
 
 
+class Place(NamedTuple):
+    """Where the result of a batch stands, and up to which offset it waits to be committed."""
+
+    topic: TopicKey
+    results: list[Produced]
+    position: int
+    end_offset: int
+
+
 class Unlooked(NamedTuple):
-    """A batch that is appended once its records were looked at, and the place of its result."""
+    """A batch that is appended once its records were walked, and the place of its result."""
 
     topic: TopicKey
     partition: int
@@ -130,13 +157,20 @@ class Unlooked(NamedTuple):
     position: int
 
 
-async def look_at_keys(env: Env, records: bytes, max_message_bytes: int) -> None:
-    """Look at each record of a batch for a compacted topic, a few at a time. Raises what is wrong with the batch."""
-    header = validate_produced(records, max_message_bytes)
-    plain = await env.offload(partial(plain_of, header, records))
-    for number, _ in enumerate(keys_in(header, plain), 1):
-        if number % PARTS_AT_ONCE == 0:
-            await asyncio.sleep(0)
+async def walk_records(env: Env, records: bytes, config: TopicConfig) -> None:
+    """Look at each record of a batch, a few at a time. Raises what is wrong with it for a topic with this config."""
+    header = validate_produced(records, config.max_message_bytes)
+    steps = walk(header, records, RecordLaws.of(config, env.wall_clock_ms()))
+    result: Any = None
+    with closing(steps):
+        while True:
+            try:
+                call = steps.send(result)
+            except StopIteration:
+                return
+            result = None if call is None else await env.offload(call)
+            if call is None:
+                await env.turns.next()
 
 
 class PendingProduce(Slot):
@@ -161,60 +195,83 @@ class PendingProduce(Slot):
         self.header = header
         self.topics: list[tuple[TopicKey, list[Produced]]] = []
         self._wanted = request
-        self._open: dict[Partition, tuple[list[Produced], int, int]] = {}
-        """What is not committed: where its result stands, and up to which offset it waits."""
-        self.unlooked: list[Unlooked] = []
-        """Batches for compacted topics that are too large to look at in one go."""
-        self._leaders: tuple[int, ...] = ()
+        self._open: dict[Partition, Place] = {}
+        """What is not committed."""
+        self.unlooked: dict[tuple[TopicKey, int], Unlooked] = {}
+        """Batches whose records cannot be walked in one go."""
+        self._leaders: set[int] = set()
         self._ticket = NOTHING
         self._settling = True
         self._unverified: dict[tuple[TopicKey, int], KafkaError] = {}
         """What was not appended because its transaction was not confirmed, and why."""
 
     def begin_verification(self) -> bool:
-        """Say whether a transaction has to be confirmed first; then all is appended and answered later."""
+        """Say whether a transaction may have to be confirmed first; then all is appended and answered later."""
         wanted = self._wanted
         assert wanted.transactional_id is not None
         asked = Questions(self.connection.server.broker, wanted.transactional_id)
-        for topic, batches in wanted.topics:
-            for index, records in batches:
-                asked.add(topic, index, records)
-        if not asked:
-            return False
-        # the receive buffer goes on meanwhile
-        wanted.topics = [
-            (
-                topic,
-                [(index, None if records is None else memoryview(bytes(records))) for index, records in each],
-            )
-            for topic, each in wanted.topics
-        ]
-        self.go_on_later(self._verify(asked))
+        is_large = sum([len(batches) for _, batches in wanted.topics]) > BATCHES_AT_ONCE
+        if not is_large:
+            for topic, batches in wanted.topics:
+                for index, records in batches:
+                    asked.add(topic, index, records)
+            if not asked:
+                return False
+        self.keep_batches()
+        self.go_on_later(self._verify(asked, is_large=is_large))
         return True
 
-    async def _verify(self, asked: Questions) -> None:
-        self._unverified = await asked.refused(_dialect(self.header.api_version))
+    async def _verify(self, asked: Questions, *, is_large: bool) -> None:
+        if is_large:
+            pace = Pace(self.connection.server.broker.env)
+            for topic, batches in self._wanted.topics:
+                for index, records in batches:
+                    asked.add(topic, index, records)
+                    await pace.did()
+        if asked:
+            self._unverified = await asked.refused(_dialect(self.header.api_version))
+        await self.append_in_turns(self.append())
+
+    def keep_batches(self) -> None:
+        """Copy what is to be appended later: the receive buffer goes on meanwhile."""
+        for _, batches in self._wanted.topics:
+            batches[:] = [
+                (index, None if records is None else memoryview(bytes(records))) for index, records in batches
+            ]
+
+    async def append_in_turns(self, steps: Iterator[None]) -> None:
+        """Go on with what `append` or `refuse` began, then look at what could not be looked at in one go."""
+        while self.connection.is_open and next(steps, DONE) is not DONE:
+            await self.connection.server.broker.env.turns.next()
         if self.connection.is_open:
-            self.append()
             await self.look()
 
-    def append(self) -> None:
-        """Append each batch; with acks=-1 what was appended stays open until it is committed."""
+    def append(self) -> Iterator[None]:
+        """Append each batch; yield where others should have their turn, before what is left.
+
+        With acks=-1 what was appended stays open until it is committed.
+        """
         broker = self.connection.server.broker
         now_ms = broker.env.wall_clock_ms()
         acks = self._wanted.acks
+        left, bytes_left = BATCHES_AT_ONCE, BYTES_AT_ONCE
         for topic, batches in self._wanted.topics:
             results: list[Produced] = []
             self.topics.append((topic, results))
             for index, records in batches:
+                if left <= 0 or bytes_left <= 0:
+                    yield
+                    left, bytes_left = BATCHES_AT_ONCE, BYTES_AT_ONCE
+                left -= 1
+                bytes_left -= len(records) if records is not None else 0
                 try:
                     partition = locate(broker, topic, index)
                     if partition.topic in INTERNAL_TOPICS:
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
-                    if records is None or partition in self._open or self._is_unlooked(topic, index):
+                    if records is None or partition in self._open or (topic, index) in self.unlooked:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._unverified and (topic, index) in self._unverified:
-                        partition.refuse_unverified(records)
+                        partition.refuse_unverified(records, self._unverified[topic, index])
                         raise self._unverified[topic, index]
                     if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
                         self._check_attributes(records[ATTRIBUTES_BYTE])
@@ -224,11 +281,13 @@ class PendingProduce(Slot):
                     continue
                 except TakesLong:
                     assert records is not None
-                    self.unlooked.append(Unlooked(topic, index, bytes(records), results, len(results)))
+                    self.unlooked[topic, index] = Unlooked(
+                        topic, index, bytes(records), results, len(results)
+                    )
                     results.append(Produced(index))
                     continue
                 if acks == ALL_ACKS:
-                    self._open[partition] = (results, len(results), appended.end_offset)
+                    self._open[partition] = Place(topic, results, len(results), appended.end_offset)
                 results.append(
                     Produced(
                         index,
@@ -239,14 +298,9 @@ class PendingProduce(Slot):
                     )
                 )
 
-    def _is_unlooked(self, topic: TopicKey, index: int) -> bool:
-        return bool(self.unlooked) and (topic, index) in [
-            (each.topic, each.partition) for each in self.unlooked
-        ]
-
     async def look(self) -> None:
         """Append what could not be looked at in one go."""
-        for each in self.unlooked:
+        for each in self.unlooked.values():
             await self._append_unlooked(each)
 
     def go_on_later(self, work: Coroutine[None, None, None]) -> None:
@@ -260,7 +314,7 @@ class PendingProduce(Slot):
     async def _conclude(self, work: Coroutine[None, None, None]) -> None:
         connection = self.connection
         try:
-            await work
+            await connection.server.long_turns.timed(API_KEY, work)
             if not connection.is_open:
                 return
             if self._wanted.acks == NO_ACKS:
@@ -279,20 +333,20 @@ class PendingProduce(Slot):
     async def _append_unlooked(self, each: Unlooked) -> None:
         broker, acks = self.connection.server.broker, self._wanted.acks
         try:
-            limit = locate(broker, each.topic, each.partition).config.max_message_bytes
+            config = locate(broker, each.topic, each.partition).config
             async with self.connection.server.key_looks:
-                await look_at_keys(broker.env, each.records, limit)
+                await walk_records(broker.env, each.records, config)
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now
             appended = partition.append_produced(
-                memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), has_keys=True
+                memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), is_walked=True
             )
         except KafkaError as error:
             each.results[each.position] = self._failure(each.topic, each.partition, error)
             return
         if acks == ALL_ACKS:
-            self._open[partition] = (each.results, each.position, appended.end_offset)
+            self._open[partition] = Place(each.topic, each.results, each.position, appended.end_offset)
         each.results[each.position] = Produced(
             each.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
         )
@@ -304,9 +358,14 @@ class PendingProduce(Slot):
         if attributes & CODEC_MASK == ZSTD and self.header.api_version < FIRST_ZSTD_VERSION:
             raise UnsupportedCompressionType("zstd needs Produce version 7 (KIP-110)")
 
-    def refuse(self, error: KafkaError) -> None:
-        """Give each partition the same error; nothing is appended."""
+    def refuse(self, error: KafkaError) -> Iterator[None]:
+        """Give each partition the same error, and append nothing; yield as `append` does."""
+        left = BATCHES_AT_ONCE
         for topic, batches in self._wanted.topics:
+            if left <= 0:
+                yield
+                left = BATCHES_AT_ONCE
+            left -= 1 + len(batches)
             self.topics.append(
                 (topic, [Produced(index, error.code, error_message=error.message) for index, _ in batches])
             )
@@ -315,8 +374,8 @@ class PendingProduce(Slot):
         """Return the response, or None: something is not committed yet."""
         timeout_ms = max(0, self._wanted.timeout_ms)
         del self._wanted  # it refers to the receive buffer
-        for partition, (_, _, end_offset) in tuple(self._open.items()):
-            partition.await_commit(end_offset, self)
+        for partition, place in tuple(self._open.items()):
+            partition.await_commit(place.end_offset, self)
         self._settling = False
         if not self._open:
             return self._encode()
@@ -352,18 +411,23 @@ class PendingProduce(Slot):
             self.connection.server.deadlines.remove(self, self._ticket)
             self._ticket = NOTHING
 
-    def _fail(self, place: tuple[list[Produced], int, int], error: KafkaError) -> None:
-        results, position, _ = place
-        topic = next(topic for topic, each in self.topics if each is results)
-        results[position] = self._failure(topic, results[position].partition, error)
+    def _fail(self, place: Place, error: KafkaError) -> None:
+        results, position = place.results, place.position
+        results[position] = self._failure(place.topic, results[position].partition, error)
 
     def _failure(self, topic: TopicKey, index: int, error: KafkaError) -> Produced:
         leader = None
         if error.code in MOVED and self.header.api_version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(self.connection.server.broker, topic, index)
             if leader is not None:
-                self._leaders = (*self._leaders, leader[0])
-        return Produced(index, error.code, error_message=error.message, leader=leader)
+                self._leaders.add(leader[0])
+        return Produced(
+            index,
+            error.code,
+            error_message=error.message,
+            leader=leader,
+            record_errors=error.record_errors,
+        )
 
     def _respond(self) -> None:
         self._stop_waiting()

@@ -14,15 +14,16 @@ import heapq
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.errors import InvalidRequest, InvalidTransactionTimeout, KafkaError, PolicyViolation
+from raftlog.base.errors import InvalidTransactionTimeout, KafkaError, PolicyViolation
+from raftlog.base.failures import FIRST_RETRY_S, Failures
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.transactions import decisions
 from raftlog.coordinator.transactions.counts import Census, Ended
 from raftlog.coordinator.transactions.decisions import TakeId
-from raftlog.coordinator.transactions.records import LONGEST_STRING_BYTES, KeyValue, encode_all
+from raftlog.coordinator.transactions.records import KeyValue, encode_all
 from raftlog.coordinator.transactions.requests import (
     AddPartitions,
     EndTransaction,
@@ -38,6 +39,7 @@ from raftlog.coordinator.transactions.transaction import (
     Transaction,
     TransactionChanged,
     apply,
+    check_transactional_id,
 )
 
 Append = Callable[[tuple[KeyValue, ...]], int]
@@ -46,10 +48,16 @@ Append = Callable[[tuple[KeyValue, ...]], int]
 SWEPT_AT_ONCE: Final = 200
 """Ids that are looked at for one kind of ending before the loop gets its turn again."""
 
+TIMEOUTS: Final = "transaction_timeout"
+COMPLETION: Final = "transaction_completion"
+EXPIRY: Final = "transactional_id_expiry"
+"""What time asks for, by its name among the failures."""
+
 RETRY_S: Final = 0.5
 """What the journal did not take is tried again after so long."""
 
 TransactionRunner = Runner[Transaction]
+T = TypeVar("T")
 
 
 def _always() -> bool:
@@ -90,6 +98,8 @@ class TransactionCoordinator:
         self._committed_offset = 0
         self._to_sweep: list[str] = []
         self._sweeps_at = 0.0
+        self.failures = Failures()
+        """Ids for which what time asks for could not be done."""
 
     def __len__(self) -> int:
         return len(self._runners)
@@ -127,10 +137,7 @@ class TransactionCoordinator:
 
     def _find(self, transactional_id: str) -> TransactionRunner:
         """Return an id's machine, or one that is kept once something is known of the id. Raises InvalidRequest."""
-        if not transactional_id:
-            raise InvalidRequest("the transactional id is empty")
-        if len(transactional_id.encode()) > LONGEST_STRING_BYTES:
-            raise InvalidRequest(f"a transactional id has at most {LONGEST_STRING_BYTES} bytes")
+        check_transactional_id(transactional_id)
         return self._runners.get(transactional_id) or self._runner(Transaction(transactional_id))
 
     def _decide(
@@ -241,9 +248,14 @@ class TransactionCoordinator:
         """Every partition has the marker of this producer's transaction."""
         if self._lost is None:
             self._unrecorded[transactional_id] = producer
-            self._complete(transactional_id, now_ms=now_ms)
+            try:
+                self._complete(transactional_id, now_ms)
+            except AssertionError:
+                raise
+            except Exception:
+                return  # the next tick tries again, and names what fails
 
-    def _complete(self, transactional_id: str, *, now_ms: int) -> None:
+    def _complete(self, transactional_id: str, now_ms: int) -> None:
         producer = self._unrecorded[transactional_id]
         decide = partial(decisions.decide_complete, producer=producer, now_ms=now_ms)
         runner = self._decide(transactional_id, decide, _nobody_waits)
@@ -259,16 +271,24 @@ class TransactionCoordinator:
             return 0
         due = self._timeouts.due(now, most=most)
         for transactional_id in due:
-            abort = partial(decisions.decide_timeout, now_ms=now_ms)
-            runner = self._decide(transactional_id, abort, _nobody_waits)
-            if runner is not None and runner.tail.state is State.ONGOING:
-                self._timeouts.set(transactional_id, now + RETRY_S)
-            elif runner is not None:
-                self._ended.timed_out += 1
+            time_out = partial(self._time_out, transactional_id, now, now_ms)
+            if self._try(TIMEOUTS, transactional_id, now, time_out) is None:
+                self._timeouts.set(transactional_id, now + FIRST_RETRY_S)
         told = list(islice(self._unrecorded, most - len(due)))
         for transactional_id in told:
-            self._complete(transactional_id, now_ms=now_ms)
+            self._try(COMPLETION, transactional_id, now, partial(self._complete, transactional_id, now_ms))
+            if transactional_id in self._unrecorded:  # the others first
+                self._unrecorded[transactional_id] = self._unrecorded.pop(transactional_id)
         return len(due) + len(told)
+
+    def _time_out(self, transactional_id: str, now: float, now_ms: int) -> bool:
+        abort = partial(decisions.decide_timeout, now_ms=now_ms)
+        runner = self._decide(transactional_id, abort, _nobody_waits)
+        if runner is not None and runner.tail.state is State.ONGOING:
+            self._timeouts.set(transactional_id, now + RETRY_S)
+        elif runner is not None:
+            self._ended.timed_out += 1
+        return True
 
     def sweep(self, *, now: float, now_ms: int, most: int) -> int:
         """Forget unused ids among at most so many, of all once per check interval; returns how many were looked at."""
@@ -280,10 +300,13 @@ class TransactionCoordinator:
         batch, self._to_sweep = self._to_sweep[:most], self._to_sweep[most:]
         expiration_ms = self._config.transactional_id_expiration_ms
         expire = partial(decisions.decide_expire, now_ms=now_ms, expiration_ms=expiration_ms)
-        for transactional_id in batch:
-            if transactional_id in self._runners:
-                self._decide(transactional_id, expire, _nobody_waits)
+        for each in batch:
+            if each in self._runners:
+                self._try(EXPIRY, each, now, partial(self._decide, each, expire, _nobody_waits))
         return len(batch)
+
+    def _try(self, chore: str, transactional_id: str, now: float, work: Callable[[], T]) -> T | None:
+        return self.failures.attempt(chore, transactional_id, now, work, raises=AssertionError)
 
     # -- reading -------------------------------------------------------------------------------------------
 

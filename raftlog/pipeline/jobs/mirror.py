@@ -1,10 +1,11 @@
 """`mirror`: topics of one cluster → another, each record in the partition it came from, and a map of the offsets.
 
-Every copy carries the header `raftlog.mirror.source`: topic/partition/offset of what it is a copy of. Before a task
-copies, it reads at the target's end what is there already, and leaves that out: so a driver that is killed, and a batch
-that is replayed, double nothing. What may still double: records that a killed task had sent and that the target appends
-after the next task has looked. No transactions here; such doubles can be told by the header, and `audit` counts them.
-Two attempts of a task side by side would both send: a Spark that speculates is refused.
+Every copy carries the header `raftlog.mirror.source`: cluster id/topic/partition/offset of what it is a copy of.
+Headers of that name that a record brings along are taken off: anybody can write one. Before a task copies, it reads at
+the target's end what is there already, and leaves that out: so a driver that is killed, and a batch that is replayed,
+double nothing. What may still double: records that a killed task had sent and that the target appends after the next
+task has looked. No transactions here; such doubles can be told by the header, and `audit` counts them. Two attempts of
+a task side by side would both send: a Spark that speculates is refused.
 
 The topic of the map has one record for each run of records whose offsets go side by side, at least once; its newest
 record with a source offset not above the wanted one tells the target's. It can be made anew from the headers.
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from raftlog.pipeline.deployment import reach_of
 from raftlog.pipeline.jobs.common import StreamOptions, local_path, named, pairs
 from raftlog.pipeline.jobs.control import Control, JobError
 from raftlog.pipeline.jobs.identity import claim_checkpoint
@@ -47,6 +49,8 @@ class MirrorOptions(StreamOptions):
     def faults(self) -> list[str]:
         found = super().faults()
         found += [f"to_client: {each!r} is not NAME=VALUE" for each in self.to_client if not named(each)]
+        reaching = {name: reach_of(name) for name in pairs(self.to_client)}
+        found += [f"to_client: {name}: {reach}" for name, reach in reaching.items() if reach]
         if _is_true(pairs(self.conf).get("spark.speculation")):
             found.append(f"conf: {SPECULATION}")
         if self.to and self.to == self.bootstrap and not self.prefix:
@@ -126,8 +130,7 @@ def mirror(spark: SparkSession, options: MirrorOptions, control: Control | None 
     claim_checkpoint(
         checkpoint, "mirror", {**options.subscription, "to": options.to, "prefix": options.prefix}
     )
-    prepare_topics(options)
-    copying = _Mirror(options)
+    copying = _Mirror(options, prepare_topics(options))
     gate = Gate(copying.write, control)
     with started(read_stream(spark, options), gate, options, checkpoint / "query") as query:
         wait([(query, gate)], Tally())
@@ -145,13 +148,15 @@ class _Mirror:
     """Copies batches, and writes the map."""
 
     options: MirrorOptions
+    cluster_id: str
+    """Of the source."""
     copied: int = 0
     skipped: int = 0
 
     def write(self, frame: DataFrame, _batch: int) -> int:
         from raftlog.pipeline.jobs.mirror_task import RUNS_DDL, copy
 
-        task = partial(copy, self.options.target_settings, self.options.prefix)
+        task = partial(copy, self.options.target_settings, self.options.prefix, self.cluster_id)
         done = frame.mapInArrow(task, RUNS_DDL).collect()
         self._map([Run(row.topic, row.partition, row.source, row.target, row.records) for row in done])
         skipped = sum(row.records for row in done if row.skipped)
@@ -178,8 +183,11 @@ class _Mirror:
             )
 
 
-def prepare_topics(options: MirrorOptions) -> None:
-    """Make what is missing at the target, with as many partitions as at the source. Raises JobError if they differ."""
+def prepare_topics(options: MirrorOptions) -> str:
+    """Make what is missing at the target, with as many partitions as at the source; return the source's cluster id.
+
+    Raises JobError if they differ.
+    """
     from confluent_kafka import KafkaException
     from confluent_kafka import admin as kafka
 
@@ -187,8 +195,9 @@ def prepare_topics(options: MirrorOptions) -> None:
     from raftlog.pipeline.options import OptionFaults, read_options
 
     try:
+        source = Lookup(read_options(options.reader_options(), "stream"))
         wanted: dict[str, int] = {options.map_topic: 1}
-        for place in Lookup(read_options(options.reader_options(), "stream")).partitions():
+        for place in source.partitions():
             name = options.prefix + place.topic
             wanted[name] = max(wanted.get(name, 0), place.partition + 1)
         admin = kafka.AdminClient({"log_level": 0, **options.target_settings})
@@ -199,6 +208,7 @@ def prepare_topics(options: MirrorOptions) -> None:
         new = [make(name, num_partitions=count) for name, count in wanted.items() if name not in there]
         for future in admin.create_topics(new).values() if new else ():
             future.result(PATIENCE_S)
+        cluster_id = source.cluster_id()
     except (OptionFaults, UnknownTopic, RuntimeError, KafkaException) as error:
         raise JobError(f"topics: {error}") from error
     differing = [
@@ -210,3 +220,4 @@ def prepare_topics(options: MirrorOptions) -> None:
         raise JobError(
             f"topics: {'; '.join(differing)}; records keep their partition, so there must be as many"
         )
+    return cluster_id

@@ -16,6 +16,8 @@ SOURCE_HEADER: Final = "raftlog.mirror.source"
 LOOK_BACK: Final = 500
 """Records at a target's end that are looked at first; four times as many each time that was not enough."""
 PATIENCE_S: Final = 120.0
+MOST_DIGITS: Final = 19
+"""Of an offset."""
 RUNS: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -35,16 +37,20 @@ class NotCopied(RuntimeError):
 
 @dataclass(slots=True)
 class _Partition:
-    """One partition under way: what was there, and what went where."""
+    """One partition under way: what was there, and what went where. `source` names it, as copies do."""
 
+    source: str
     there: dict[int, int]
     sent: dict[int, int] = field(default_factory=dict)
 
 
 def copy(
-    settings: Mapping[str, str], prefix: str, batches: Iterable[pa.RecordBatch]
+    settings: Mapping[str, str], prefix: str, cluster_id: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Copy a task's records and yield a row of RUNS for each run. For mapInArrow. Raises NotCopied."""
+    """Copy a task's records and yield a row of RUNS for each run. For mapInArrow. Raises NotCopied.
+
+    `cluster_id` is the source's.
+    """
     from confluent_kafka import Producer
 
     # gapless: nothing follows a record that was given up on, so the next attempt keeps the order
@@ -58,7 +64,9 @@ def copy(
             for row in batch.to_pylist():
                 at = (row["topic"], row["partition"])
                 if at not in partitions:
-                    partitions[at] = _Partition(_already(settings, prefix, *at, first=row["offset"]))
+                    source = f"{cluster_id}/{at[0]}/{at[1]}"
+                    there = _already(settings, (prefix + at[0], at[1]), source, first=row["offset"])
+                    partitions[at] = _Partition(source, there)
                 one = partitions[at]
                 if row["offset"] in one.there:
                     skipped.setdefault(at, {})[row["offset"]] = one.there[row["offset"]]
@@ -101,8 +109,7 @@ def _send(producer: Any, prefix: str, row: Mapping[str, Any], *, one: _Partition
         else:
             one.sent[source] = message.offset()
 
-    headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
-    headers.append((SOURCE_HEADER, f"{row['topic']}/{row['partition']}/{source}".encode()))
+    headers = copy_headers(row["headers"], f"{one.source}/{source}")
     timestamp = row["timestamp"]
     while True:
         try:
@@ -121,8 +128,26 @@ def _send(producer: Any, prefix: str, row: Mapping[str, Any], *, one: _Partition
     producer.poll(0)
 
 
+def copy_headers(headers: Iterable[Mapping[str, Any]] | None, source: str) -> list[tuple[str, bytes | None]]:
+    """Return the headers of a copy: the record's own, but for such as say that it is a copy already, and `source`."""
+    own = [(each["key"], each["value"]) for each in headers or () if each["key"] != SOURCE_HEADER]
+    return [*own, (SOURCE_HEADER, source.encode())]
+
+
+def copied_offset(headers: Iterable[tuple[str, bytes | None]] | None, source: str) -> int | None:
+    """Return the offset that a record was copied from; None if it is no copy from that partition of that cluster.
+
+    `source` is cluster id/topic/partition. Only the last header counts: a mirror puts its own behind all others.
+    """
+    named = [value for name, value in headers or () if name == SOURCE_HEADER]
+    place, _, number = (named[-1] if named and named[-1] else b"").decode(errors="replace").rpartition("/")
+    if place != source or len(number) > MOST_DIGITS or not (number.isascii() and number.isdigit()):
+        return None
+    return int(number)
+
+
 def _already(
-    settings: Mapping[str, str], prefix: str, topic: str, partition: int, *, first: int
+    settings: Mapping[str, str], target: tuple[str, int], source: str, *, first: int
 ) -> dict[int, int]:
     """Return target offsets by source offset, from `first` on (or the last one before it), of what is there."""
     from confluent_kafka import Consumer, TopicPartition
@@ -136,13 +161,13 @@ def _already(
             "auto.offset.reset": "earliest",
         }
     )
-    place = TopicPartition(prefix + topic, partition)
+    place = TopicPartition(*target)
     try:
         low, end = consumer.get_watermark_offsets(place, timeout=PATIENCE_S, cached=False)
         back = LOOK_BACK
         while True:
             begin = max(low, end - back)
-            found = _copies(consumer, place, (begin, end), source=f"{topic}/{partition}/")
+            found = _copies(consumer, place, (begin, end), source=source)
             if begin == low or min(found, default=first) < first:
                 return found
             back *= 4
@@ -168,12 +193,8 @@ def _copies(consumer: Any, place: Any, span: tuple[int, int], *, source: str) ->
         if message is None or message.error():
             continue
         reached = message.offset() + 1
-        for name, value in message.headers() or ():
-            if (
-                name == SOURCE_HEADER
-                and value is not None
-                and value.decode(errors="replace").startswith(source)
-            ):
-                found.setdefault(int(value.decode().rpartition("/")[2]), message.offset())
+        offset = copied_offset(message.headers(), source)
+        if offset is not None:
+            found.setdefault(offset, message.offset())
     consumer.unassign()
     return found

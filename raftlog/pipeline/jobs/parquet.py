@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -27,6 +28,12 @@ ROW_GROUP_ROWS: Final = 131_072
 ROW_GROUP_BYTES: Final = 64 << 20
 OPEN_FILES: Final = 256
 DAY_US: Final = 86_400_000_000
+EPOCH: Final = dt.date(1970, 1, 1).toordinal()
+FIRST_DAY: Final = dt.date.min.toordinal() - EPOCH
+LAST_DAY: Final = dt.date.max.toordinal() - EPOCH
+"""Days since 1970 that a folder can be called after; producers choose timestamps."""
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""Names that Kafka allows; they are parts of paths here."""
 
 KEPT: Final = pa.schema(
     [
@@ -65,7 +72,10 @@ class Target:
     batch: int
 
     def folder(self, topic: str, day: int) -> Path:
-        date = dt.date.fromordinal(dt.date(1970, 1, 1).toordinal() + day)
+        """Return a topic's folder of one day. JobError for a name that is no topic's: brokers are not believed."""
+        if not TOPIC_NAME.fullmatch(topic):
+            raise JobError(f"a broker names a topic {topic[:100]!r}, which no topic can be called")
+        date = dt.date.fromordinal(EPOCH + day)
         return Path(self.root, f"topic={topic}", f"date={date.isoformat()}")
 
     def name(self, partition: int) -> str:
@@ -136,10 +146,11 @@ def split(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int, int], pa.Reco
 
 
 def _days(timestamps: pa.Array) -> pa.Array:
-    """Return the UTC day of each timestamp, days before 1970 being negative."""
+    """Return the UTC day of each timestamp, days before 1970 being negative; within the years 1 to 9999."""
+    first_us, last_us = FIRST_DAY * DAY_US, LAST_DAY * DAY_US
     microseconds = timestamps.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    fractions = pc.divide(pc.cast(microseconds, pa.float64()), float(DAY_US))
-    return pc.cast(pc.floor(fractions), pa.int64())
+    bounded = pc.min_element_wise(pc.max_element_wise(microseconds, first_us), last_us)
+    return pc.add(pc.divide(pc.subtract(bounded, first_us), DAY_US), FIRST_DAY)
 
 
 def _kept(batch: pa.RecordBatch) -> pa.RecordBatch:

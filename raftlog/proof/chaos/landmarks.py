@@ -42,6 +42,8 @@ KINDS: Final = {
     "log_directory_failed": "disk",
     "quorum_disk_full": "disk",
     "quorum_disk_full_ended": "disk",
+    "quorum_out_of_files": "disk",
+    "quorum_out_of_files_ended": "disk",
 }
 """The events that a timeline shows, and what kind of thing each is."""
 

@@ -62,6 +62,9 @@ class SimSocket:
 class Pipe:
     """Bytes, an end, or a reset on their way from one transport to the other."""
 
+    carries_bytes = True
+    """A callback of this object is an arrival, not something that was due."""
+
     __slots__ = (
         "_items",
         "_last_arrival",
@@ -234,6 +237,8 @@ class SimTransport(asyncio.Transport):
     def write(self, data: Buffer) -> None:
         if self._ended:
             raise RuntimeError("Cannot call write() after write_eof()")
+        if self._lost and self.process.alive:  # uvloop says so too
+            raise RuntimeError("unable to perform operation on a closed transport")
         if self._closing or not self.process.alive or not len(data):
             return
         if self._network.gives_up(self.out.link):
@@ -295,6 +300,12 @@ class SimTransport(asyncio.Transport):
         self._protocol = protocol
         protocol.connection_made(self)
         self.peer.out.arm()
+
+    def vanish(self) -> None:
+        """Close without telling the protocol, as uvloop does when `create_connection` is cancelled after
+        `connection_made`."""
+        self._protocol = None
+        self.abort()
 
     def receive(self, data: bytes) -> None:
         if self._closing:

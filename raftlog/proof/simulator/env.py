@@ -50,6 +50,7 @@ class SimEnv(Env):
             disk=host.disk,
             wall_clock_ms=host.wall_clock_ms,
             random=host.random(),
+            unguessable=host.loop.stream(f"ids/{host.name}/{host.process.number}"),
             offload=SimOffload(host),
             threads=False,
         )

@@ -102,6 +102,11 @@ class Process:
         self._graves = []
 
 
+def _has_arrived(handle: SimHandle | SimTimer) -> bool:
+    """Whether a callback brings bytes from another host, rather than being due."""
+    return getattr(getattr(handle._callback, "__self__", None), "carries_bytes", False)
+
+
 class Host:
     """A machine with a name, an address, a disk that outlives its processes, and a wall clock of its own."""
 
@@ -116,6 +121,7 @@ class Host:
         self._drifts_since = 0.0
         self.offload_s = OFFLOAD_S
         self.silent = False
+        self._order = loop.stream(f"order/{name}").random
         self.process = Process(self, 0)
 
     @property
@@ -160,7 +166,11 @@ class Host:
         self.note("paused")
 
     def resume(self) -> None:
-        self.process.paused = False
+        """SIGCONT. What is due runs before what has arrived (uvloop), or as it came (asyncio polls first)."""
+        process = self.process
+        process.paused = False
+        if self._order() < 0.5:
+            process.ready = deque(sorted(process.ready, key=_has_arrived))
         self.loop.woke(self.process)
         self.note("resumed")
 

@@ -126,6 +126,8 @@ class Network:
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
         self.latency_s = LATENCY_S
+        self.turn_s = 0.0
+        """How long after `connection_made` the caller of `create_connection` goes on: busy loops take their time."""
         self.chance = loop.stream("network")
         self._links: dict[tuple[str, str], Link] = {}
         self._servers: dict[tuple[str, int], SimServer] = {}
@@ -242,6 +244,11 @@ class Network:
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
         protocol = factory()
         transport.begin(protocol)
+        try:
+            await asyncio.sleep(self.turn_s)
+        except asyncio.CancelledError:
+            transport.vanish()
+            raise
         return transport, protocol
 
     def _accept(self, source: Process, server: SimServer) -> SimTransport:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.blackouts import blackouts
 from raftlog.proof.stories.clean_stop import clean_stop
+from raftlog.proof.stories.clock_jumps import clock_jumps
 from raftlog.proof.stories.commits import commits
 from raftlog.proof.stories.compaction import compaction
 from raftlog.proof.stories.consumer_churn import consumer_churn, group_migration
@@ -28,6 +29,7 @@ from raftlog.proof.stories.kip_101 import kip_101
 from raftlog.proof.stories.last_replica import last_replica
 from raftlog.proof.stories.late_bytes import late_bytes
 from raftlog.proof.stories.lying_disk import lying_disk
+from raftlog.proof.stories.made_up_producers import made_up_producers
 from raftlog.proof.stories.offsets_cleaned import offsets_cleaned
 from raftlog.proof.stories.pause_kill import pause_kill
 from raftlog.proof.stories.quorum import quorum_storm
@@ -43,6 +45,7 @@ from raftlog.proof.stories.refused import refused
 from raftlog.proof.stories.refused_holes import refused_holes
 from raftlog.proof.stories.relay import relay
 from raftlog.proof.stories.retry import retry
+from raftlog.proof.stories.slow_nodes import slow_nodes
 from raftlog.proof.stories.transactions import transactions
 from raftlog.proof.stories.transactions_cleaned import transactions_cleaned
 from raftlog.proof.stories.wiped import wiped
@@ -56,6 +59,7 @@ STORIES: Final[dict[str, Story]] = {
     "blackouts": blackouts,
     "jepsen": jepsen,
     "clean-stop": clean_stop,
+    "clock-jumps": clock_jumps,
     "commits": commits,
     "compaction": compaction,
     "consumer-churn": consumer_churn,
@@ -73,6 +77,7 @@ STORIES: Final[dict[str, Story]] = {
     "last-replica": last_replica,
     "late-bytes": late_bytes,
     "lying-disk": lying_disk,
+    "made-up-producers": made_up_producers,
     "offsets-cleaned": offsets_cleaned,
     "pause-kill": pause_kill,
     "quorum": quorum_storm,
@@ -85,6 +90,7 @@ STORIES: Final[dict[str, Story]] = {
     "refused-holes": refused_holes,
     "relay": relay,
     "retry": retry,
+    "slow-nodes": slow_nodes,
     "transactions": transactions,
     "transactions-cleaned": transactions_cleaned,
     "wiped": wiped,

@@ -1,6 +1,7 @@
 """A compacted topic is cleaned on every replica while leaders die and followers are away: no key is lost or comes back.
 
-What each replica holds is judged after each of its cleanings by who watches it (`proof/table_truth.py`).
+What each replica holds is judged after each of its cleanings by who watches it (`proof/table_truth.py`). Another log,
+the dirtiest of all, holds batches that were made to stop compaction: the table must be cleaned in spite of it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.report import Report
 from raftlog.proof.stories.scene import SERVED_S, Scene
 from raftlog.proof.workloads.keyed import KeyedWriter
+from raftlog.proof.workloads.made_up import impossible_batch
 from raftlog.proof.workloads.wire import Client, create_topic
+from raftlog.replication.partition import Partition
 
 TABLE = "table"
+HOSTILE = "hostile"
 SETTINGS = {"log.cleaner.backoff.ms": "150", "log.flush.offset.checkpoint.interval.ms": "100"}
 CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2"}
 CLEANED_S = 60.0
@@ -31,6 +35,9 @@ async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
     }
     client = Client("table", scene.cluster.bootstrap)
     await loop.host("admin").start(create_topic(client, TABLE, partitions=1, configs=configs))
+    hostile = {**CONFIGS, "segment.bytes": "400", "min.cleanable.dirty.ratio": "0"}
+    await loop.host("admin").start(create_topic(client, HOSTILE, partitions=1, configs=hostile))
+    await write_impossible(scene)
     writer = KeyedWriter(loop.stream("keyed"))
     end = loop.time() + seconds
     while loop.time() < end:
@@ -48,6 +55,24 @@ async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
     )
     seen = {"cleaning": cleanings(scene), "transaction": writer.transactions}
     return replace(report, faults={**report.faults, **seen})
+
+
+async def write_impossible(scene: Scene) -> None:
+    """Fill a few segments with batches that no compaction can make anew."""
+
+    def fill(replica: Partition) -> None:
+        for _ in range(20):
+            replica.append_produced(memoryview(impossible_batch()), acks=1, now_ms=0, is_walked=True)
+
+    def leader() -> Partition | None:
+        state = scene.cluster.state(HOSTILE, 0)
+        replica = None if state is None else scene.cluster.replica(state.leader, HOSTILE, 0)
+        return replica if replica is not None and replica.is_leader else None
+
+    await scene.cluster.until(lambda: leader() is not None, SERVED_S, "a leader")
+    replica = leader()
+    assert replica is not None
+    scene.cluster.nodes[replica.host.broker_id].host.call(fill, replica)
 
 
 def write_to_table(scene: Scene, writer: KeyedWriter) -> None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from raftlog.proof.place import DiskTrouble
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.quorum import Report
@@ -26,6 +27,9 @@ ANSWERS_WITHIN_S: Final = 10.0
 
 PAUSES_S: Final = (0.0, 0.02, 0.1, 0.3, 1.0)
 LASTS_S: Final = (0.02, 0.1, 0.5, 2.0)
+SLOW_SYNCS_S: Final = (0.1, 0.5)
+"""What a sync of a departing node's disk takes, so that its end takes long, virtual seconds."""
+
 STALLS_S: Final = (0.5, 1.5, 4.0)
 WATCHED_S: Final = 1.5
 """After a stall of everything nobody may be fenced for so long, virtual seconds."""
@@ -54,6 +58,7 @@ class Controllers:
             self.cut,
             self.blackout,
             self.hand_over,
+            self.depart,
             self.stall,
         ]
         self._deeds = self.chance.sample(deeds, self.chance.randint(2, len(deeds)))
@@ -137,8 +142,34 @@ class Controllers:
         """The controller gives the lead to another voter."""
         leader = self.cluster.leader_id()
         place = None if leader is None else self.cluster.nodes[leader]
-        if place is not None and place.node is not None:
-            place.host.start(place.node.control.hand_over())
+        if place is not None and place.node is not None and place.node.control.quorum is not None:
+            place.host.start(place.node.control.quorum.transfer_leadership())
+
+    async def depart(self) -> None:
+        """A node takes long to end: it votes meanwhile, but leads no more, and is not elected whoever else is lost."""
+        self.calm()
+        await self.cluster.until_ready(seconds=RECOVERY_S)
+        one, leader = self._one(), None
+        place = self.cluster.nodes[one]
+        node = place.node
+        assert node is not None
+        self.cluster.trouble_disk(one, DiskTrouble(slow_s=self.chance.choice(SLOW_SYNCS_S)))
+        self.cluster.leave(one)
+        ending_for_s = 0.0
+        while place.node is node and ending_for_s < WATCHED_S:
+            pause_s = self.chance.choice(PAUSES_S[1:])
+            await asyncio.sleep(pause_s)
+            ending_for_s += pause_s if node.ending else 0.0
+            leader = self.cluster.leader_id()
+            if ending_for_s and leader not in (None, one):
+                self.cluster.crash(leader, power_loss=False)
+                await asyncio.sleep(self.chance.choice(LASTS_S))
+                self.cluster.start(leader)
+            self.cluster.check()
+        self.cluster.trouble_disk(one, DiskTrouble())
+        if place.node is node:
+            assert leader != one, f"node {one} has been ending for {ending_for_s:.1f} s, and leads"
+            self.cluster.crash(one)
 
     async def stall(self) -> None:
         """All nodes of a healthy cluster stand still together: nobody is fenced for a pause that was everybody's."""

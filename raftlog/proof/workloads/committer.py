@@ -35,9 +35,9 @@ class Committer:
             await asyncio.sleep(self._chance.expovariate(1 / 0.01))
             try:
                 if self._coordinator is None:
-                    await self._find()
+                    await self.find()
                     continue
-                code = await (self._read() if self._chance.random() < 0.3 else self._commit())
+                code = await (self.read() if self._chance.random() < 0.3 else self._commit())
                 if code == 0:
                     continue
                 if code not in NOT_NOW:
@@ -47,7 +47,8 @@ class Committer:
             self._coordinator = None
             await asyncio.sleep(BACKOFF_S)
 
-    async def _find(self) -> None:
+    async def find(self) -> None:
+        """Look for the coordinator."""
         make = shapes(FIND_COORDINATOR)
         found = await self.client.ask_any(FIND_COORDINATOR, make.FindCoordinatorRequest(key=self.group))
         if not int(found.error_code):
@@ -70,7 +71,8 @@ class Committer:
             self.acked = offset
         return code
 
-    async def _read(self) -> int:
+    async def read(self) -> int:
+        """Read the committed offset and judge it; returns the error code. Raises AWAY's."""
         topic, index = self.where
         make = shapes(OFFSET_FETCH)
         topics = (make.OffsetFetchRequestTopic(name=topic, partition_indexes=(index,)),)

@@ -108,14 +108,22 @@ class Cluster:
             raise answer
         return answer
 
-    async def call(self, api_key: int, version: int, *, listener: str = "PLAINTEXT", **fields: Any) -> Any:
+    async def call(
+        self,
+        api_key: int,
+        version: int,
+        *,
+        listener: str = "PLAINTEXT",
+        to_controller: bool = False,
+        **fields: Any,
+    ) -> Any:
         """Send a request through the real codec and handler, and return the response as a client reads it."""
         make = request_shapes(api_key, version)
         message = getattr(make, message_type(api_key, version, "request").__name__)(**fields)
         header = codec.RequestHeader(api_key, version, 77, "test")
         frame = memoryview(codec.encode_request(header, message))[4:]
         found, position = codec.decode_header(frame)
-        request = RequestContext(*found, listener=listener, peer_host="10.0.0.9")
+        request = RequestContext(*found, listener=listener, peer_host="10.0.0.9", to_controller=to_controller)
         handler = import_module(f"raftlog.broker.handlers.{APIS[api_key].name}")
         assert api_key == handler.API_KEY
         answer = handler.handle(self.broker, request, codec.decode_request(api_key, version, frame, position))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import BrokerIdNotRegistered, RequestTimedOut
@@ -22,7 +23,7 @@ from raftlog.metadata.requests import (
     UnregisterBroker,
 )
 from raftlog.protocol.shapes import request_shapes
-from tests.broker.handlers.one_broker import Cluster, topic_state, versions, with_topics
+from tests.broker.handlers.one_broker import Cluster, cluster_image, topic_state, versions, with_topics
 
 LOG_DIRS, ELECT, QUORUM, CLUSTER, UNREGISTER, PARTITIONS = 35, 43, 55, 60, 64, 75
 
@@ -57,6 +58,36 @@ async def test_a_brokers_listener_tells_of_brokers_only(endpoint_type: int, code
     """Controllers are asked for on their own listener (KIP-919)."""
     response = await Cluster().call(CLUSTER, 1, endpoint_type=endpoint_type)
     assert response.error_code == code and response.error_message
+
+
+VOTERS = {1: ("voter1", 9093), 4: ("voter4", 9094)}
+
+
+@pytest.mark.parametrize("version", (1, 2))
+async def test_the_controllers_listener_tells_of_controllers(version: int) -> None:
+    """Endpoint type 2 (KIP-919): all voters, whether they are brokers or not, and who of them is active."""
+    cluster = Cluster(msgspec.structs.replace(cluster_image(), controller_id=4), voters=VOTERS)
+    response = await cluster.call(CLUSTER, version, to_controller=True, endpoint_type=2)
+    assert (response.error_code, response.endpoint_type, response.cluster_id) == (0, 2, "the-cluster")
+    assert response.controller_id == 4
+    assert [(each.broker_id, each.host, each.port) for each in response.brokers] == [
+        (each, *address) for each, address in VOTERS.items()
+    ]
+
+
+async def test_a_controller_names_itself_while_the_active_one_is_out_of_reach() -> None:
+    """It forwards what clients ask as soon as somebody leads."""
+    cluster = Cluster(msgspec.structs.replace(cluster_image(), controller_id=4), voters=VOTERS)
+    cluster.broker.in_touch = lambda _controller_id: False
+    response = await cluster.call(CLUSTER, 1, to_controller=True, endpoint_type=2)
+    assert response.controller_id == 1
+
+
+@pytest.mark.parametrize("endpoint_type,code", [(1, 114), (3, 115)])
+async def test_the_controllers_listener_tells_of_no_brokers(endpoint_type: int, code: int) -> None:
+    """Brokers are asked for on their own listeners (KIP-919)."""
+    response = await Cluster(voters=VOTERS).call(CLUSTER, 1, to_controller=True, endpoint_type=endpoint_type)
+    assert response.error_code == code and "endpoint type 2" in response.error_message
 
 
 async def describe_partitions(cluster: Cluster, *names: str, limit: int = 2000, cursor: Any = None) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from raftlog.base.errors import (
@@ -17,6 +19,7 @@ from raftlog.base.errors import (
     ProducerFenced,
 )
 from raftlog.base.machine import Runner
+from raftlog.coordinator.transactions.records import KeyValue
 from raftlog.coordinator.transactions.requests import EndTransaction, SendMarkers
 from raftlog.coordinator.transactions.transaction import (
     EXHAUSTED_FROM,
@@ -623,3 +626,76 @@ def test_an_abort_without_partitions_began_when_it_was_asked_for() -> None:
     bench.pass_time(5)
     bench.end(producer, commit=False, version=BUMPING)
     assert bench.read().start_ms == bench.now_ms
+
+
+# -- one id that cannot be written stops no other -------------------------------------------------------------
+
+
+class Unwritable(Bench):
+    """A bench whose journal cannot encode anything of ids that are called bad."""
+
+    is_broken = False
+
+    def append(self, records: tuple[KeyValue, ...]) -> int:
+        if self.is_broken and any(b"bad" in key for key, _ in records):
+            raise struct.error("argument out of range")
+        return super().append(records)
+
+    def failing(self) -> list[tuple[str, str]]:
+        return [(each.chore, each.subject) for each in self.coordinator.failures]
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.coordinator.tick(now=self.now, now_ms=self.now_ms)
+        self.coordinator.sweep(now=self.now, now_ms=self.now_ms, most=200)
+        self.commit()
+
+
+def test_a_transaction_that_cannot_be_aborted_in_time_stops_no_other() -> None:
+    """Its time is up again a while later; an exception there once ended the broker."""
+    bench = Unwritable()
+    for name in ("a", "bad", "z"):
+        bench.add(bench.init(name=name), 0, name=name)
+    bench.is_broken = True
+    bench.pass_time(61.0)
+    states = {name: bench.read(name).state for name in ("a", "bad", "z")}
+    assert states == {"a": State.PREPARE_ABORT, "bad": State.ONGOING, "z": State.PREPARE_ABORT}
+    assert bench.failing() == [("transaction_timeout", "bad")]
+    bench.is_broken = False
+    bench.pass_time(31.0)
+    assert bench.read("bad").state is State.PREPARE_ABORT and not bench.failing()
+
+
+def test_an_id_that_cannot_expire_stops_no_other() -> None:
+    """Nor does it end the sweep: those behind it go."""
+    bench = Unwritable()
+    for name in ("a", "bad", "z"):
+        bench.init(name=name)
+    bench.is_broken = True
+    bench.pass_time(8 * 86_400.0)
+    assert bench.coordinator.transactional_ids() == ["bad"]
+    assert bench.failing() == [("transactional_id_expiry", "bad")]
+    bench.is_broken = False
+    bench.pass_time(3_601.0)
+    assert bench.coordinator.transactional_ids() == [] and not bench.failing()
+
+
+def test_outcomes_that_cannot_be_recorded_do_not_starve_others() -> None:
+    """However many they are: each tick begins behind those of the last one."""
+    bench = Unwritable()
+    names = [f"bad{number}" for number in range(5)] + ["good"]
+    for name in names:
+        producer = bench.init(name=name)
+        bench.add(producer, 0, name=name)
+        bench.end(producer, name=name)
+    bench.is_broken = True
+    bench.refuses = NotEnoughReplicas()
+    for markers in bench.sent:
+        bench.coordinator.markers_written(markers.transactional_id, markers.producer, now_ms=bench.now_ms)
+    bench.refuses = None
+    for _ in range(4):
+        bench.now += 0.5
+        bench.coordinator.tick(now=bench.now, now_ms=bench.now_ms, most=2)
+        bench.commit()
+    assert bench.read("good").state is State.COMPLETE_COMMIT
+    assert len(bench.failing()) == 5

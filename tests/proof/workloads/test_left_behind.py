@@ -42,6 +42,7 @@ def test_a_call_that_never_returns_is_given_up_and_the_client_left_behind(
         with pytest.raises(Indefinite, match="commit did not return"):
             await port._call(port._reader, released.wait, "commit")
         assert port.spent
+        monkeypatch.undo()
         await port.close()
 
     asyncio.run(play())

@@ -1,0 +1,106 @@
+"""What recurring work could not do for one log, group or transactional id, and when it tries that one again.
+
+Each fails alone: it is named here, in the log, in `/v1/health` and `/metrics`, and left out for a while, longer each
+time. The others never wait for it. Pure state: the caller brings the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeVar
+
+from raftlog.base.log import get_logger
+
+FIRST_RETRY_S: Final = 30.0
+LONGEST_RETRY_S: Final = 3_600.0
+"""A subject that failed is left out for the first, then twice as long each time, up to this."""
+MOST_NAMED: Final = 1_000
+"""Failures that are remembered. What fails beyond them is tried each time, and named in the log only."""
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+class Failure(NamedTuple):
+    """`chore` is the work, `subject` what it failed for, `reason` the last exception. `retry_at`: loop seconds."""
+
+    chore: str
+    subject: str
+    reason: str
+    times: int
+    retry_at: float
+
+
+class Failures:
+    """Those of one broker, or of one coordinator."""
+
+    __slots__ = ("_failures",)
+
+    def __init__(self) -> None:
+        self._failures: dict[tuple[str, str], Failure] = {}
+
+    def __len__(self) -> int:
+        return len(self._failures)
+
+    def __iter__(self) -> Iterator[Failure]:
+        """Yield all that have not succeeded since."""
+        return iter(tuple(self._failures.values()))
+
+    def attempt(
+        self,
+        chore: str,
+        subject: str,
+        now: float,
+        work: Callable[[], T],
+        *,
+        raises: type[Exception],
+    ) -> T | None:
+        """Do some work for one subject and return its result; None if it failed, now or not long ago.
+
+        `raises` is what the caller wants to hear of; any other exception is a failure of this subject alone.
+        """
+        if not self.is_due(chore, subject, now):
+            return None
+        try:
+            result = work()
+        except raises:
+            raise
+        except Exception as error:
+            self.failed(chore, subject, error, now)
+            return None
+        self.succeeded(chore, subject)
+        return result
+
+    def is_due(self, chore: str, subject: str, now: float) -> bool:
+        """Whether a chore should be tried: always, unless it has failed for this subject not long ago."""
+        failure = self._failures.get((chore, subject))
+        return failure is None or now >= failure.retry_at
+
+    def failed(self, chore: str, subject: str, error: Exception, now: float) -> None:
+        """Note a failure and log it, with the traceback."""
+        before = self._failures.get((chore, subject))
+        times = 1 if before is None else before.times + 1
+        retry_s = min(FIRST_RETRY_S * 2 ** min(times - 1, 20), LONGEST_RETRY_S)
+        reason = f"{type(error).__name__}: {error}"
+        if before is not None or len(self._failures) < MOST_NAMED:
+            self._failures[chore, subject] = Failure(chore, subject, reason, times, now + retry_s)
+        log.error(
+            "chore_failed",
+            chore=chore,
+            subject=subject,
+            times=times,
+            retry_after_s=retry_s,
+            reason=reason,
+            exc_info=error,
+        )
+
+    def succeeded(self, chore: str, subject: str) -> None:
+        """Forget a failure; fine if there was none."""
+        if self._failures:
+            self._failures.pop((chore, subject), None)
+
+    def forget_subjects(self, kept: frozenset[str]) -> None:
+        """Forget what failed for subjects that are no more."""
+        for key in [key for key in self._failures if key[1] not in kept]:
+            del self._failures[key]

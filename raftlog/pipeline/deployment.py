@@ -1,0 +1,33 @@
+"""Which of librdkafka's settings a query may not choose: they reach beyond the query, into the machines that run it.
+
+They load code, run programs, read files, or send credentials to an address of the query's choice; clients of Kafka have
+had holes of each kind (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). Whoever runs Spark may allow single ones by
+name, in the environment of the driver: a query cannot set that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+ALLOW: Final = "RAFTLOG_SPARK_ALLOW"
+"""Environment variable: names of settings, separated by commas, that queries may choose all the same."""
+
+_REACHES: Final = (
+    (re.compile(r"(plugin\.|ssl[._]engine|ssl\.providers).*"), "it loads code into this process"),
+    (re.compile(r"sasl\.kerberos\.(kinit\.cmd|keytab|principal)"), "it is part of a command that is run"),
+    (re.compile(r".*\.url|sasl\.oauthbearer\.metadata\..*"), "it says where credentials are fetched"),
+    (re.compile(r".*\.(location|file|paths?|stores)"), "it names a file of the machine that runs the query"),
+)
+
+
+def reach_of(name: str) -> str | None:
+    """Return what a setting of librdkafka reaches beyond the query, None if nothing or if it is allowed here."""
+    name = name.lower()
+    if name in {each.strip().lower() for each in os.environ.get(ALLOW, "").split(",")}:
+        return None
+    for pattern, reach in _REACHES:
+        if pattern.fullmatch(name):
+            return f"{reach}; where that is wanted, {ALLOW}={name} in the driver's environment allows it"
+    return None

@@ -1,0 +1,28 @@
+"""Bugs of nodes that are only slow: who is taken for dead, and by whom."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from raftlog.base.lateness import Lateness
+from raftlog.proof.stories.slow_nodes import slow_nodes
+from tests.planted.plant import Plant
+
+
+def ignore_own_slowness(patch: pytest.MonkeyPatch) -> None:
+    """A node that runs for a tenth of the time expects others to be heard of as soon as ever."""
+    patch.setattr(Lateness, "patience_s", 0.0)
+
+
+story = partial(Plant, story=slow_nodes, seconds=20.0)
+
+PLANTS = [
+    story(
+        "own-slowness-ignored",
+        "liveness",
+        plant=ignore_own_slowness,
+        note="a quiet cluster changes its controller again and again",
+    ),
+]

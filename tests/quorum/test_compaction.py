@@ -1,0 +1,80 @@
+"""Claims about when a voter takes a snapshot (metadata.log.max.record.bytes.between.snapshots and …interval.ms)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raftlog.proof.stories.quorum_world import World
+from raftlog.quorum.compaction import Compaction
+from tests.quorum.test_quorum import play
+
+NEVER = Compaction(entries=1_000_000, size_bytes=1 << 40, interval_s=0)
+
+
+def snapshots(world: World, node: int = 1) -> list[int]:
+    """Return the indexes at which a voter's snapshots are."""
+    return world.nodes[node].driver.journal.files.indexes()
+
+
+async def append(world: World, count: int, size: int = 10) -> None:
+    for _ in range(count):
+        await world.commit(b"%d%s" % (len(world.oracle.committed), b"." * size), 1)
+
+
+async def pass_time(world: World, seconds: float) -> None:
+    """Let virtual time pass."""
+    end = world.loop.time() + seconds
+    while world.loop.time() < end:
+        await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("voters", [1, 3])
+def test_a_snapshot_is_taken_after_so_many_bytes_of_records(voters: int) -> None:
+    """Counted from the last one on, also where the log was not cut yet."""
+
+    async def script(world: World) -> None:
+        await world.leader()
+        await append(world, 9, 1_000)
+        assert snapshots(world) == []
+        await append(world, 3, 1_000)
+        await world.until(lambda: snapshots(world))
+        (first,) = snapshots(world)
+        await append(world, 5, 1_000)
+        assert snapshots(world) == [first]
+        await append(world, 7, 1_000)
+        await world.until(lambda: snapshots(world)[-1] > first)
+
+    play(script, voters, compaction=NEVER._replace(size_bytes=10_000))
+
+
+@pytest.mark.parametrize("voters", [1, 3])
+def test_what_is_new_is_in_a_snapshot_after_the_interval_and_nothing_else_makes_one(voters: int) -> None:
+    """Also of a quorum in which nothing happens any more; one of which nothing is new is not made again."""
+
+    async def script(world: World) -> None:
+        await world.leader()
+        await append(world, 3)
+        await pass_time(world, 50)
+        assert snapshots(world) == []
+        await pass_time(world, 20)
+        (first,) = snapshots(world)
+        await pass_time(world, 200)
+        assert snapshots(world) == [first]
+        await append(world, 1)
+        await pass_time(world, 70)
+        assert snapshots(world)[-1] > first
+
+    play(script, voters, compaction=NEVER._replace(interval_s=60))
+
+
+def test_zero_means_never_by_time() -> None:
+    """As Kafka's."""
+
+    async def script(world: World) -> None:
+        await append(world, 3)
+        await pass_time(world, 3_000)
+        assert snapshots(world) == []
+
+    play(script, 1, compaction=NEVER)

@@ -1,0 +1,169 @@
+"""Claims about the places of the controller listener: strangers have few, and nobody who knows the secret lacks one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+
+import pytest
+from structlog.testing import capture_logs
+
+from raftlog.quorum import listener as listeners
+from raftlog.quorum.channel import Accepted, Dialled, Identity, Kind, TakeKafka, dial
+from raftlog.quorum.listener import Listener
+from tests.quorum.cluster import bound_socket, until
+
+SECRET = b"a secret of the tests"
+KINDS: tuple[Kind, ...] = ("raft", "rpc", "heartbeat", "observe")
+
+
+class Place:
+    """A listener on loopback, and what it took."""
+
+    def __init__(self, on_kafka: TakeKafka | None = None) -> None:
+        self.taken: list[Accepted] = []
+        self.sockets: list[socket.socket] = []
+        self.arrived = 0
+        self.listener = Listener(
+            self.identity(1),
+            admit=lambda _hello: None,
+            takers=dict.fromkeys(KINDS, self.take),
+            on_kafka=on_kafka,
+        )
+        self.listener._made = self.made  # type: ignore[method-assign]
+        self.address = ("", 0)
+
+    @staticmethod
+    def identity(node_id: int) -> Identity:
+        return Identity(node_id, SECRET, lambda: None)
+
+    def take(self, channel: Accepted) -> None:
+        self.taken.append(channel)
+        channel.attach(lambda _payload: None, lambda _reason: None)
+
+    async def dial(self, node_id: int = 2, kind: Kind = "rpc") -> Dialled:
+        channel = await dial(self.identity(node_id), kind, self.address, expect=1)
+        channel.attach(lambda _payload: None, lambda _reason: None)
+        return channel
+
+    async def stranger(self, source: str = "127.0.0.1") -> socket.socket:
+        """Connect and say nothing."""
+        arrived = self.arrived
+        sock = socket.create_connection(self.address, source_address=(source, 0))
+        sock.setblocking(False)
+        self.sockets.append(sock)
+        await until(lambda: self.arrived > arrived)
+        return sock
+
+    def made(self, channel: Accepted) -> None:
+        self.arrived += 1
+        Listener._made(self.listener, channel)
+
+    @property
+    def strangers(self) -> int:
+        return len(self.listener._unproven)
+
+
+@asynccontextmanager
+async def listening(on_kafka: TakeKafka | None = None) -> AsyncIterator[Place]:
+    place = Place(on_kafka)
+    sock = bound_socket()
+    place.address = sock.getsockname()
+    await place.listener.start(sock)
+    try:
+        yield place
+    finally:
+        await place.listener.stop()
+        for each in place.sockets:
+            each.close()
+
+
+def is_closed(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def closed(sockets: list[socket.socket]) -> int:
+    return sum(map(is_closed, sockets))
+
+
+async def test_strangers_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 idle sockets locked brokers and voters out; now the newest comer always has a place, and for a moment."""
+    monkeypatch.setattr(listeners, "MAX_UNPROVEN", 10)
+    async with listening() as place:
+        strangers = [await place.stranger() for _ in range(50)]
+        channels = [await place.dial(node_id) for node_id in (2, 3, 4)]
+        more = [await place.stranger() for _ in range(50)]
+        await until(lambda: closed(strangers) == 50 and closed(more) == 40)
+        assert place.strangers == 10
+        assert all(each.opened and each.closed_because is None for each in channels)
+
+
+async def test_strangers_of_one_address_take_each_others_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood from one machine does not interrupt the handshake of another."""
+    monkeypatch.setattr(listeners, "MAX_UNPROVEN", 10)
+    async with listening() as place:
+        slow = await place.stranger("127.0.0.2")
+        flood = [await place.stranger() for _ in range(50)]
+        await until(lambda: closed(flood) == 41)
+        assert not is_closed(slow)
+
+
+async def test_a_refused_connection_takes_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came beyond the limit was never closed, and kept whatever it was sent."""
+    monkeypatch.setattr(listeners, "MAX_UNPROVEN", 1)
+    async with listening() as place:
+        with capture_logs() as logs:
+            first = await place.stranger()
+            await place.stranger()
+            await until(lambda: is_closed(first) and logs)
+        assert "newer connection" in logs[0]["reason"]
+        with pytest.raises(ConnectionError):
+            for _ in range(100):
+                first.send(b"x" * 1_000)
+
+
+async def test_a_node_that_redials_without_end_loses_its_own_oldest_connections() -> None:
+    """It harms nobody else, whatever is wrong with it."""
+    async with listening() as place:
+        other = await place.dial(3)
+        beating = await place.dial(2, "heartbeat")
+        channels = [await place.dial() for _ in range(listeners.MAX_OF_NODE + 3)]
+        await until(lambda: sum(each.closed_because is not None for each in channels) == 3)
+        assert all(each.closed_because is not None for each in channels[:3])
+        assert other.closed_because is None and beating.closed_because is None
+
+
+async def test_a_kafka_client_leaves_its_place_with_its_first_bytes() -> None:
+    """KIP-919: whoever serves it gets all that it sent; without such a server it is refused."""
+    given: list[tuple[asyncio.Transport, bytes]] = []
+    async with listening(lambda *arguments: given.append(arguments)) as place:
+        client = await place.stranger()
+        client.send(b"\0\0\xff\xff")  # longer than any hello
+        (channel,) = place.listener._unproven
+        await until(lambda: len(channel._buffer) == 4)
+        client.send(b"\0\x12")
+        await until(lambda: given)
+        assert given[0][1] == b"\0\0\xff\xff\0\x12" and not place.strangers
+        assert (await place.dial()).opened
+        given[0][0].abort()
+    async with listening() as place:
+        client = await place.stranger()
+        client.send(b"\0\0\0\x0a\0\x12\0\x03\0\0\0\0\0\0")
+        await until(lambda: not place.strangers)
+
+
+async def test_no_place_is_kept_for_what_has_ended() -> None:
+    """However often nodes and strangers come and go."""
+    async with listening() as place:
+        for node_id in range(2, 6):
+            (await place.dial(node_id)).close("done")
+            with closing(socket.create_connection(place.address)):
+                await until(lambda: place.strangers)
+        await until(lambda: not place.strangers and not place.listener._proven)

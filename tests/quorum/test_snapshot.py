@@ -1,0 +1,48 @@
+"""Claims about the size of a snapshot: nobody writes what nobody could load."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from raftlog.proof.stories.quorum_world import World
+from raftlog.quorum import snapshot
+from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.install import IncomingSnapshot
+from raftlog.quorum.messages import SnapshotChunk
+from raftlog.quorum.snapshot import MAX_SNAPSHOT_BYTES, Snapshot, encode_snapshot
+from raftlog.quorum.wal import MAX_COMMAND_BYTES
+from tests.quorum.test_quorum import play
+
+TINY = Snapshot((b"", 1, 1), (b"", 2, 1), b"")
+
+
+def test_the_largest_snapshot_that_is_written_is_one_that_is_taken() -> None:
+    """The limit of the image, with the two largest entries, is within the limit of those who receive it."""
+    largest = snapshot.MAX_IMAGE_BYTES + 2 * MAX_COMMAND_BYTES + len(encode_snapshot(TINY))
+    assert largest <= MAX_SNAPSHOT_BYTES
+    incoming = IncomingSnapshot()
+    assert incoming.take(1, SnapshotChunk(1, 5, MAX_SNAPSHOT_BYTES, 0, b"x")) is None
+    assert incoming.take(1, SnapshotChunk(1, 5, MAX_SNAPSHOT_BYTES, 1, b"x")) is None
+    assert incoming._received == 2
+
+
+def test_a_state_that_has_outgrown_the_limit_stays_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log grows, which is said, and a voter that restarts or was away still has all of it."""
+    monkeypatch.setattr(snapshot, "MAX_IMAGE_BYTES", 100)
+
+    async def script(world: World) -> None:
+        leader = await world.leader()
+        away = next(node for node in world.hosts if node != leader)
+        others = [node for node in world.hosts if node != away]
+        world.crash(away)
+        with capture_logs() as logs:
+            for number in range(60):
+                await world.commit(b"%d" % number, *others)
+        failures = [each for each in logs if each["event"] == "quorum_snapshot_failed"]
+        assert failures and all("over the limit of 100" in each["reason"] for each in failures)
+        world.boot(away)
+        await world.settle(b"all")
+        assert {world.nodes[node].driver.journal.first_index for node in world.hosts} == {1}
+
+    play(script, compaction=Compaction(entries=20))

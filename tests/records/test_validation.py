@@ -1,0 +1,254 @@
+"""The laws of a produced batch's records (Apache Kafka: LogValidator), and what a walk over them may cost."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.base.config_topic import TopicConfig
+from raftlog.base.errors import InvalidRecord, InvalidTimestamp, KafkaError, MessageTooLarge
+from raftlog.records.batch import HEADER_BYTES, BatchHeader, Record, build_batch, new_record
+from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
+from raftlog.records.header import validate_produced
+from raftlog.records.validation import (
+    ERRORS_TOLD,
+    MOST_RECORDS,
+    PLAIN_FACTOR,
+    RecordLaws,
+    TakesLong,
+    check_records,
+    claims_much,
+    walk,
+)
+from raftlog.records.varint import write_varint
+from tests.records.forged import with_deltas, with_payload
+
+NOW_MS = 1_700_000_000_000
+LAWS = RecordLaws.of(TopicConfig(), NOW_MS)
+KEYED = RecordLaws.of(TopicConfig(cleanup_policy=("compact",)), NOW_MS)
+CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
+
+
+def records(count: int, *, keyless: Sequence[int] = (), timestamp: int = NOW_MS) -> list[Record]:
+    return [new_record(None if each in keyless else b"k", None, timestamp=timestamp) for each in range(count)]
+
+
+def smallest(count: int) -> bytes:
+    """The plain bytes of records without key, value or header."""
+    plain = bytearray()
+    for number in range(count):
+        delta = bytearray()
+        write_varint(delta, number)
+        write_varint(plain, 5 + len(delta))
+        plain += b"\0\0" + delta + b"\x01\x01\0"
+    return bytes(plain)
+
+
+def walked(batch: bytes, laws: RecordLaws = LAWS) -> tuple[int, int]:
+    """Walk a batch here and now; returns how many calls went away from the loop, and how often others had a turn."""
+    calls = turns = 0
+    steps = walk(header_of(batch), batch, laws)
+    answer = None
+    while True:
+        try:
+            call = steps.send(answer)
+        except StopIteration:
+            return calls, turns
+        answer = None if call is None else call()
+        calls, turns = calls + (call is not None), turns + (call is None)
+
+
+def header_of(batch: bytes) -> BatchHeader:
+    return validate_produced(batch, 1 << 30)
+
+
+def checked(batch: bytes, laws: RecordLaws = LAWS) -> None:
+    """Check a small batch at once."""
+    check_records(header_of(batch), batch, laws)
+
+
+BASE = build_batch(records(1))
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 2, 1_000])
+def test_plain_bytes_hold_no_more_records_than_fit(count: int) -> None:
+    """61 bytes that claim two thousand million records took that many offsets, and a segment of their own."""
+    with pytest.raises(InvalidRecord, match=f"cannot hold {count} records"):
+        header_of(with_payload(BASE, b"", count=count))
+
+
+def test_the_smallest_records_fit() -> None:
+    """Seven bytes are what a record has at least: without key, value and headers, and below number 64."""
+    plain = smallest(64)
+    assert len(plain) == 64 * 7
+    assert header_of(with_payload(BASE, plain, count=64)).record_count == 64
+    with pytest.raises(InvalidRecord):
+        header_of(with_payload(BASE, plain, count=65))
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_a_compressed_batch_has_as_many_records_as_it_claims(codec: int) -> None:
+    """What is honest passes, in turns; what claims one more, or one less, is refused."""
+    packed = compress(codec, smallest(5_000))
+    calls, turns = walked(with_payload(BASE, packed, codec=codec, count=5_000))
+    assert calls >= 2 and turns >= 20
+    for lie in (5_001, 4_999, 200_000):
+        with pytest.raises(InvalidRecord):
+            walked(with_payload(BASE, packed, codec=codec, count=lie))
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_who_claims_more_records_than_bytes_is_looked_into(codec: int) -> None:
+    """And nobody else: compressed batches of ordinary producers cost what they did."""
+    payload = compress(codec, smallest(100) * 50)
+    assert claims_much(header_of(with_payload(BASE, payload, codec=codec, count=len(payload) + 1)))
+    assert not claims_much(header_of(with_payload(BASE, payload, codec=codec, count=len(payload))))
+    lines = [new_record(None, b"line %d of a log" % each, timestamp=NOW_MS) for each in range(1_000)]
+    assert not claims_much(header_of(build_batch(lines, codec=codec)))
+
+
+def test_a_claim_that_nothing_can_hold_is_refused_before_anything_is_decompressed() -> None:
+    """A number costs nothing to write, and must cost nothing to refuse."""
+    laws = LAWS._replace(most_plain_bytes=6_999)
+    with pytest.raises(InvalidRecord, match="which 6999 plain bytes cannot hold"):
+        next(walk(header_of(with_payload(BASE, b"x", codec=ZSTD, count=1_000)), b"", laws))
+    with pytest.raises(MessageTooLarge, match="1000000 records at most"):
+        next(walk(header_of(with_payload(BASE, b"x", codec=ZSTD, count=MOST_RECORDS + 1)), b"", LAWS))
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_a_bomb_is_given_up_at_its_limit_and_never_whole_in_memory(codec: int) -> None:
+    """One record of 30 MB where 64 times max.message.bytes are 6.4 MB; clients may split what is too large."""
+    laws = RecordLaws.of(TopicConfig(max_message_bytes=100_000), NOW_MS)
+    assert laws.most_plain_bytes == PLAIN_FACTOR * 100_000
+    plain = smallest(200_000) * 8
+    batch = with_payload(BASE, compress(codec, plain), codec=codec, count=900_000)
+    del plain
+    tracemalloc.start()
+    try:
+        with pytest.raises((MessageTooLarge, InvalidRecord)):
+            walked(batch, laws)
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_record_that_spans_many_pieces_is_read_whole() -> None:
+    """Plain bytes come in pieces of 128 KiB; where they end means nothing."""
+    sizes = [1, 131_000, 70, 400_000, 5]
+    batch = build_batch([new_record(b"k", b"v" * size, timestamp=NOW_MS) for size in sizes], codec=ZSTD)
+    walked(batch, KEYED)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 300), st.integers(0, 3)), min_size=1, max_size=40))
+def test_what_builders_build_passes(shapes: list[tuple[bool, int, int]]) -> None:
+    """Keys, values and headers of any size, null ones too, checked at once and walked alike."""
+    made = [
+        new_record(
+            b"k" * size,
+            b"v" * size if has_value else None,
+            timestamp=NOW_MS - size,
+            headers=(("name", b"h" * size), ("null", None)) * headers,
+        )
+        for has_value, size, headers in shapes
+    ]
+    for codec in (NONE, LZ4):
+        batch = build_batch(made, codec=codec)
+        checked(batch, KEYED)
+        walked(batch, KEYED)
+
+
+MALFORMED: dict[str, Callable[[bytes], bytes]] = {
+    "a byte more": lambda plain: plain + b"\0",
+    "a byte less": lambda plain: plain[:-1],
+    "a record twice": lambda plain: plain + plain,
+    "a length of nothing": lambda plain: b"\0" + plain,
+    "a length that is negative": lambda plain: b"\x01" + plain,
+    "a header that is missing": lambda plain: plain[:-1] + b"\x02",
+    "a negative number of headers": lambda plain: plain[:-1] + b"\x01",
+    "a number that is not 0": lambda plain: plain[:3] + b"\x02" + plain[4:],
+    "a varint of seventy bits": lambda plain: b"\xff" * 9 + b"\x7f" + plain,
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_malformed_records_are_refused_for_good(name: str) -> None:
+    """INVALID_RECORD: CORRUPT_MESSAGE would have the client send the same bytes again."""
+    plain = MALFORMED[name](BASE[HEADER_BYTES:])
+    for look in (checked, walked):
+        with pytest.raises(InvalidRecord):
+            look(with_payload(BASE, plain, count=1))
+
+
+@pytest.mark.parametrize("look", [checked, walked])
+def test_all_records_without_a_key_are_named(look: Callable[[bytes, RecordLaws], object]) -> None:
+    """KIP-467: of 100 records ten are at fault, and each is told why."""
+    keyless = [*range(0, 100, 10)]
+    with pytest.raises(InvalidRecord, match="10 of 100 records are refused") as caught:
+        look(build_batch(records(100, keyless=keyless)), KEYED)
+    assert [number for number, _ in caught.value.record_errors] == keyless
+    assert {reason for _, reason in caught.value.record_errors} == {
+        "the record has no key, which a compacted topic needs"
+    }
+
+
+def test_an_answer_names_no_more_records_than_its_limit() -> None:
+    """A megabyte of records without keys must not be answered with ten."""
+    with pytest.raises(InvalidRecord, match="5000 of 5000") as caught:
+        walked(build_batch(records(5_000, keyless=range(5_000))), KEYED)
+    assert len(caught.value.record_errors) == ERRORS_TOLD
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "error"),
+    [
+        (NOW_MS + HOUR_MS, None),
+        (NOW_MS + HOUR_MS + 1, InvalidTimestamp),
+        (NOW_MS - 5_000, None),
+        (NOW_MS - 5_001, InvalidTimestamp),
+        (-1, None),
+        (2**63 - 1, InvalidTimestamp),
+        (2**63 + 5, InvalidTimestamp),
+        (-(2**62), InvalidTimestamp),
+    ],
+)
+def test_each_records_timestamp_is_judged(timestamp: int, error: type[KafkaError] | None) -> None:
+    """A delta can lead beyond 64 bits, where no header leads. -1 means that there is no timestamp."""
+    config = TopicConfig(
+        cleanup_policy=("compact",),
+        message_timestamp_before_max_ms=5_000,
+        message_timestamp_after_max_ms=HOUR_MS,
+    )
+    batch = with_deltas((timestamp - NOW_MS, 0), timestamp=NOW_MS)
+    laws = RecordLaws.of(config, NOW_MS)
+    if error is None:
+        checked(batch, laws)
+        return
+    with pytest.raises(error) as caught:
+        checked(batch, laws)
+    assert [number for number, _ in caught.value.record_errors] == [0]
+
+
+def test_the_brokers_own_time_is_not_judged() -> None:
+    """Under LogAppendTime what the producer says means nothing, but it must be a timestamp."""
+    config = TopicConfig(cleanup_policy=("compact",), message_timestamp_type="LogAppendTime")
+    checked(build_batch(records(1, timestamp=2**62)), RecordLaws.of(config, NOW_MS))
+
+
+def test_what_would_take_long_is_not_checked_at_once() -> None:
+    """Many records, many bytes, or few bytes that turn out to be many."""
+    for batch in (
+        build_batch(records(201)),
+        build_batch([new_record(b"k", b"v" * 200_000, timestamp=NOW_MS)]),
+        build_batch([new_record(b"k", b"v" * 200_000, timestamp=NOW_MS)], codec=ZSTD),
+    ):
+        with pytest.raises(TakesLong):
+            checked(batch, KEYED)
+        walked(batch, KEYED)
