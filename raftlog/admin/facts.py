@@ -61,6 +61,10 @@ class ConnectionFacts(Protocol):
     def latencies(self) -> Mapping[int, Histogram]:
         """By API key, seconds."""
 
+    @property
+    def long_turns(self) -> Mapping[int, int]:
+        """By API key: turns of the event loop that one request held for too long."""
+
 
 class AccountFacts(NamedTuple):
     """One part of the budget for memory, in bytes; see `raftlog.base.memory`."""

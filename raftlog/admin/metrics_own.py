@@ -179,6 +179,11 @@ def _requests(scrape: Scrape) -> Iterator[Family]:
     seconds = ((labels(api=api_name(key)), each) for key, each in list(counted.latencies.items()))
     text = "From a request's last byte to its response, waiting for records or replicas included."
     yield histogram("raftlog_request_seconds", text, seconds)
+    long = ((labels(api=api_name(key)), counted.long_turns.get(key, 0)) for key in list(counted.requests))
+    text = (
+        "Turns of the event loop that one request held for over 0.05 s, by API: each is a fault of this node."
+    )
+    yield labelled("raftlog_long_turns_total", "counter", text, long)
     yield single("raftlog_connections", "gauge", "Open connections.", counted.open_connections)
     name = "raftlog_connections_accepted_total"
     yield single(name, "counter", "Connections that came.", counted.connections)

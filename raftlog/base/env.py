@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -98,6 +99,37 @@ class ThreadOffload:
             future.set_exception(error)
 
 
+class TurnQueue:
+    """Slices of long work, one in each turn of the event loop, in the order in which they were asked for.
+
+    However many requests and tasks have long work at a time, all of it together adds one slice to a turn.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def next(self) -> None:
+        """Wait for a turn of the loop in which no other slice runs. The slice ends where the caller awaits again."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._give, loop)
+        await turn
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting = self._waiting
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():  # else whoever waited was cancelled
+                turn.set_result(None)
+                break
+        if waiting:
+            loop.call_soon(self._give, loop)
+
+
 @dataclass(slots=True)
 class Env:
     """The ports of one node. `random` is for pauses and elections: enough of it tells what follows."""
@@ -122,8 +154,8 @@ class Env:
     """How late the node's loop is; `control` looks, and whoever waits for other nodes waits the longer for it."""
     threads: bool = True
     """False in simulations: `offload` then runs on the loop, after a virtual delay."""
-    slices: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held for a slice of long work and the turn of the loop after it, so that many such works take one turn each."""
+    turns: TurnQueue = field(default_factory=TurnQueue)
+    """Where all long work of the node waits for its turns of the loop."""
     ages: Ages = field(init=False)
     """By which time data is deleted for its age; asked on the loop."""
 

@@ -13,8 +13,11 @@ NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
 
-TOPIC_NAME_CHARS: Final = 249
-"""Most characters of a topic's name: with `-` and a partition number it must be a folder's name."""
+NAME_MAX_CHARS: Final = 249
+"""Characters of a name that clients choose: of topics (Kafka's limit), groups, their members, and transactional ids.
+
+Kafka bounds only the first, and by what its records hold. But names are hashed, logged and kept.
+"""
 
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"

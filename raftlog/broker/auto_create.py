@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import partial
 from typing import Final
 
 from raftlog.base.errors import (
@@ -19,7 +20,7 @@ from raftlog.base.errors import (
     TopicAlreadyExists,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from raftlog.broker.asking import ask, published
+from raftlog.broker.asking import CONFIG_SIZE, ask_in_parts, published
 from raftlog.broker.context import BrokerContext
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
@@ -46,15 +47,35 @@ async def create_missing(broker: BrokerContext, names: Collection[str]) -> dict[
 
     Refusals that may pass (no majority, a race) are LEADER_NOT_AVAILABLE, which clients retry.
     """
-    topics = tuple(_new_topic(broker, name) for name in names)
-    try:
-        reply = await ask(broker, CreateTopics(topics), CreateTopicsReply, timeout_ms=TIMEOUT_MS)
-    except KafkaError:
-        return dict.fromkeys(names, LeaderNotAvailable.code)
-    codes = {each.name: _code(each) for each in reply.results}
-    created = [name for name, code in codes.items() if code == NONE]
-    await published(broker, lambda image: _all_there(image, created))
+    codes: dict[str, int] = {}
+    topics = [_new_topic(broker, name) for name in names]
+    asked = ask_in_parts(
+        broker,
+        topics,
+        CreateTopics,
+        CreateTopicsReply,
+        timeout_ms=TIMEOUT_MS,
+        size_of=lambda each: creation_size(broker, each),
+    )
+    async for some, reply in asked:
+        if isinstance(reply, KafkaError):
+            codes |= dict.fromkeys([each.name for each in some], LeaderNotAvailable.code)
+            continue
+        answered = {each.name: _code(each) for each in reply.results}
+        created = [name for name, code in answered.items() if code == NONE]
+        await published(broker, partial(_all_there, created))
+        codes |= answered
     return codes
+
+
+def creation_size(broker: BrokerContext, topic: NewTopic) -> int:
+    """Return for how many parts the creation of a topic counts: about its records."""
+    partitions = len(topic.assignments) or topic.num_partitions
+    return (
+        1
+        + CONFIG_SIZE * len(topic.configs)
+        + (broker.config.num_partitions if partitions == -1 else partitions)
+    )
 
 
 def _code(result: TopicCreation) -> int:
@@ -63,7 +84,7 @@ def _code(result: TopicCreation) -> int:
     return result.error_code if result.error_code in _TELLING else LeaderNotAvailable.code
 
 
-def _all_there(image: MetadataImage, names: Collection[str]) -> bool:
+def _all_there(names: Collection[str], image: MetadataImage) -> bool:
     return all(name in image.topics for name in names)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Final, Protocol
 
 from raftlog.base.env import Env
@@ -21,7 +20,8 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import find_handler
 from raftlog.broker.peer_auth import FIRST_ASKING_HELLO, FIRST_SLOW_HELLO
 from raftlog.broker.peer_channel import PeerChannel
-from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
+from raftlog.broker.turns import decoded
+from raftlog.protocol.codec import RequestHeader, answer_pieces, decode_response, encode_request
 
 ANSWER_S: Final = 10.0
 """How long an answer may take unless the caller says otherwise."""
@@ -30,7 +30,7 @@ PAUSE_S: Final = 0.1
 """After a failure to connect, asks fail at once for so long."""
 
 LARGE_BYTES: Final = 64 * 1024
-"""An answer as large is decoded away from the loop: all transactional ids of a broker take a third of a second."""
+"""A larger answer is decoded in turns: all transactional ids of a broker take a third of a second."""
 
 CLIENT_ID: Final = "raftlog"
 
@@ -98,7 +98,8 @@ class BrokerLinks:
             express = getattr(handler, "error_response", None)
             if express is None:
                 raise
-            return express(request, message, error)
+            response = express(request, message, error)
+            return await response if inspect.isawaitable(response) else response
         except Exception as error:
             log.exception("request_to_ourselves_crashed", api_key=api_key)
             self._broker.env.on_bug()
@@ -136,7 +137,7 @@ class _Link:
             self._waiting.pop(number, None)
         try:
             if len(frame) > LARGE_BYTES:
-                return (await self._env.offload(partial(decode_response, api_key, version, frame)))[1]
+                return await decoded(self._env, answer_pieces(api_key, version, frame))
             return decode_response(api_key, version, frame)[1]
         except Exception as error:
             self.hang_up()

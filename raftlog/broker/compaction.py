@@ -62,7 +62,7 @@ class Compaction:
     async def _due(self, volume: Volume) -> list[Partition]:
         now = asyncio.get_running_loop().time
         found: list[tuple[float, int, Partition]] = []
-        async for name, opened in in_turns(tuple(volume.logs.items())):
+        async for name, opened in in_turns(self._env, tuple(volume.logs.items())):
             partition = self._replicas.partitions.get(name) if opened.compacted else None
             if partition is None or partition.leader_epoch < 0:
                 continue

@@ -52,6 +52,8 @@ class BrokerContext:
     """What clients push of themselves."""
     metadata_views: Any = None
     """What handlers.metadata keeps encoded between requests."""
+    time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while logs are searched by time, in one thread of `env.offload`: the others are for syncs."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -17,6 +17,7 @@ from raftlog.base.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     InvalidGroupId,
+    KafkaError,
     NotCoordinator,
     NotEnoughReplicas,
     NotLeaderOrFollower,
@@ -33,7 +34,7 @@ from raftlog.coordinator.consumer.requests import Beat, Heard
 from raftlog.coordinator.consumer.topics import Topics
 from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.group import Group
-from raftlog.coordinator.groups import Room
+from raftlog.coordinator.groups import Room, check_group_id
 from raftlog.coordinator.journal import Append
 from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.requests import (
@@ -191,6 +192,7 @@ class Coordinators:
         """Return the broker that coordinates a group. Raises CoordinatorNotAvailable, InvalidGroupId."""
         if not group_id:
             raise InvalidGroupId("a group id must not be empty")
+        check_group_id(group_id)
         return await self._tenures.find(group_id)
 
     async def offsets_topic(self) -> TopicState:
@@ -198,11 +200,12 @@ class Coordinators:
         return await self._tenures.topic()
 
     def _tenure(self, group_id: str) -> GroupTenure:
-        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidGroupId."""
+        check_group_id(group_id)
         return self._tenures.of(group_id)
 
     def _coordinator(self, group_id: str) -> GroupCoordinator:
-        """Raises NotCoordinator, CoordinatorLoadInProgress."""
+        """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidGroupId."""
         coordinator = self._tenure(group_id).coordinator
         assert coordinator is not None
         return coordinator
@@ -265,6 +268,13 @@ class Coordinators:
         waiting = self._ask(lambda answer: coordinator.delete(group_id, answer))
         self._hasten(coordinator)
         return waiting
+
+    def size_of(self, group_id: str) -> int:
+        """Return how many offsets a group has here; 0 where this broker does not coordinate it."""
+        try:
+            return self._coordinator(group_id).size_of(group_id)
+        except KafkaError:
+            return 0
 
     async def delete_offsets(self, request: DeleteOffsets) -> tuple[int, ...]:
         """Return one error code per place."""
@@ -353,7 +363,7 @@ class Coordinators:
             for begin in range(0, len(group_ids), PARTS_AT_ONCE):
                 some = group_ids[begin : begin + PARTS_AT_ONCE]
                 groups += await self._ask(partial(coordinator.read_some, some))
-                await asyncio.sleep(0)
+                await self._broker.env.turns.next()
         return groups
 
     def _member_coordinator(self, group_id: str) -> GroupCoordinator:

@@ -17,6 +17,7 @@ class ConnectionCounters:
         "connections",
         "idle_closed",
         "latencies",
+        "long_turns",
         "open_connections",
         "refused",
         "requests",
@@ -35,3 +36,5 @@ class ConnectionCounters:
         """By API key."""
         self.latencies: defaultdict[int, Histogram] = defaultdict(Histogram)
         """By API key: seconds from a request's last byte to its response, waiting for records or replicas included."""
+        self.long_turns: defaultdict[int, int] = defaultdict(int)
+        """By API key: turns of the event loop that requests held for longer than `LONG_TURN_S`."""

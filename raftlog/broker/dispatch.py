@@ -1,5 +1,9 @@
 """From a frame to the handler of its API, and from what that returns or raises to a response.
 
+No request holds the event loop for long. A request has at most as many parts (elements of all its arrays) as
+`request_limits` says for its API. A large request is decoded in turns, and an answer that a handler does not give at
+once is encoded in turns.
+
 The one place where a request as a whole may fail: an error that its API can express is a response; malformed bytes, an
 unknown API and anything unforeseen end the connection, with one line in the log.
 """
@@ -7,7 +11,7 @@ unknown API and anything unforeseen end the connection, with one line in the log
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +19,10 @@ from raftlog.base.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from raftlog.broker import peer_auth
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
+from raftlog.broker.long_turns import LONG_TURN_S
+from raftlog.broker.request_limits import PARTS_MAX
 from raftlog.broker.slots import Slot
-from raftlog.broker.turns import encoded
+from raftlog.broker.turns import decoded, encoded
 from raftlog.protocol.apis import APIS, PRODUCE_ADVERTISED_FROM, ApiKey
 from raftlog.protocol.codec import (
     RequestHeader,
@@ -24,7 +30,9 @@ from raftlog.protocol.codec import (
     decode_request,
     encode_response,
     error_response,
+    request_pieces,
 )
+from raftlog.protocol.reader import NO_LIMIT, TooManyParts
 
 if TYPE_CHECKING:
     from raftlog.broker.connection import Connection
@@ -35,14 +43,22 @@ _NEWEST_PRODUCE: Final = APIS[PRODUCE].max_version
 _OLDEST_FETCH: Final = APIS[FETCH].min_version
 _NEWEST_FETCH: Final = APIS[FETCH].max_version
 
+DECODED_AT_ONCE_BYTES: Final = 4 * 1024
+"""A request up to this is decoded in the turn in which it arrives: its parts are four thousand at most."""
+
+REQUEST_MAX_BYTES: Final = 16 << 20
+"""A request of any API but Produce and Fetch. One of as many parts as any of them takes is smaller."""
+
 
 def dispatch(connection: Connection, frame: memoryview) -> None:
     """Handle one request. `frame` is without its length and only valid during this call. Never raises."""
+    server = connection.server
+    began_at = server.stopwatch()
     try:
         header, position = decode_header(frame)
         api_key, version, _, _ = header
         connection.api_key = api_key
-        connection.server.counters.requests[api_key] += 1
+        server.counters.requests[api_key] += 1
         if connection.to_controller:
             _dispatch_rare(connection, header, frame, position)
         elif api_key == PRODUCE and PRODUCE_ADVERTISED_FROM <= version <= _NEWEST_PRODUCE:
@@ -57,6 +73,9 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
         connection.close("request_malformed", reason=error.message)
     except Exception:
         connection.crash("request")
+    took_s = server.stopwatch() - began_at
+    if took_s > LONG_TURN_S:
+        server.long_turns.note(connection.api_key, took_s)
 
 
 def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
@@ -85,7 +104,6 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     if handler is None or not api.handles(version):
         _refuse_version(connection, header)
         return
-    message = decode_request(api_key, version, connection.lasting(frame), position)
     request = RequestContext(
         *header,
         connection.listener,
@@ -94,7 +112,56 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         connection,
         connection.to_controller,
     )
-    _respond(connection, handler, request, message, size=len(frame))
+    if len(frame) > REQUEST_MAX_BYTES:
+        refusal = _refusal(request, f"a request of {api.name} has at most {REQUEST_MAX_BYTES} bytes")
+        connection.respond((_encode(request, refusal),))
+        return
+    size, lasting = len(frame), connection.lasting(frame)
+    if size > DECODED_AT_ONCE_BYTES:
+        work = _decode_then_handle(handler, request, lasting, position)
+        _answer_later(connection, request, work, size=size)
+        return
+    parts_max = _parts_max(request)
+    try:
+        message = decode_request(api_key, version, lasting, position, parts_max=parts_max)
+    except TooManyParts:
+        connection.respond((_encode(request, _too_many_parts(request, parts_max)),))
+        return
+    _respond(connection, handler, request, message, size=size)
+
+
+def _parts_max(request: RequestContext) -> int:
+    """Return how many parts a request may have; those of other brokers are bounded where they are made."""
+    return PARTS_MAX[request.api_key] if request.peer_broker_id is None else NO_LIMIT
+
+
+def _too_many_parts(request: RequestContext, parts_max: int) -> Any:
+    name = APIS[request.api_key].name
+    return _refusal(request, f"all arrays of a {name} request have at most {parts_max} elements together")
+
+
+def _refusal(request: RequestContext, why: str) -> Any:
+    """Return the answer to a request that is too large. Raises InvalidRequest if the API cannot express it."""
+    response = error_response(request.api_key, request.api_version, InvalidRequest.code, why)
+    if response is None:
+        raise InvalidRequest(why)
+    return response
+
+
+async def _decode_then_handle(
+    handler: ModuleType, request: RequestContext, frame: memoryview, position: int
+) -> Any:
+    """Deal with a large request in turns; those that come behind it on the connection wait."""
+    connection, parts_max = request.connection, _parts_max(request)
+    pieces = request_pieces(request.api_key, request.api_version, frame, position, parts_max=parts_max)
+    try:
+        message = await decoded(connection.server.broker.env, pieces)
+    except TooManyParts:
+        return _too_many_parts(request, parts_max)
+    except InvalidRequest as error:
+        connection.close("request_malformed", reason=error.message)
+        return None
+    return await _handle(handler, request, message) if request.is_awaited else None
 
 
 def _refuse_version(connection: Connection, header: RequestHeader) -> None:
@@ -123,43 +190,57 @@ def _respond(
     except KafkaError as error:
         result = _failure(handler, request, message, error)
     if inspect.isawaitable(result):
-        slot = Slot(connection)
-        connection.hold(slot)
-        connection.spawn(_answer_later(slot, handler, request, (message, size), result))
+        _answer_later(connection, request, _awaited(handler, request, message, result), size=size)
     elif result is not None:
         connection.respond((_encode(request, result),))
 
 
-async def _answer_later(
-    slot: Slot, handler: ModuleType, request: RequestContext, asked: tuple[Any, int], result: Awaitable[Any]
+async def _handle(handler: ModuleType, request: RequestContext, message: Any) -> Any:
+    try:
+        result = handler.handle(request.connection.server.broker, request, message)
+    except KafkaError as error:
+        result = _failure(handler, request, message, error)
+    return await _awaited(handler, request, message, result) if inspect.isawaitable(result) else result
+
+
+async def _awaited(handler: ModuleType, request: RequestContext, message: Any, result: Awaitable[Any]) -> Any:
+    try:
+        return await result
+    except KafkaError as error:
+        response = _failure(handler, request, message, error)
+        return await response if inspect.isawaitable(response) else response
+
+
+def _answer_later(
+    connection: Connection, request: RequestContext, work: Coroutine[Any, Any, Any], *, size: int
 ) -> None:
-    connection, (message, size) = slot.connection, asked
+    """Keep the request's place, and answer what the work returns. `size` as for `_respond`."""
+    slot = Slot(connection)
+    connection.hold(slot)
+    connection.spawn(_conclude(slot, request, work, size))
+
+
+async def _conclude(slot: Slot, request: RequestContext, work: Coroutine[Any, Any, Any], size: int) -> None:
+    connection = slot.connection
     requests = connection.server.requests
     requests.take(size)
     try:
-        try:
-            response = await result
-        except KafkaError as error:
-            response = _failure(handler, request, message, error)
-        if connection.is_open:
-            await _answer(slot, request, response)
+        await connection.server.long_turns.timed(request.api_key, _answer(slot, request, work))
     except InvalidRequest as error:
         connection.close("request_failed", api_key=request.api_key, reason=error.message)
     finally:
         requests.give(size)
 
 
-async def _answer(slot: Slot, request: RequestContext, response: Any) -> None:
+async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any, Any]) -> None:
+    response = await work
+    if not slot.connection.is_open:
+        return
     if response is None:
         slot.answer(())
         return
-    frame = await encoded(
-        request.api_key,
-        request.api_version,
-        request.correlation_id,
-        response,
-        account=slot.connection.server.memory.answers,
-    )
+    server = slot.connection.server
+    frame = await encoded(server.broker.env, request, response, account=server.memory.answers)
     if slot.connection.is_open:  # encoding may have taken several turns
         slot.answer((frame,))
 
@@ -169,7 +250,10 @@ def _encode(request: RequestContext, response: Any) -> bytes:
 
 
 def _failure(handler: ModuleType, request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Return the response that says what went wrong. Raises InvalidRequest if the API cannot express it."""
+    """Return the response that says what went wrong, or an awaitable of it.
+
+    Raises InvalidRequest if the API cannot express it.
+    """
     express = getattr(handler, "error_response", None)
     if express is not None:
         return express(request, message, error)

@@ -108,7 +108,7 @@ class GroupTenure(Tenure[GroupCoordinator, Replay]):
     async def _feed(self, replay: Replay, records: bytes) -> int:
         for number, _ in enumerate(replay.feeding(records), 1):
             if number % RECORDS_AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await self._env.turns.next()
         return replay.next_offset
 
     async def _take_up(self, replay: Replay, end_offset: int) -> tuple[GroupCoordinator, int]:
@@ -117,9 +117,8 @@ class GroupTenure(Tenure[GroupCoordinator, Replay]):
         batch = list(islice(groups, PARTS_AT_ONCE))
         coordinator.load(batch, now=asyncio.get_running_loop().time())
         while batch := list(islice(groups, PARTS_AT_ONCE)):
-            async with self._env.slices:  # as what is read back: many partitions may be gained at once
-                await asyncio.sleep(0)
-                coordinator.load(batch, now=asyncio.get_running_loop().time())
+            await self._env.turns.next()  # as what is read back: many partitions may be gained at once
+            coordinator.load(batch, now=asyncio.get_running_loop().time())
         coordinator.committed(end_offset)
         coordinator.forget(replay.gone)
         return coordinator, len(coordinator)

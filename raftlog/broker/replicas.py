@@ -14,12 +14,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from raftlog.base.config import topic_config
 from raftlog.base.config_setting import LONG_MAX
-from raftlog.base.env import Env
+from raftlog.base.env import Env, raise_failure
 from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
@@ -62,6 +63,8 @@ CREATED_ON_LOOP = 8
 """Missing replicas that are made at once, so that a small topic is there when its creation is answered."""
 CREATED_AT_ONCE = 32
 """Replicas of one batch where there are more."""
+REMOVED_AT_ONCE = 200
+"""Replicas that leave in one turn of the loop, some 20 µs each; of a larger topic the others follow, turn by turn."""
 LONGEST_FLUSH_MS = 30 * 86_400_000
 """A flush.ms beyond a month is as good as none: logs are synced whenever their recovery points are noted."""
 CREATE_AGAIN_AFTER = 5.0
@@ -104,6 +107,9 @@ class Replicas:
         self._told: list[Partition] = []
         self._removing: set[TopicPartition] = set()
         self._missing: dict[TopicPartition, None] = {}
+        self._leaving: dict[TopicPartition, None] = {}
+        """Replicas that the image no longer places here."""
+        self._dismissing: asyncio.Task[None] | None = None
         self._creating: asyncio.Future[list[Log | Exception]] | None = None
         self._strays_removed = False
         self._timeline = Timeline(loop)
@@ -145,6 +151,8 @@ class Replicas:
         """Stop following, make everything durable, mark the log directories clean; news of metadata is ignored."""
         self._closed = True
         self._missing.clear()
+        if self._dismissing is not None:
+            self._dismissing.cancel()
         if self._creating is not None:
             await asyncio.wait([self._creating])
         self._isr_changes.close()
@@ -223,13 +231,14 @@ class Replicas:
         for name, topic, was, state in changed_partitions(old, new):
             if topic is None or state is None or self.broker_id not in state.replicas:
                 if was is not None:
-                    self._remove(name, elsewhere=state is not None)
+                    self._leaving[name] = None
                 if topic is None:
                     self.traffic.pop(name.topic, None)
             elif self._holds(name, topic.topic_id):
                 self._reconcile(self.partitions[name], state, moved)
             else:
                 self._missing[name] = None
+        self._dismiss()
         self._say(moved)
         self._create_missing()
         if new.configs is not old.configs:
@@ -239,6 +248,26 @@ class Replicas:
         if not own.fenced and not self._strays_removed:
             self._strays_removed = True
             self._remove_strays(new)
+
+    def _dismiss(self) -> None:
+        """Remove replicas that the image does not place here, many in turns; those that it places here again stay."""
+        for name in tuple(islice(self._leaving, REMOVED_AT_ONCE)):
+            del self._leaving[name]
+            partition, topic = self.partitions.get(name), self._applied.topics.get(name.topic)
+            state = self._applied.partition(name.topic, name.partition)
+            if partition is None or topic is None or topic.topic_id != partition.topic_id or state is None:
+                self._remove(name)
+            elif self.broker_id not in state.replicas:
+                self._remove(name, elsewhere=True)
+        if self._leaving and self._dismissing is None:
+            self._dismissing = self._loop.create_task(self._dismiss_the_others())
+            self._dismissing.add_done_callback(raise_failure)
+
+    async def _dismiss_the_others(self) -> None:
+        while self._leaving:
+            await self.env.turns.next()
+            self._dismiss()
+        self._dismissing = None
 
     def _holds(self, name: TopicPartition, topic_id: UUID) -> bool:
         """Whether the replica of this very topic is here; one of an older topic of that name is removed."""

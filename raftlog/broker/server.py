@@ -20,6 +20,7 @@ from raftlog.broker.asking import ask
 from raftlog.broker.connection import Connection
 from raftlog.broker.counters import ConnectionCounters
 from raftlog.broker.deadlines import Deadlines
+from raftlog.broker.long_turns import LongTurns
 from raftlog.broker.peer_auth import ADMIN_HELLO
 from raftlog.broker.producer_ids import ProducerIds
 from raftlog.broker.request_memory import RequestMemory
@@ -84,6 +85,7 @@ class BrokerServer:
             self.memory.sessions,
         )
         self.counters = ConnectionCounters()
+        self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
         self.tasks: set[asyncio.Task[None]] = set()
         self.key_looks = asyncio.Lock()
         """One batch at a time is decompressed to walk its records."""

@@ -205,9 +205,8 @@ class Tenure(Generic[C, R]):
         offset = partition.log_start_offset
         while offset < end_offset:
             records = await self._read(partition, offset)
-            async with self._env.slices:  # twenty partitions gained at once are not read in one turn
-                offset = await self._feed(replay, records)
-                await asyncio.sleep(0)
+            await self._env.turns.next()  # twenty partitions gained at once are not read in one turn
+            offset = await self._feed(replay, records)
         return replay
 
     async def _feed(self, replay: R, records: bytes) -> int:

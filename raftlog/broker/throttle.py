@@ -15,6 +15,12 @@ BURST_S: Final = 1.0
 
 EVERYONE: Final = ("*",)
 
+SETS_KEPT: Final = 1_000
+"""Lists of throttled replicas that are kept as sets."""
+
+_sets: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
+"""By the list's identity, with the list itself: comparing lists would take as long as looking through them."""
+
 
 class Quota:
     """A token bucket of bytes. It may be overdrawn by one answer; then nothing more goes until that is made good."""
@@ -60,4 +66,14 @@ class Quota:
 
 def is_listed(listed: tuple[str, ...], index: int, broker_id: int) -> bool:
     """Say whether a topic's config throttles a partition's replica at a broker."""
-    return bool(listed) and (listed == EVERYONE or f"{index}:{broker_id}" in listed)
+    return bool(listed) and (listed == EVERYONE or f"{index}:{broker_id}" in _as_set(listed))
+
+
+def _as_set(listed: tuple[str, ...]) -> frozenset[str]:
+    """Return a config's list as a set; each is made once, since a list may have thousands of entries."""
+    found = _sets.get(id(listed))
+    if found is None or found[0] is not listed:
+        if len(_sets) >= SETS_KEPT:
+            _sets.clear()
+        found = _sets[id(listed)] = (listed, frozenset(listed))
+    return found[1]

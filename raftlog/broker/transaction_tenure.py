@@ -62,15 +62,14 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
         )
         self._outcomes = []
         for first in range(0, len(transactions), PARTS_AT_ONCE):
-            async with self._env.slices:  # as reading back
-                now, now_ms = asyncio.get_running_loop().time(), self._env.ages.now_ms()
-                part = transactions[first : first + PARTS_AT_ONCE]
-                self._outcomes += coordinator.load(part, now=now, now_ms=now_ms)
-                await asyncio.sleep(0)
+            await self._env.turns.next()  # as reading back
+            now, now_ms = asyncio.get_running_loop().time(), self._env.ages.now_ms()
+            part = transactions[first : first + PARTS_AT_ONCE]
+            self._outcomes += coordinator.load(part, now=now, now_ms=now_ms)
         coordinator.committed(end_offset)
         return coordinator, len(transactions)
 
     async def _taken_up(self, coordinator: TransactionCoordinator) -> None:
         outcomes, self._outcomes = self._outcomes, []
-        async for each in in_turns(outcomes):
+        async for each in in_turns(self._env, outcomes):
             self._send(self, each)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidRequest
 from raftlog.base.failures import Failure
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
@@ -24,7 +23,12 @@ from raftlog.coordinator.transactions.requests import (
     InitProducer,
     VerifyPartitions,
 )
-from raftlog.coordinator.transactions.transaction import RECORDED, Producer, Transaction
+from raftlog.coordinator.transactions.transaction import (
+    RECORDED,
+    Producer,
+    Transaction,
+    check_transactional_id,
+)
 from raftlog.metadata.image import MetadataImage
 
 TICK_S: Final = 0.5
@@ -116,18 +120,20 @@ class Transactions:
 
     async def find(self, transactional_id: str) -> int:
         """Return the broker that coordinates an id. Raises CoordinatorNotAvailable, InvalidRequest."""
-        if not transactional_id:
-            raise InvalidRequest("the transactional id is empty")
+        check_transactional_id(transactional_id)
         return await self._tenures.find(transactional_id)
 
     def coordinator_of(self, transactional_id: str) -> int:
-        """Return the broker that coordinates an id by this broker's image. Raises CoordinatorNotAvailable."""
+        """Return the broker that coordinates an id by this broker's image.
+
+        Raises CoordinatorNotAvailable, InvalidRequest.
+        """
+        check_transactional_id(transactional_id)
         return self._tenures.leader(transactional_id)
 
     def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
         """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidRequest."""
-        if not transactional_id:
-            raise InvalidRequest("the transactional id is empty")
+        check_transactional_id(transactional_id)
         coordinator = self._tenures.of(transactional_id).coordinator
         assert coordinator is not None
         return coordinator
@@ -181,7 +187,7 @@ class Transactions:
         self._tenures.check_loaded(wholly=wholly)
         found: list[Transaction] = []
         for coordinator in self._active():
-            async for transactional_id in in_turns(coordinator.transactional_ids()):
+            async for transactional_id in in_turns(self._broker.env, coordinator.transactional_ids()):
                 found.append(await self._read_of(coordinator, transactional_id))
         return [each for each in found if each.exists]
 

@@ -1,6 +1,7 @@
 """Taking turns: a request of very many parts is answered a slice at a time, so that others get the loop meanwhile.
 
-An `await` of what is answered at once does not give the loop its turn; this does.
+All slices of a node wait in one queue (`Env.turns`), one for each turn of the loop. An `await` of what is answered at
+once does not give the loop its turn; the functions of this module do.
 """
 
 from __future__ import annotations
@@ -8,23 +9,34 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from itertools import islice
-from typing import Any, Final, TypeVar
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError
 from raftlog.base.memory import Account
 from raftlog.protocol.codec import response_pieces
+from raftlog.protocol.reader import Pieces
+
+if TYPE_CHECKING:
+    from raftlog.broker.context import RequestContext
 
 Part = TypeVar("Part")
 
-PARTS_AT_ONCE: Final = 200
+PARTS_AT_ONCE: Final = 100
 """Parts of a request (groups, members, keys; some 20 µs each) between two turns of the loop."""
+
+PIECES_AT_ONCE: Final = 1_000
+"""Parts of a request that are decoded between two turns of the loop, some 4 µs each."""
 
 PARTS_TOGETHER: Final = 1_000
 """Parts of a request that wait for one commit together; fewer than the machine lets wait."""
 
 BYTES_AT_ONCE: Final = 32 * 1024
-"""Of an answer, encoded between two turns of the loop: of its smallest parts, some two thousand, a few ms."""
+"""Of an answer, encoded between two turns of the loop: of its smallest parts, one thousand, a few ms."""
+
+PIECE_BYTES: Final = 24
+"""For so many bytes a part of an answer counts beside its own."""
 
 CALLS_AT_ONCE: Final = 100
 """Answers that leave between two turns of the loop, each with a task that encodes and sends it."""
@@ -53,63 +65,101 @@ class Queue:
 
 
 class Pace:
-    """Says when the loop should have its turn, where the parts of a request have parts themselves."""
+    """Counts the parts of a request where these have parts themselves, and gives the loop its turns."""
 
-    __slots__ = ("_done",)
+    __slots__ = ("_done", "_turns")
 
-    def __init__(self) -> None:
+    def __init__(self, env: Env) -> None:
+        self._turns = env.turns
         self._done = 0
 
-    def is_due(self, parts: int = 1) -> bool:
-        """So many parts were done: whether they make PARTS_AT_ONCE with those since this was so last."""
+    async def did(self, parts: int = 1) -> None:
+        """Note that so many parts are done; wait for a turn of the loop after every PARTS_AT_ONCE."""
         self._done += parts
-        if self._done < PARTS_AT_ONCE:
-            return False
+        if self._done >= PARTS_AT_ONCE:
+            self._done = 0
+            await self._turns.next()
+
+
+class in_turns(AsyncIterator[Part]):
+    """Iterate over all parts, and give the loop its turn after every PARTS_AT_ONCE.
+
+    Not an asynchronous generator: one that waits when its node ends cannot be closed.
+    """
+
+    __slots__ = ("_done", "_rest", "_turns")
+
+    def __init__(self, env: Env, parts: Iterable[Part]) -> None:
+        self._turns = env.turns
+        self._rest = iter(parts)
         self._done = 0
-        return True
+
+    async def __anext__(self) -> Part:
+        if self._done and self._done % PARTS_AT_ONCE == 0:
+            await self._turns.next()
+        self._done += 1
+        for part in self._rest:
+            return part
+        raise StopAsyncIteration
 
 
-async def in_turns(parts: Iterable[Part]) -> AsyncIterator[Part]:
-    """Yield all parts, and give the loop its turn after every PARTS_AT_ONCE."""
-    for number, part in enumerate(parts, 1):
-        yield part
-        if number % PARTS_AT_ONCE == 0:
-            await asyncio.sleep(0)
+async def decoded(env: Env, pieces: Pieces) -> Any:
+    """Return a message that is decoded in turns (`codec.request_pieces`, `codec.answer_pieces`). Raises InvalidRequest.
+
+    On the loop rather than in a thread, which would hold the interpreter for 5 ms at a time, at each call of the
+    system that the loop makes meanwhile: others then waited four times as long, and less was decoded.
+    """
+    for number in count(1):
+        try:
+            next(pieces)
+        except StopIteration as end:
+            return end.value
+        if number % PIECES_AT_ONCE == 0:
+            await env.turns.next()
 
 
-async def encoded(
-    api_key: int, version: int, correlation_id: int, message: Any, *, account: Account
-) -> bytearray:
+async def encoded(env: Env, request: RequestContext, message: Any, *, account: Account) -> bytearray:
     """Return the whole frame of a response, as `encode_response` does, encoded in turns and counted meanwhile.
 
     This bounds how long encoding keeps the loop (BYTES_AT_ONCE, and the part that goes beyond), not how large an
     answer is: that is the business of whoever gives it. A part is an entity with its strings, and has no parts.
     """
-    out, counted = bytearray(), 0
+    out, due, counted = bytearray(), BYTES_AT_ONCE, 0
+    pieces = response_pieces(request.api_key, request.api_version, request.correlation_id, message, out)
     try:
-        for _ in response_pieces(api_key, version, correlation_id, message, out):
-            if len(out) >= counted + BYTES_AT_ONCE:
+        for number, _ in enumerate(pieces, 1):
+            size = len(out) + number * PIECE_BYTES
+            if size >= due:
                 account.take(len(out) - counted)
                 counted = len(out)
-                await asyncio.sleep(0)
+                await env.turns.next()
+                due = size + BYTES_AT_ONCE
     finally:
         account.give(counted)
     return out
 
 
 async def together(
-    parts: Iterable[Part], begin: Callable[[Part], asyncio.Future[Any]]
+    env: Env,
+    parts: Iterable[Part],
+    begin: Callable[[Part], asyncio.Future[Any]],
+    *,
+    size_of: Callable[[Part], int] = lambda part: 0,
 ) -> list[tuple[Part, Any]]:
-    """Return all parts, each with what its future brought (a KafkaError as a value); many are begun before one ends."""
+    """Return all parts, each with what its future brought (a KafkaError as a value); many are begun before one ends.
+
+    `size_of`: of how many parts a part is itself.
+    """
+    pace = Pace(env)
     ended: list[tuple[Part, Any]] = []
     rest = iter(parts)
     while batch := list(islice(rest, PARTS_TOGETHER)):
         begun: list[asyncio.Future[Any]] = []
         try:
-            for number, part in enumerate(batch, 1):
+            for part in batch:
+                size = size_of(part)
                 begun.append(begin(part))
-                if number % PARTS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+                await pace.did(1 + size)
             for part, future in zip(batch, begun, strict=True):
                 ended.append((part, await _outcome(future)))
         finally:

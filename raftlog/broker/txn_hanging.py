@@ -7,13 +7,13 @@ coordinator does know is the coordinator's: to end it here could abort what its 
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from heapq import merge
 from typing import Any, Final, NamedTuple
 
+from raftlog.base.env import Env
 from raftlog.base.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -100,11 +100,11 @@ class TransactionSurvey:
                 raise from_code(answer.error_code)
             found += [
                 ListedTransaction(each.transactional_id, broker_id, each.producer_id, each.transaction_state)
-                async for each in in_turns(answer.transaction_states)
+                async for each in in_turns(self._broker.env, answer.transaction_states)
             ]
         if self._coordinators() != before:
             raise CoordinatorNotAvailable("transactional ids have moved meanwhile")
-        return await _sorted(found)
+        return await _sorted(self._broker.env, found)
 
     def _coordinators(self) -> list[tuple[int, int]]:
         """The leaders of the ids and their epochs. Raises CoordinatorNotAvailable if some ids have none."""
@@ -277,12 +277,12 @@ class TransactionSurvey:
             raise from_code(code)
 
 
-async def _sorted(listed: list[ListedTransaction]) -> list[ListedTransaction]:
+async def _sorted(env: Env, listed: list[ListedTransaction]) -> list[ListedTransaction]:
     runs = []
     for begin in range(0, len(listed), MOST_ASKED):
         runs.append(sorted(listed[begin : begin + MOST_ASKED]))
-        await asyncio.sleep(0)
-    return [each async for each in in_turns(merge(*runs))]
+        await env.turns.next()
+    return [each async for each in in_turns(env, merge(*runs))]
 
 
 def _shapes(api_key: ApiKey) -> Shapes:

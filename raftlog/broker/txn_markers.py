@@ -189,7 +189,9 @@ class MarkerSender:
             return
         codes = [_codes(each) for each in response.markers]
         failed: list[Told] = []
-        async for (outcome, partitions), answered in in_turns(zip(batch, codes, strict=False)):
+        async for (outcome, partitions), answered in in_turns(
+            self._broker.env, zip(batch, codes, strict=False)
+        ):
             again = self._heard(outcome, partitions, answered)
             if again:
                 failed.append((outcome, again))

@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.errors import (
@@ -36,7 +37,7 @@ from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.locate import TopicKey, locate
 from raftlog.broker.peer_times import VERIFIED_S
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.placement import partition_for
 from raftlog.protocol.shapes import request_shapes
 from raftlog.records.header import read_header
@@ -56,6 +57,9 @@ RETRY_FOR_S: Final = 0.1
 
 MOST_AT_ONCE: Final = 500
 """Transactions in one request."""
+
+MOST_PLACES: Final = 10_000
+"""Partitions in one request, those of all its transactions together: larger ones go alone."""
 
 NO_PARTITION: Final = -1
 """Of `__transaction_state`, as long as that is not there."""
@@ -163,7 +167,7 @@ class Confirmations:
     async def _work_off(self, lane: Lane) -> None:
         batch: list[Asked] = []
         try:
-            while batch := self._queues[lane][:MOST_AT_ONCE]:
+            while batch := _first_of(self._queues[lane]):
                 del self._queues[lane][: len(batch)]
                 await self._send(lane, batch)
         except Exception:
@@ -177,7 +181,7 @@ class Confirmations:
     async def _send(self, lane: Lane, batch: list[Asked]) -> None:
         make = request_shapes(ADD_PARTITIONS_TO_TXN, VERSION)
         transactions = []
-        async for each in in_turns(batch):
+        async for each in in_turns(self._broker.env, batch):
             topics = tuple(
                 make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
                 for topic, indexes in _by_topic(each.places).items()
@@ -206,7 +210,9 @@ class Confirmations:
         if len(answer.results_by_transaction) != len(batch):
             _refuse(batch, BrokerNotAvailable("the coordinator answered something else"))
             return
-        async for each, result in in_turns(zip(batch, answer.results_by_transaction, strict=True)):
+        async for each, result in in_turns(
+            self._broker.env, zip(batch, answer.results_by_transaction, strict=True)
+        ):
             codes = _codes(result, each.places)
             self._note(each.writer, is_slow=CoordinatorNotAvailable.code in codes.values())
             if not each.answer.done():
@@ -217,6 +223,12 @@ class Confirmations:
             self._slow.add(self._partition(writer))
         else:
             self._slow.discard(self._partition(writer))
+
+
+def _first_of(queue: list[Asked]) -> list[Asked]:
+    """Return what goes into the next request: at least one, however many partitions it has."""
+    places = accumulate(len(each.places) for each in queue[:MOST_AT_ONCE])
+    return queue[: max(1, sum(total <= MOST_PLACES for total in places))]
 
 
 def _refuse(batch: list[Asked], error: KafkaError) -> None:
@@ -318,6 +330,7 @@ class Questions:
     async def refused(self, dialect: Dialect) -> dict[tuple[TopicKey, int], KafkaError]:
         """Ask, and return what must not be appended, and why."""
         refused: dict[tuple[TopicKey, int], KafkaError] = {}
+        pace = Pace(self._broker.env)
         for writer, questions in self._asked.items():
             names = [each.partition.name for each in questions]
             answers = await confirm(self._broker, writer, names, dialect=dialect)
@@ -329,4 +342,5 @@ class Questions:
                     refused[each.place] = error
                 elif not each.verification.confirm():
                     refused[each.place] = NotEnoughReplicas("a marker came while this was asked: ask again")
+                await pace.did()
         return refused

@@ -15,7 +15,7 @@ from raftlog.cli.partition import offsets_at
 from raftlog.cli.target import Admin
 
 AT_ONCE: Final = 5_000
-"""Offsets that are committed by one request; a raftlog broker takes 8,000."""
+"""Offsets that are committed by one request; a raftlog broker takes 10,000."""
 
 
 def one_rule(given: Mapping[str, Any]) -> tuple[str, Any]:

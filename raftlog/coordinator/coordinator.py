@@ -301,6 +301,11 @@ class GroupCoordinator:
 
         self._ask(group_id, ask, answer)
 
+    def size_of(self, group_id: str) -> int:
+        """Return how many offsets a group has."""
+        group = self._groups.get(group_id)
+        return 0 if group is None else group.runner.tail.size
+
     def forget_topics(self, topics: Gone) -> None:
         """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
         self._upkeep.forget_topics(topics)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidGroupId, KafkaError, PolicyViolation
 from raftlog.base.machine import Decision, Runner
+from raftlog.base.types import NAME_MAX_CHARS
 from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.state import tombstones
@@ -20,10 +21,15 @@ from raftlog.coordinator.consumer.topics import Topics
 from raftlog.coordinator.group import Group, GroupChanged, Membership, apply
 from raftlog.coordinator.journal import Journal
 from raftlog.coordinator.moment import Moment
-from raftlog.coordinator.records import LONGEST_STRING_BYTES
 from raftlog.coordinator.sessions import Sessions
 
 AnyGroup = ClassicGroup | ConsumerGroup
+
+
+def check_group_id(group_id: str) -> None:
+    """Raise InvalidGroupId for an id that is too long. Nothing may depend on the id before: hashing it takes time."""
+    if len(group_id) > NAME_MAX_CHARS:
+        raise InvalidGroupId(f"a group id has at most {NAME_MAX_CHARS} characters")
 
 
 def _always() -> bool:
@@ -69,10 +75,9 @@ class Groups:
     def find(self, group_id: str) -> AnyGroup:
         """Return a group, or an empty one of that name that is kept once something is known of it.
 
-        Raises InvalidGroupId for a name that no record could hold.
+        Raises InvalidGroupId for a name that is too long.
         """
-        if len(group_id.encode()) > LONGEST_STRING_BYTES:
-            raise InvalidGroupId(f"a group id has at most {LONGEST_STRING_BYTES} bytes")
+        check_group_id(group_id)
         return self._groups.get(group_id) or self._classic(self._runner(Group(group_id)))
 
     def check_room(self, group_id: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
 
@@ -21,15 +20,11 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.base.machine import Decision
+from raftlog.base.types import NAME_MAX_CHARS
 from raftlog.coordinator.gathering import Gathering
 from raftlog.coordinator.group import Group, GroupChanged, Member, Membership
 from raftlog.coordinator.offers import Names, Protocols
-from raftlog.coordinator.records import LONGEST_STRING_BYTES
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberRef, Synced, SyncGroup
-
-UUID_BYTES: Final = 37
-"""A member id is a client's own name, a dash and a UUID."""
-
 
 # -- who speaks ------------------------------------------------------------------------------------------
 
@@ -76,14 +71,15 @@ def check_sync(membership: Membership, request: SyncGroup) -> Member:
 
 
 def check_join(request: JoinGroup) -> None:
-    """Raises InconsistentGroupProtocol without a protocol, InvalidRequest for what no record can hold."""
+    """Raises InconsistentGroupProtocol without a protocol, InvalidRequest for a name that is too long."""
     if not request.protocol_type or not request.protocols:
         raise InconsistentGroupProtocol
     static_id = request.member.group_instance_id or ""
     names = (request.protocol_type, request.client_id, static_id, *(name for name, _ in request.protocols))
-    longest = LONGEST_STRING_BYTES - UUID_BYTES
-    if any(len(name.encode()) > longest for name in names):
-        raise InvalidRequest(f"client id, group.instance.id and protocol names have at most {longest} bytes")
+    if any(len(name) > NAME_MAX_CHARS for name in names):
+        raise InvalidRequest(
+            f"client id, group.instance.id and protocol names have at most {NAME_MAX_CHARS} characters"
+        )
 
 
 def check_protocols(request: JoinGroup, protocol_type: str | None, common: Names | None) -> None:

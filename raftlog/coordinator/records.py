@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from struct import Struct
 from typing import Final
 from uuid import UUID
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import NO_EPOCH
 from raftlog.coordinator.consumer import records as consumer_records
-from raftlog.coordinator.fields import I16, I32, I64, Reader, compact_string, sized, string, tagged
+from raftlog.coordinator.fields import (
+    I16,
+    I32,
+    I64,
+    NO_TAGS,
+    Reader,
+    compact_string,
+    sized,
+    string,
+    tagged,
+)
 from raftlog.coordinator.group import (
     CommittedOffset,
     GroupChanged,
@@ -41,6 +52,11 @@ FIRST_FLEXIBLE_VERSION: Final = 4
 
 TOPIC_ID_TAG: Final = 0
 UUID_BYTES: Final = 16
+TOPIC_ID_FIELD: Final = tagged({TOPIC_ID_TAG: bytes(UUID_BYTES)})[:-UUID_BYTES]
+"""What stands before a topic's id in a value."""
+
+NO_METADATA: Final = compact_string("")
+_OFFSET_HEAD = Struct(">hqi")
 KNOWN_TOPIC_IDS: Final = 10_000
 """So many topics' ids are one object in all the offsets that name them; the offsets of others take more memory."""
 
@@ -94,7 +110,13 @@ def batch_bytes(records: Sequence[GroupRecord]) -> int:
 
 
 def _offset_key(record: OffsetCommitted | OffsetPending) -> bytes:
-    return b"".join((I16.pack(1), string(record.group_id), string(record.topic), I32.pack(record.partition)))
+    return _offset_key_head(record.group_id, record.topic) + I32.pack(record.partition)
+
+
+@lru_cache(maxsize=1_000)
+def _offset_key_head(group_id: str, topic: str) -> bytes:
+    """The same in all keys of a topic: a commit may be of ten thousand partitions."""
+    return I16.pack(1) + string(group_id) + string(topic)
 
 
 def _offset_value(committed: CommittedOffset) -> bytes:
@@ -108,16 +130,12 @@ def _offset_value(committed: CommittedOffset) -> bytes:
                 I64.pack(committed.expire_timestamp_ms),
             )
         )
-    return b"".join(
-        (
-            I16.pack(OFFSET_VALUE_VERSION),
-            I64.pack(committed.offset),
-            I32.pack(committed.leader_epoch),
-            compact_string(committed.metadata),
-            I64.pack(committed.commit_timestamp_ms),
-            tagged({} if committed.topic_id is None else {TOPIC_ID_TAG: committed.topic_id.bytes}),
-        )
-    )
+    head = _OFFSET_HEAD.pack(OFFSET_VALUE_VERSION, committed.offset, committed.leader_epoch)
+    metadata = compact_string(committed.metadata) if committed.metadata else NO_METADATA
+    time = I64.pack(committed.commit_timestamp_ms)
+    if committed.topic_id is None:
+        return head + metadata + time + NO_TAGS
+    return head + metadata + time + TOPIC_ID_FIELD + committed.topic_id.bytes
 
 
 def _group_key(group_id: str) -> bytes:

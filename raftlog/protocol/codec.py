@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import InvalidRequest, UnsupportedVersion
 from raftlog.protocol.apis import API_VERSIONS, APIS, FLEXIBLE_FROM, NEVER_FLEXIBLE, is_flexible
-from raftlog.protocol.reader import Cursor, read_message
+from raftlog.protocol.reader import NO_LIMIT, Cursor, Pieces, message_pieces, read_message, read_tag_count
 from raftlog.protocol.schema import KioType, message_type
 from raftlog.protocol.shapes import build
 from raftlog.protocol.writer import Encoded, entity_writer, pieces_writer, write_varint
@@ -62,7 +62,7 @@ def skip_tagged(frame: memoryview, position: int) -> int:
     if position < len(frame) and not frame[position]:
         return position + 1
     cursor = Cursor(frame, position)
-    for _ in range(cursor.varint()):
+    for _ in range(read_tag_count(cursor)):
         cursor.varint()
         cursor.take(cursor.varint())
     return cursor.position
@@ -90,22 +90,41 @@ def _require(api_key: int, version: int) -> None:
         )
 
 
-def decode_request(api_key: int, version: int, buffer: memoryview, position: int) -> Any:
+def decode_request(
+    api_key: int, version: int, buffer: memoryview, position: int, *, parts_max: int = NO_LIMIT
+) -> Any:
     """Decode the body that starts at `position`; bytes behind it are ignored.
 
-    Durations are ints of milliseconds. Raises InvalidRequest for malformed bytes, UnsupportedVersion for a
-    version without schema.
+    Durations are ints of milliseconds. Raises InvalidRequest for malformed bytes, TooManyParts for more than
+    `parts_max` elements of arrays, UnsupportedVersion for a version without schema.
     """
-    return read_message(request_type(api_key, version), buffer, position)
+    return read_message(request_type(api_key, version), buffer, position, parts_max=parts_max)
+
+
+def request_pieces(
+    api_key: int, version: int, buffer: memoryview, position: int, *, parts_max: int = NO_LIMIT
+) -> Pieces:
+    """Decode as `decode_request` does, piece by piece."""
+    return message_pieces(request_type(api_key, version), buffer, position, parts_max=parts_max)
 
 
 def decode_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Any]:
     """Return the correlation id and message of a response frame (without its length prefix)."""
-    entity = response_type(api_key, version)
+    entity, position = _response_body(api_key, version, frame)
+    return _LENGTH.unpack_from(frame)[0], read_message(entity, frame, position, is_asked_for=True)
+
+
+def answer_pieces(api_key: int, version: int, frame: memoryview) -> Pieces:
+    """Decode the message of a response frame as `decode_response` does, piece by piece."""
+    entity, position = _response_body(api_key, version, frame)
+    return message_pieces(entity, frame, position, is_asked_for=True)
+
+
+def _response_body(api_key: int, version: int, frame: memoryview) -> tuple[KioType, int]:
     position = _LENGTH.size
     if is_flexible(api_key, version) and api_key != API_VERSIONS:
         position = skip_tagged(frame, position)
-    return _LENGTH.unpack_from(frame)[0], read_message(entity, frame, position, is_asked_for=True)
+    return response_type(api_key, version), position
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Any) -> bytes:

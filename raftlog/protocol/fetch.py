@@ -5,7 +5,7 @@ Records are never copied: a response is a list of buffers, only small ones are m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -13,19 +13,22 @@ from uuid import UUID
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import InvalidRequest
-from raftlog.base.types import TOPIC_NAME_CHARS, EpochEnd
+from raftlog.base.types import EpochEnd
 from raftlog.protocol.codec import response_head, skip_tagged
 from raftlog.protocol.wire import (
-    ELEMENTS_FREE,
+    PARTS_MAX,
+    TAGS_MAX_BYTES,
     Endpoint,
-    check_elements,
+    check_parts,
     cut_off,
     read_compact_length,
     read_compact_string,
     read_count,
     read_legacy_string,
+    read_tag_count,
     read_uuid,
     read_varint,
+    skip_counted,
     write_compact_string,
     write_endpoints,
     write_leader,
@@ -77,7 +80,10 @@ class FetchPartition(NamedTuple):
 
 
 class FetchRequest:
-    """`topics`: [(name or id, [FetchPartition])]; `forgotten`: [(name or id, (partition, ...))] (KIP-227)."""
+    """`topics`: [(name or id, [FetchPartition])]; `forgotten`: [(name or id, (partition, ...))] (KIP-227).
+
+    `parts`: how many topics and partitions it names.
+    """
 
     __slots__ = (
         "cluster_id",
@@ -86,6 +92,7 @@ class FetchRequest:
         "max_bytes",
         "max_wait_ms",
         "min_bytes",
+        "parts",
         "rack_id",
         "replica_epoch",
         "replica_id",
@@ -107,6 +114,7 @@ class FetchRequest:
         self.topics: list[tuple[TopicKey, list[FetchPartition]]] = []
         self.forgotten: list[tuple[TopicKey, tuple[int, ...]]] = []
         self.rack_id = ""
+        self.parts = 0
 
 
 class Fetched(NamedTuple):
@@ -125,17 +133,19 @@ class Fetched(NamedTuple):
     leader: tuple[int, int] | None = None
 
 
-def decode_fetch(buffer: memoryview, position: int, version: int) -> FetchRequest:
-    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie."""
+def decode_fetch(
+    buffer: memoryview, position: int, version: int, *, parts_max: int = PARTS_MAX
+) -> FetchRequest:
+    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie, TooManyParts."""
     try:
         if version >= FIRST_FLEXIBLE_VERSION:
-            return _decode_flexible(buffer, position, version)
-        return _decode_legacy(buffer, position, version)
+            return _decode_flexible(buffer, position, version, parts_max)
+        return _decode_legacy(buffer, position, version, parts_max)
     except (IndexError, struct_error, UnicodeDecodeError):
         raise cut_off("FetchRequest") from None
 
 
-def _decode_legacy(buffer: memoryview, position: int, version: int) -> FetchRequest:
+def _decode_legacy(buffer: memoryview, position: int, version: int, parts_max: int) -> FetchRequest:
     request = FetchRequest()
     request.replica_id, request.max_wait_ms, request.min_bytes = _HEAD.unpack_from(buffer, position)
     request.max_bytes, request.isolation_level = _LIMITS.unpack_from(buffer, position + 12)
@@ -145,20 +155,21 @@ def _decode_legacy(buffer: memoryview, position: int, version: int) -> FetchRequ
         position += 8
     layout = _PARTITION_V9 if version >= 9 else _PARTITION_V5 if version >= 5 else _PARTITION_V4
     count, position = read_count(buffer, position)
-    elements = count
+    parts = count
     for _ in range(count):
         topic, position = read_legacy_string(buffer, position)
         partition_count, position = read_count(buffer, position)
-        elements += partition_count
-        if elements > ELEMENTS_FREE:
-            check_elements(elements, len(buffer))
+        parts += max(partition_count, 0)
+        if parts > parts_max:
+            check_parts(parts, parts_max)
         partitions = []
         for _ in range(partition_count):
             partitions.append(_partition(layout.unpack_from(buffer, position), version))
             position += layout.size
         request.topics.append((_required(topic), partitions))
+    request.parts = parts
     if version >= 7:
-        position = _read_forgotten_legacy(buffer, position, request)
+        position = _read_forgotten_legacy(buffer, position, request, parts_max)
     if version >= 11:
         rack_id, position = read_legacy_string(buffer, position)
         request.rack_id = rack_id or ""
@@ -176,11 +187,13 @@ def _partition(found: tuple[int, ...], version: int) -> FetchPartition:
     return FetchPartition(partition, -1, offset, -1, -1, max_bytes)
 
 
-def _read_forgotten_legacy(buffer: memoryview, position: int, request: FetchRequest) -> int:
+def _read_forgotten_legacy(buffer: memoryview, position: int, request: FetchRequest, parts_max: int) -> int:
     count, position = read_count(buffer, position)
     for _ in range(count):
         topic, position = read_legacy_string(buffer, position)
         partition_count, position = read_count(buffer, position)
+        request.parts += 1 + max(partition_count, 0)
+        check_parts(request.parts, parts_max)
         partitions, position = _int32s(buffer, position, partition_count)
         request.forgotten.append((_required(topic), partitions))
     return position
@@ -190,19 +203,16 @@ def _int32s(buffer: memoryview, position: int, count: int) -> tuple[tuple[int, .
     end = position + 4 * count
     if count < 0 or end > len(buffer):
         raise cut_off("a list of partitions")
-    check_elements(count, len(buffer))
     return Struct(f">{count}i").unpack_from(buffer, position), end
 
 
 def _required(topic: TopicKey | None) -> TopicKey:
     if topic is None:
         raise InvalidRequest("a topic name is null")
-    if type(topic) is str and len(topic) > TOPIC_NAME_CHARS:
-        raise InvalidRequest(f"a topic name has {len(topic)} characters, more than {TOPIC_NAME_CHARS}")
     return topic
 
 
-def _decode_flexible(buffer: memoryview, position: int, version: int) -> FetchRequest:
+def _decode_flexible(buffer: memoryview, position: int, version: int, parts_max: int) -> FetchRequest:
     request = FetchRequest()
     if version < FIRST_REPLICA_STATE_VERSION:
         request.replica_id = _i32.unpack_from(buffer, position)[0]
@@ -216,29 +226,28 @@ def _decode_flexible(buffer: memoryview, position: int, version: int) -> FetchRe
         request.session_epoch,
     ) = _FLEXIBLE_HEAD.unpack_from(buffer, position)
     count, position = read_compact_length(buffer, position + _FLEXIBLE_HEAD.size)
-    elements = count
+    parts = count
     read_topic = read_uuid if version >= FIRST_TOPIC_ID_VERSION else read_compact_string
+    tags_left = [TAGS_MAX_BYTES]
     unpack, new = _PARTITION_V12.unpack_from, tuple.__new__
     for _ in range(count):
         topic, position = read_topic(buffer, position)
         partition_count, position = read_compact_length(buffer, position)
-        elements += partition_count
-        if elements > ELEMENTS_FREE:
-            check_elements(elements, len(buffer))
+        parts += max(partition_count, 0)
+        if parts > parts_max:
+            check_parts(parts, parts_max)
         partitions = []
         for _ in range(partition_count):
             partitions.append(new(FetchPartition, unpack(buffer, position)))
             position += 32
-            position = skip_tagged(buffer, position) if buffer[position] else position + 1
+            position = skip_counted(buffer, position, tags_left) if buffer[position] else position + 1
         request.topics.append((_required(topic), partitions))
-        position = skip_tagged(buffer, position) if buffer[position] else position + 1
-    count, position = read_compact_length(buffer, position)
-    for _ in range(count):
-        topic, position = read_topic(buffer, position)
-        partition_count, position = read_compact_length(buffer, position)
-        forgotten, position = _int32s(buffer, position, partition_count)
-        request.forgotten.append((_required(topic), forgotten))
-        position = skip_tagged(buffer, position)
+        position = skip_counted(buffer, position, tags_left) if buffer[position] else position + 1
+    request.parts = parts
+    if buffer[position] > 1:
+        position = _read_forgotten(buffer, position, request, read_topic, parts_max)
+    else:
+        position += 1
     if buffer[position] > 1:
         rack_id, position = read_compact_string(buffer, position)
         request.rack_id = rack_id or ""
@@ -249,8 +258,27 @@ def _decode_flexible(buffer: memoryview, position: int, version: int) -> FetchRe
     return request
 
 
+def _read_forgotten(
+    buffer: memoryview,
+    position: int,
+    request: FetchRequest,
+    read_topic: Callable[[memoryview, int], tuple[TopicKey | None, int]],
+    parts_max: int,
+) -> int:
+    count, position = read_compact_length(buffer, position)
+    for _ in range(count):
+        topic, position = read_topic(buffer, position)
+        partition_count, position = read_compact_length(buffer, position)
+        request.parts += 1 + max(partition_count, 0)
+        check_parts(request.parts, parts_max)
+        forgotten, position = _int32s(buffer, position, partition_count)
+        request.forgotten.append((_required(topic), forgotten))
+        position = skip_tagged(buffer, position)
+    return position
+
+
 def _read_request_tags(buffer: memoryview, position: int, request: FetchRequest) -> None:
-    count, position = read_varint(buffer, position)
+    count, position = read_tag_count(buffer, position)
     for _ in range(count):
         tag, position = read_varint(buffer, position)
         size, position = read_varint(buffer, position)

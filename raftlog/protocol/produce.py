@@ -14,17 +14,20 @@ from uuid import UUID
 
 from raftlog.base.errors import InvalidRequest
 from raftlog.protocol.codec import response_head, skip_tagged
+from raftlog.protocol.reader import STRING_MAX_BYTES
 from raftlog.protocol.wire import (
-    ELEMENTS_FREE,
     MULTIBYTE,
+    PARTS_MAX,
+    TAGS_MAX_BYTES,
     Endpoint,
-    check_elements,
+    check_parts,
     cut_off,
     read_compact_length,
     read_compact_string,
     read_count,
     read_legacy_string,
     read_uuid,
+    skip_counted,
     write_compact_string,
     write_endpoints,
     write_leader,
@@ -86,7 +89,7 @@ class Produced(NamedTuple):
 
 
 def decode_produce(buffer: memoryview, position: int, version: int) -> ProduceRequest:
-    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie."""
+    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie, TooManyParts."""
     try:
         if version >= FIRST_FLEXIBLE_VERSION:
             return _decode_flexible(buffer, position, version)
@@ -99,17 +102,17 @@ def _decode_legacy(buffer: memoryview, position: int, version: int) -> ProduceRe
     size = len(buffer)
     transactional_id = None
     if version >= FIRST_HANDLED_VERSION:
-        transactional_id, position = read_legacy_string(buffer, position)
+        transactional_id, position = read_legacy_string(buffer, position, STRING_MAX_BYTES)
     acks, timeout_ms, topic_count = _ACKS.unpack_from(buffer, position)
     position += _ACKS.size
-    elements = topic_count
+    parts = topic_count
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
     for _ in range(topic_count):
         name, position = read_legacy_string(buffer, position)
         partition_count, position = read_count(buffer, position)
-        elements += partition_count
-        if elements > ELEMENTS_FREE:
-            check_elements(elements, size)
+        parts += max(partition_count, 0)
+        if parts > PARTS_MAX:
+            check_parts(parts, PARTS_MAX)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             partition, length = _PARTITION.unpack_from(buffer, position)
@@ -131,21 +134,22 @@ def _decode_legacy(buffer: memoryview, position: int, version: int) -> ProduceRe
 def _decode_flexible(buffer: memoryview, position: int, version: int) -> ProduceRequest:
     size = len(buffer)
     read_topic = read_uuid if version >= FIRST_TOPIC_ID_VERSION else read_compact_string
+    tags_left = [TAGS_MAX_BYTES]
     transactional_id = None
     if buffer[position]:
-        transactional_id, position = read_compact_string(buffer, position)
+        transactional_id, position = read_compact_string(buffer, position, STRING_MAX_BYTES)
     else:
         position += 1
     acks, timeout_ms = _FLEXIBLE_ACKS.unpack_from(buffer, position)
     topic_count, position = read_compact_length(buffer, position + _FLEXIBLE_ACKS.size)
-    elements = topic_count
+    parts = topic_count
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
     for _ in range(topic_count):
         topic, position = read_topic(buffer, position)
         partition_count, position = read_compact_length(buffer, position)
-        elements += partition_count
-        if elements > ELEMENTS_FREE:
-            check_elements(elements, size)
+        parts += max(partition_count, 0)
+        if parts > PARTS_MAX:
+            check_parts(parts, PARTS_MAX)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             partition = _i32.unpack_from(buffer, position)[0]
@@ -161,11 +165,11 @@ def _decode_flexible(buffer: memoryview, position: int, version: int) -> Produce
                 raise cut_off("ProduceRequest")
             else:
                 partitions.append((partition, buffer[position:end]))
-            position = skip_tagged(buffer, end) if buffer[end] else end + 1
+            position = skip_counted(buffer, end, tags_left) if buffer[end] else end + 1
         if topic is None:
             raise InvalidRequest("a topic name is null")
         topics.append((topic, partitions))
-        position = skip_tagged(buffer, position) if buffer[position] else position + 1
+        position = skip_counted(buffer, position, tags_left) if buffer[position] else position + 1
     if buffer[position]:
         skip_tagged(buffer, position)
     return ProduceRequest(transactional_id, acks, timeout_ms=timeout_ms, topics=topics)

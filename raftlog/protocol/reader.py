@@ -3,18 +3,23 @@
 kio's own reader is not used for what comes from the network: it reserves memory by declared array lengths,
 aborts the process when that fails, and refuses tagged fields that it does not know. Law: nothing is allocated
 for an element before its bytes were seen, and what a message may cost in objects is bounded by its size.
+
+A message is read at once (`read_message`), or, where it may have very many elements, piece by piece (`message_pieces`):
+whoever reads it so can do other things between two pieces.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
+from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
 
 from raftlog.base.errors import InvalidRequest
-from raftlog.protocol.schema import FIXED, Field, KioType, schema_of
+from raftlog.protocol.schema import FIXED, Field, KioType, Schema, schema_of
 
 OBJECT_BYTES_PER_RECEIVED_BYTE: Final = 8
 """What decoded objects may take for each byte received, above the allowance that every message has."""
@@ -22,6 +27,14 @@ OBJECT_BYTES_PER_RECEIVED_BYTE: Final = 8
 ALLOWANCE_BYTES: Final = 1 << 20
 CEILING_BYTES: Final = 64 << 20
 """What the objects of any one message may take, so that decoding never holds up the loop for long."""
+
+STRING_MAX_BYTES: Final = 32_767
+"""The longest string of the protocol in any version, also where the wire's length could tell a longer one."""
+
+TAGS_MAX: Final = 64
+"""Tagged fields of one entity or header; the protocol has three at most."""
+
+NO_LIMIT: Final = 1 << 62
 
 _OBJECT_BYTES: Final = 64
 """What one decoded value or object takes, about."""
@@ -31,15 +44,20 @@ _i16 = struct.Struct(">h")
 _i32 = struct.Struct(">i")
 
 
+class TooManyParts(InvalidRequest):
+    """All arrays of the message together have more elements than whoever reads it takes."""
+
+
 class Cursor:
-    """A position in a message, and what its objects may still cost in bytes."""
+    """A position in a message, what its objects may still cost in bytes, and how many array elements it may have."""
 
-    __slots__ = ("budget_bytes", "buffer", "end", "position")
+    __slots__ = ("budget_bytes", "buffer", "end", "parts_left", "position")
 
-    def __init__(self, buffer: memoryview, position: int) -> None:
+    def __init__(self, buffer: memoryview, position: int, *, parts_max: int = NO_LIMIT) -> None:
         self.buffer = buffer
         self.position = position
         self.end = len(buffer)
+        self.parts_left = parts_max
         received = self.end - position
         self.budget_bytes = min(ALLOWANCE_BYTES + OBJECT_BYTES_PER_RECEIVED_BYTE * received, CEILING_BYTES)
 
@@ -56,6 +74,15 @@ class Cursor:
         self.budget_bytes -= count * cost
         if self.budget_bytes < 0:
             raise InvalidRequest("the message has more elements than its size allows")
+
+    def begin_array(self, count: int, cost: int) -> None:
+        """Note an array of `count` elements of `cost` bytes each, which take at least a byte of the message each."""
+        if count > self.end - self.position:
+            raise InvalidRequest(f"{count} elements declared in {self.end - self.position} bytes")
+        self.parts_left -= count
+        if self.parts_left < 0:
+            raise TooManyParts("the message has too many array elements")
+        self.spend(count, cost)
 
     def varint(self) -> int:
         """Read an unsigned varint of at most 32 bits."""
@@ -76,18 +103,60 @@ class Cursor:
 
 Read = Callable[[Cursor], Any]
 
+Pieces = Generator[None, None, Any]
+"""Yields after each piece, and returns what was read."""
 
-def read_message(entity: KioType, buffer: memoryview, position: int, *, is_asked_for: bool = False) -> Any:
+ReadPieces = Callable[[Cursor], Pieces]
+
+
+def read_message(
+    entity: KioType,
+    buffer: memoryview,
+    position: int,
+    *,
+    is_asked_for: bool = False,
+    parts_max: int = NO_LIMIT,
+) -> Any:
     """Decode a message. Raises InvalidRequest, saying what is wrong with it.
 
     `is_asked_for`: an answer to a question of ours. One of very many small parts may cost what any message may.
+    `parts_max`: TooManyParts is raised for more elements of all arrays together.
     Bytes behind it are ignored, as Kafka does: librdkafka 2.16 leaves three when it asks for all topics.
     """
-    cursor = Cursor(buffer, position)
+    cursor = _cursor(buffer, position, is_asked_for, parts_max)
+    with _faults(entity):
+        return entity_reader(entity)(cursor)
+
+
+def message_pieces(
+    entity: KioType,
+    buffer: memoryview,
+    position: int,
+    *,
+    is_asked_for: bool = False,
+    parts_max: int = NO_LIMIT,
+) -> Pieces:
+    """Decode a message as `read_message` does, and stop after each element of its arrays.
+
+    An element that has no array of entities or strings is one piece. So are an entity that may be null, tagged fields
+    and an array of numbers.
+    """
+    cursor = _cursor(buffer, position, is_asked_for, parts_max)
+    with _faults(entity):
+        return (yield from entity_pieces(entity)(cursor))
+
+
+def _cursor(buffer: memoryview, position: int, is_asked_for: bool, parts_max: int) -> Cursor:
+    cursor = Cursor(buffer, position, parts_max=parts_max)
     if is_asked_for:
         cursor.budget_bytes = CEILING_BYTES
+    return cursor
+
+
+@contextmanager
+def _faults(entity: KioType) -> Iterator[None]:
     try:
-        return entity_reader(entity)(cursor)
+        yield
     except (IndexError, struct.error):
         raise InvalidRequest(f"{entity.__name__} is cut off") from None
     except UnicodeDecodeError:
@@ -95,27 +164,111 @@ def read_message(entity: KioType, buffer: memoryview, position: int, *, is_asked
 
 
 @cache
+def entity_pieces(entity: KioType) -> ReadPieces:
+    """Return what reads the same as `entity_reader`, piece by piece."""
+    schema = schema_of(entity)
+    if not any(map(_has_pieces, schema.fields)):
+        return _as_one_piece(entity_reader(entity))
+    steps: list[tuple[str | None, Any]] = []
+    for has_pieces, fields in groupby(schema.fields, _has_pieces):
+        if has_pieces:
+            steps += [(field.name, _array_pieces(field, schema.is_flexible)) for field in fields]
+        else:
+            steps += [(None, step) for step in _steps(tuple(fields), schema.is_flexible)]
+    cost, defaults, read_end = _costs_of(schema), _defaults_of(schema), _end_reader(schema)
+
+    def read(cursor: Cursor) -> Pieces:
+        cursor.spend(1, cost)
+        values = dict(defaults)
+        for name, step in steps:
+            if name is None:
+                step(cursor, values)
+            else:
+                values[name] = yield from step(cursor)
+        read_end(cursor, values)
+        return entity(**values)
+
+    return read
+
+
+def _has_pieces(field: Field) -> bool:
+    return field.is_array and (field.entity is not None or field.kind == "string")
+
+
+def _as_one_piece(read_whole: Read) -> ReadPieces:
+    def read(cursor: Cursor) -> Pieces:
+        found = read_whole(cursor)
+        yield
+        return found
+
+    return read
+
+
+def _array_pieces(field: Field, flexible: bool) -> ReadPieces:
+    begin = _array_beginning(field, flexible)
+    if field.entity is not None and any(map(_has_pieces, schema_of(field.entity).fields)):
+        read_parts = entity_pieces(field.entity)
+
+        def read(cursor: Cursor) -> Pieces:
+            count = begin(cursor)
+            if count is None:
+                return None
+            found = []
+            for _ in range(count):
+                found.append((yield from read_parts(cursor)))
+                yield
+            return tuple(found)
+
+        return read
+    read_item = _item_reader(field, flexible)
+
+    def read_simple(cursor: Cursor) -> Pieces:
+        count = begin(cursor)
+        if count is None:
+            return None
+        found = []
+        for _ in range(count):
+            found.append(read_item(cursor))
+            yield
+        return tuple(found)
+
+    return read_simple
+
+
+@cache
 def entity_reader(entity: KioType) -> Read:
     """Return the function that reads one entity."""
     schema = schema_of(entity)
     steps = _steps(schema.fields, schema.is_flexible)
-    tagged = {
-        each.tag: (each.name, _field_reader(each, flexible=True, tagged=True)) for each in schema.tagged
-    }
-    defaults = {each.name: each.default for each in schema.tagged}
-    cost = _OBJECT_BYTES + 8 * (len(schema.fields) + len(schema.tagged))
-    is_flexible = schema.is_flexible
+    cost, defaults, read_end = _costs_of(schema), _defaults_of(schema), _end_reader(schema)
 
     def read(cursor: Cursor) -> Any:
         cursor.spend(1, cost)
         values = dict(defaults)
         for step in steps:
             step(cursor, values)
-        if is_flexible:
-            _read_tagged(cursor, tagged, values)
+        read_end(cursor, values)
         return entity(**values)
 
     return read
+
+
+def _costs_of(schema: Schema) -> int:
+    return _OBJECT_BYTES + 8 * (len(schema.fields) + len(schema.tagged))
+
+
+def _defaults_of(schema: Schema) -> dict[str, Any]:
+    return {each.name: each.default for each in schema.tagged}
+
+
+def _end_reader(schema: Schema) -> Step:
+    """What comes behind an entity's ordinary fields."""
+    if not schema.is_flexible:
+        return lambda cursor, values: None
+    tagged = {
+        each.tag: (each.name, _field_reader(each, flexible=True, tagged=True)) for each in schema.tagged
+    }
+    return lambda cursor, values: _read_tagged(cursor, tagged, values)
 
 
 Step = Callable[[Cursor, dict[str, Any]], None]
@@ -188,11 +341,14 @@ def _value_reader(kind: str, *, flexible: bool, nullable: bool) -> Read:
         return _read_uuid
     length = _length_reader(flexible, wide=kind != "string")
     convert: Callable[[memoryview], Any] = _to_str if kind == "string" else bytes
+    most = STRING_MAX_BYTES if kind == "string" else NO_LIMIT
 
     def read(cursor: Cursor) -> Any:
         size = length(cursor)
         if size < 0:
             return _null(nullable)
+        if size > most:
+            raise InvalidRequest(f"a string has {size} bytes, more than {STRING_MAX_BYTES}")
         cursor.spend(1, _OBJECT_BYTES + size)
         return convert(cursor.take(size))
 
@@ -217,40 +373,43 @@ def _read_uuid(cursor: Cursor) -> UUID | None:
 
 
 def _array_reader(field: Field, flexible: bool) -> Read:
+    begin = _array_beginning(field, flexible)
     if field.kind == "int32":
-        return _int32_array_reader(flexible, field.is_nullable)
+
+        def read_numbers(cursor: Cursor) -> Any:
+            count = begin(cursor)
+            return None if count is None else struct.unpack(f">{count}i", cursor.take(4 * count))
+
+        return read_numbers
+    read_item = _item_reader(field, flexible)
+
+    def read(cursor: Cursor) -> Any:
+        count = begin(cursor)
+        return None if count is None else tuple([read_item(cursor) for _ in range(count)])
+
+    return read
+
+
+def _array_beginning(field: Field, flexible: bool) -> Callable[[Cursor], int | None]:
+    """Return what reads how many elements an array has, None for null."""
+    length = _length_reader(flexible, wide=True)
+    nullable, cost = field.is_nullable, 40 if field.entity is None else 8
+
+    def read(cursor: Cursor) -> int | None:
+        count = length(cursor)
+        if count < 0:
+            _null(nullable)
+            return None
+        cursor.begin_array(count, cost)
+        return count
+
+    return read
+
+
+def _item_reader(field: Field, flexible: bool) -> Read:
     if field.entity is not None:
-        read_item, cost = entity_reader(field.entity), 8
-    else:
-        read_item = _value_reader(field.kind, flexible=flexible, nullable=False)
-        cost = 40
-    length = _length_reader(flexible, wide=True)
-    nullable = field.is_nullable
-
-    def read(cursor: Cursor) -> Any:
-        count = length(cursor)
-        if count < 0:
-            return _null(nullable)
-        if count > cursor.end - cursor.position:  # every element has at least one byte
-            raise InvalidRequest(f"{count} elements declared in {cursor.end - cursor.position} bytes")
-        cursor.spend(count, cost)
-        return tuple([read_item(cursor) for _ in range(count)])
-
-    return read
-
-
-def _int32_array_reader(flexible: bool, nullable: bool) -> Read:
-    length = _length_reader(flexible, wide=True)
-
-    def read(cursor: Cursor) -> Any:
-        count = length(cursor)
-        if count < 0:
-            return _null(nullable)
-        data = cursor.take(4 * count)
-        cursor.spend(count, 40)
-        return struct.unpack(f">{count}i", data)
-
-    return read
+        return entity_reader(field.entity)
+    return _value_reader(field.kind, flexible=flexible, nullable=False)
 
 
 def _length_reader(flexible: bool, *, wide: bool) -> Callable[[Cursor], int]:
@@ -277,8 +436,17 @@ def _to_str(data: memoryview) -> str:
     return str(data, "utf-8")
 
 
+def read_tag_count(cursor: Cursor) -> int:
+    """Return how many tagged fields follow. Raises InvalidRequest for very many: each takes time, known or not."""
+    count = cursor.varint()
+    if count > TAGS_MAX:
+        raise InvalidRequest(f"{count} tagged fields in one place, more than {TAGS_MAX}")
+    cursor.spend(count, _OBJECT_BYTES)
+    return count
+
+
 def _read_tagged(cursor: Cursor, tagged: dict[int | None, tuple[str, Read]], values: dict[str, Any]) -> None:
-    for _ in range(cursor.varint()):
+    for _ in range(read_tag_count(cursor)):
         tag = cursor.varint()
         size = cursor.varint()
         known = tagged.get(tag)

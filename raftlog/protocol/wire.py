@@ -11,6 +11,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.errors import InvalidRequest
+from raftlog.base.types import NAME_MAX_CHARS
+from raftlog.protocol.codec import skip_tagged
+from raftlog.protocol.reader import TAGS_MAX, TooManyParts
 from raftlog.protocol.writer import write_varint
 
 _i16 = Struct(">h")
@@ -22,10 +25,9 @@ _UUIDS_MAX: Final = 4096
 MULTIBYTE: Final = 0x7F
 """A compact length of this and above takes more than one byte."""
 
-ELEMENTS_FREE: Final = 1 << 16
-BYTES_PER_ELEMENT: Final = 24
-"""Topics and partitions a request may name: some for free, further ones only as its size grows; the objects
-of tinier ones would take many times the memory of the bytes that declare them."""
+PARTS_MAX: Final = 20_000
+"""Topics and partitions that one Produce or Fetch request may name together: ten thousand topics of one partition
+each, say. They are decoded in one turn of the event loop, a microsecond or two each."""
 
 _uuids: dict[bytes, UUID] = {}
 
@@ -43,10 +45,38 @@ def cut_off(what: str) -> InvalidRequest:
     return InvalidRequest(f"{what} is cut off or malformed")
 
 
-def check_elements(count: int, size: int) -> None:
-    """Raise InvalidRequest when a request of `size` bytes names more topics and partitions than it may."""
-    if count > ELEMENTS_FREE + size // BYTES_PER_ELEMENT:
-        raise InvalidRequest("the request has more elements than its size allows")
+def too_long(length: int, longest: int) -> InvalidRequest:
+    return InvalidRequest(f"a name has {length} bytes, more than {longest}")
+
+
+TAGS_MAX_BYTES: Final = 16 * 1024
+"""Of the tagged fields of all topics and partitions of a request; brokers and clients send none."""
+
+
+def check_parts(count: int, parts_max: int) -> None:
+    """Raise TooManyParts when a request names more topics and partitions than it may."""
+    if count > parts_max:
+        raise TooManyParts(f"a request names at most {parts_max} topics and partitions")
+
+
+def skip_counted(buffer: memoryview, position: int, tags_left: list[int]) -> int:
+    """Return the position behind the tagged fields of a topic or partition. Raises TooManyParts.
+
+    `tags_left`: how many bytes those of the rest of the request may take; one number, counted down.
+    """
+    end = skip_tagged(buffer, position)
+    tags_left[0] -= end - position
+    if tags_left[0] < 0:
+        raise TooManyParts(f"the tagged fields of a request's parts take at most {TAGS_MAX_BYTES} bytes")
+    return end
+
+
+def read_tag_count(buffer: memoryview, position: int) -> tuple[int, int]:
+    """Return how many tagged fields follow, and the position behind that."""
+    count, position = read_varint(buffer, position)
+    if count > TAGS_MAX:
+        raise InvalidRequest(f"{count} tagged fields in one place, more than {TAGS_MAX}")
+    return count, position
 
 
 def read_varint(buffer: memoryview, position: int) -> tuple[int, int]:
@@ -78,7 +108,13 @@ def read_compact_length(buffer: memoryview, position: int) -> tuple[int, int]:
     return value - 1, position
 
 
-def read_compact_string(buffer: memoryview, position: int) -> tuple[str | None, int]:
+def read_compact_string(
+    buffer: memoryview, position: int, longest: int = NAME_MAX_CHARS
+) -> tuple[str | None, int]:
+    """Return a string, None for null, and the position behind it. InvalidRequest for one of over `longest` bytes.
+
+    No topic has a longer name than the default, so such a name is refused before it is kept or told again.
+    """
     length = buffer[position] - 1
     position += 1
     if length >= MULTIBYTE:
@@ -86,17 +122,24 @@ def read_compact_string(buffer: memoryview, position: int) -> tuple[str | None, 
     if length < 0:
         return None, position
     end = position + length
+    if length > longest:
+        raise too_long(length, longest)
     if end > len(buffer):
         raise cut_off("a string")
     return str(buffer[position:end], "utf-8"), end
 
 
-def read_legacy_string(buffer: memoryview, position: int) -> tuple[str | None, int]:
+def read_legacy_string(
+    buffer: memoryview, position: int, longest: int = NAME_MAX_CHARS
+) -> tuple[str | None, int]:
+    """Read as `read_compact_string` does."""
     length = _i16.unpack_from(buffer, position)[0]
     position += 2
     if length < 0:
         return None, position
     end = position + length
+    if length > longest:
+        raise too_long(length, longest)
     if end > len(buffer):
         raise cut_off("a string")
     return str(buffer[position:end], "utf-8"), end

@@ -1,13 +1,27 @@
-"""Finding records by time: the part of ListOffsets that looks into batches."""
+"""Records by their timestamps, for ListOffsets: from a log's segments down to batches.
+
+Runs away from the event loop and one batch at a time: a batch is decompressed within bounds, and its records are read
+one by one, no further than needed. So however many records a small batch claims, or really has, a search takes little
+memory and an end.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from raftlog.base.errors import CorruptMessage
-from raftlog.records.batch import Record, check_crc, iter_records
-from raftlog.records.header import BatchHeader
+from raftlog.records.batch import HEADER_BYTES, check_crc
+from raftlog.records.compression import decompress
+from raftlog.records.header import LOG_APPEND_TIME_BIT, BatchHeader
+from raftlog.records.raw import iter_raw
 from raftlog.storage.segment import Segment
+
+PLAIN_MAX_BYTES: Final = 64 * 1024 * 1024
+"""What a batch that is searched may decompress to; CorruptMessage for more."""
+
+RECORDS_MAX: Final = 1_000_000
+"""Records of a batch that is searched, two seconds of work; CorruptMessage for more."""
 
 
 class Found(NamedTuple):
@@ -29,9 +43,9 @@ def first_at_or_after(segments: list[Segment], timestamp: int, start_offset: int
         for position, header in segment.headers(begin[0]):
             if header.max_timestamp < timestamp:
                 continue
-            for record in _records(segment, position, header):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return Found(record.offset, record.timestamp, header.leader_epoch)
+            for offset, found_at in _times(segment, position, header):
+                if found_at >= timestamp and offset >= start_offset:
+                    return Found(offset, found_at, header.leader_epoch)
     return None
 
 
@@ -47,23 +61,27 @@ def latest(segments: list[Segment], start_offset: int) -> Found | None:
         assert found is not None
         for position, header in segment.headers(found[0]):
             if newest is None or header.max_timestamp > newest.timestamp:
-                live = [each for each in _records(segment, position, header) if each.offset >= start_offset]
-                newest = _newest_of(live, header.leader_epoch, newest)
+                for offset, found_at in _times(segment, position, header):
+                    if offset >= start_offset and (newest is None or found_at > newest.timestamp):
+                        newest = Found(offset, found_at, header.leader_epoch)
             if whole:
                 break  # the time index names the batch
     return newest
 
 
-def _newest_of(records: list[Record], epoch: int, newest: Found | None) -> Found | None:
-    for record in records:
-        if newest is None or record.timestamp > newest.timestamp:
-            newest = Found(record.offset, record.timestamp, epoch)
-    return newest
-
-
-def _records(segment: Segment, position: int, header: BatchHeader) -> list[Record]:
+def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    """Yield offset and timestamp of each record of a batch. CorruptMessage for one that is malformed or too much."""
     batch = segment.file.pread(header.length, position)
     check_crc(batch, 0, header)
     if len(batch) < header.length:
         raise CorruptMessage(f"{segment.path}.log is shorter than it was")
-    return list(iter_records(batch))
+    if header.record_count > RECORDS_MAX:
+        raise CorruptMessage(
+            f"a batch of {header.record_count} records is not searched, {RECORDS_MAX} are the most"
+        )
+    payload = memoryview(batch)[HEADER_BYTES : header.length]
+    plain = decompress(header.codec, payload, max_bytes=PLAIN_MAX_BYTES)
+    is_stamped = bool(header.attributes & LOG_APPEND_TIME_BIT)
+    for record in iter_raw(plain, header.record_count):
+        timestamp = header.max_timestamp if is_stamped else header.base_timestamp + record.timestamp_delta
+        yield header.base_offset + record.offset_delta, timestamp

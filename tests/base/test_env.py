@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
 
 import pytest
 
-from raftlog.base.env import Env, ThreadOffload
+from raftlog.base.env import Env, ThreadOffload, TurnQueue
+from tests.kit.waits import PATIENCE_S
 
 
 async def test_a_call_runs_elsewhere_and_its_result_or_error_comes_back() -> None:
@@ -27,7 +29,7 @@ async def test_threads_are_started_when_needed_and_no_more_than_allowed() -> Non
 
     def job() -> None:
         ran_in.add(threading.get_ident())
-        assert release.wait(5)
+        assert release.wait(PATIENCE_S)
 
     assert await offload(threading.get_ident) == await offload(threading.get_ident)
     jobs = [offload(job) for _ in range(4)]
@@ -41,7 +43,7 @@ async def test_a_cancelled_call_still_runs_but_nobody_hears_of_it() -> None:
     offload, release, ended = ThreadOffload(1), threading.Event(), threading.Event()
 
     def job() -> None:
-        assert release.wait(5)
+        assert release.wait(PATIENCE_S)
         ended.set()
 
     future = offload(job)
@@ -49,6 +51,32 @@ async def test_a_cancelled_call_still_runs_but_nobody_hears_of_it() -> None:
     release.set()
     await offload(lambda: None)
     assert ended.is_set() and future.cancelled()
+
+
+async def test_all_long_work_of_a_node_adds_one_slice_to_a_turn_of_the_loop() -> None:
+    """In the order in which it was asked for, however many works there are; one that was cancelled is passed over."""
+    turns, order = TurnQueue(), list[str]()
+
+    async def work(name: str) -> None:
+        for _ in range(3):
+            await turns.next()
+            order.append(name)
+
+    async def count_turns() -> None:
+        while True:
+            order.append("turn")
+            await asyncio.sleep(0)
+
+    works = [asyncio.ensure_future(work(name)) for name in "abcd"]
+    await asyncio.sleep(0)
+    works[1].cancel()
+    counting = asyncio.ensure_future(count_turns())
+    await asyncio.gather(*works, return_exceptions=True)
+    counting.cancel()
+    slices = [name for name in order if name != "turn"]
+    assert slices == ["a", "c", "d"] * 3
+    begun = order[order.index("a") :]
+    assert not any(one != "turn" and other != "turn" for one, other in itertools.pairwise(begun))
 
 
 def test_what_must_not_be_guessed_comes_from_the_operating_system() -> None:

@@ -29,6 +29,7 @@ from raftlog.protocol.codec import RequestHeader, decode_response, encode_reques
 from raftlog.protocol.shapes import request_shapes
 from raftlog.replication.host import PartitionRead
 from raftlog.replication.traffic import Traffic
+from tests.kit.waits import PATIENCE_S
 
 TOPIC = "words"
 TOPIC_ID = UUID(int=7)
@@ -402,9 +403,11 @@ class Pipe:
         self.feed(b"".join(frames))
 
     async def wait(self) -> None:
-        """Until something is written."""
-        async with asyncio.timeout(30):
-            await self.transport.wrote.wait()
+        """Until something is written that was not read yet."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.transport.written) == self._read:
+                self.transport.wrote.clear()
+                await self.transport.wrote.wait()
 
     def frames(self) -> list[memoryview]:
         """Return the response frames that were written since the last call."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from raftlog.base.env import TurnQueue
 from raftlog.base.errors import BrokerNotAvailable, RequestTimedOut, UnknownServerError
 from raftlog.broker import broker_links
+from raftlog.broker import turns as broker_turns
 from raftlog.broker.broker_links import PAUSE_S, BrokerLinks
+from raftlog.protocol.apis import API_VERSIONS
 from raftlog.protocol.shapes import request_shapes
 from tests.broker.test_replicas import play
 from tests.broker.world import World
@@ -80,26 +81,29 @@ def test_a_silent_broker_fails_the_ask_in_time_and_its_connection_is_given_up() 
     play(story)
 
 
-def test_a_large_answer_is_decoded_away_from_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_answer_is_decoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """All transactional ids of a broker are megabytes; what is small is decoded at once."""
 
     async def story(world: World) -> None:
         links = links_of(world, 1)
-        env = links._broker.env
-        calls = 0
-        offload = env.offload
+        turns = 0
+        next_turn = TurnQueue.next
 
-        def count(call: Callable[[], Any]) -> asyncio.Future[Any]:
-            nonlocal calls
-            calls += 1
-            return offload(call)
+        async def count(self: TurnQueue) -> None:
+            nonlocal turns
+            turns += self is links._broker.env.turns
+            await next_turn(self)
 
-        monkeypatch.setattr(env, "offload", count)
-        assert int((await ask(world, links, 2)).error_code) == 0
-        assert calls == 0
+        monkeypatch.setattr(TurnQueue, "next", count)
+        monkeypatch.setattr(broker_turns, "PIECES_AT_ONCE", 1)
+        message = request_shapes(API_VERSIONS, 4).ApiVersionsRequest(
+            client_software_name="a", client_software_version="1"
+        )
+        first = await world[1].host.start(links.ask(2, API_VERSIONS, 4, message))
+        assert turns == 0
         monkeypatch.setattr(broker_links, "LARGE_BYTES", 0)
-        assert int((await ask(world, links, 2)).error_code) == 0
-        assert calls == 1
+        assert await world[1].host.start(links.ask(2, API_VERSIONS, 4, message)) == first
+        assert turns >= len(first.api_keys)
 
     play(story)
 

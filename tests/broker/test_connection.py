@@ -31,6 +31,7 @@ from tests.broker.fakes import (
     produce,
     request,
 )
+from tests.kit.examples import examples
 
 
 async def test_responses_leave_in_request_order_however_commits_come() -> None:
@@ -77,7 +78,7 @@ def _answers(sizes: list[int]) -> bytes:
     return asyncio.run(run())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.one_of(st.integers(1, 8), st.integers(1, 70_000)), max_size=60))
 def test_any_fragmentation_of_a_request_stream_gives_the_same_responses(sizes: list[int]) -> None:
     """TCP keeps bytes, not their borders: what arrives in which pieces changes no answer."""

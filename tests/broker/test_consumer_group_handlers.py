@@ -20,6 +20,7 @@ from raftlog.broker.handlers import (
     offset_commit,
     offset_fetch,
 )
+from raftlog.coordinator.consumer.draft import MOST_READ
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import APIS, ApiKey
 from tests.broker.group_world import TOPIC, TOPIC_ID, World
@@ -295,5 +296,22 @@ def test_another_leader_reads_everything_back() -> None:
             except CoordinatorLoadInProgress:
                 await asyncio.sleep(0.01)
         assert after == before
+
+    play(story)
+
+
+def test_a_member_has_no_more_topics_than_a_group_reads() -> None:
+    """What it says that it has is gone through at once; a group reads 10,000 topics at most."""
+
+    async def story(world: World) -> None:
+        def owned(count: int) -> list[dict[str, Any]]:
+            return [
+                {"_": "TopicPartitions", "topic_id": UUID(int=number + 1), "partitions": [0]}
+                for number in range(count)
+            ]
+
+        assert not int((await beat(world, 0)).error_code)
+        assert int((await beat(world, 1, topic_partitions=owned(MOST_READ + 1))).error_code) == 42
+        assert not int((await beat(world, 1, topic_partitions=owned(MOST_READ))).error_code)
 
     play(story)

@@ -394,7 +394,7 @@ def test_members_wait_for_each_other_on_the_wire(version: int) -> None:
     [
         (delete_groups, {"groups_names": [f"g{number}" for number in range(MANY)]}),
         (describe_groups, {"groups": [f"g{number}" for number in range(MANY)]}),
-        (find_coordinator, {"coordinator_keys": ["g"] * MANY}),
+        (find_coordinator, {"coordinator_keys": [f"g{number}" for number in range(MANY)]}),
         (leave_group, {"group_id": "g", "members": [{"_": "MemberIdentity", "member_id": "x"}] * MANY}),
         (
             offset_fetch,

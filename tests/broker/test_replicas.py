@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
 
+from raftlog.broker import replicas
 from tests.broker.world import World, play, until
 from tests.replication.kit import batch
 
@@ -393,6 +395,34 @@ def test_what_is_deleted_or_made_anew_while_its_replicas_are_made_leaves_nothing
         assert world[1].partition("again").topic_id == world.image.topics["again"].topic_id
         folders = world[1].host.disk.listdir("/data")
         assert [name for name in folders if name.startswith(("gone", "again"))] == ["again-0"]
+
+    for seed in range(5):
+        play(story, seed=seed, size=1)
+
+
+async def until_next_turn(condition: Callable[[], bool]) -> None:
+    """Look in each turn of the loop, unlike `until`, which lets time pass in between."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it does not come true")
+
+
+def test_the_replicas_of_a_large_topic_leave_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that the metadata places here again meanwhile, for a topic of that name, are not removed with them."""
+    monkeypatch.setattr(replicas, "REMOVED_AT_ONCE", 10)
+
+    async def story(world: World) -> None:
+        world.create("t", partitions=40)
+        await until(lambda: len(world[1].replicas.partitions) == 40)
+        world.delete("t")
+        await until_next_turn(lambda: len(world[1].replicas.partitions) < 40)
+        assert len(world[1].replicas.partitions) >= 20, "they left in one turn"
+        world.create("t", partitions=1)
+        await world.pass_time(0.2)
+        assert [*world[1].replicas.partitions] == [("t", 0)]
+        assert world[1].partition("t").topic_id == world.image.topics["t"].topic_id
 
     for seed in range(5):
         play(story, seed=seed, size=1)

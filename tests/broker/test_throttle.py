@@ -152,3 +152,25 @@ def test_lifted_throttle_lets_it_run(side: str) -> None:
         assert await waiting < 3
 
     simulate(program)
+
+
+class Counted(str):
+    """An entry of a list that counts how often it is compared."""
+
+    __slots__ = ()
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
+def test_a_long_list_of_throttled_replicas_is_not_looked_through_for_each_partition() -> None:
+    """It names thousands of replicas while a large topic is reassigned, and each fetch asks for each partition."""
+    listed = tuple(Counted(f"{index}:1") for index in range(1_000))
+    assert all(is_listed(listed, index, 1) for index in range(1_000))
+    assert not any(is_listed(listed, index, 2) for index in range(1_000))
+    assert Counted.comparisons < 10_000

@@ -27,6 +27,7 @@ from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.replication.host import Marker
 from tests.broker.fakes import TOPIC, Pipe, World, produce
 from tests.broker.test_call_budget import lead
+from tests.kit.waits import PATIENCE_S
 from tests.replication.kit import NOW_MS, FakeHost, registrations
 
 PRODUCER = 9
@@ -231,7 +232,7 @@ async def test_a_transaction_that_is_being_ended_is_waited_for_a_moment(tmp_path
     stage = Stage(tmp_path)
     stage.coordinator.codes = [51, 51]
     stage.pipe.send(request(1, (0, batch(0)), version=12))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while stage.partitions[0].log_end_offset == 0:
             await asyncio.sleep(0.005)
     await stage.settle()
@@ -384,3 +385,35 @@ async def test_a_bug_in_asking_a_coordinator_ends_no_node(tmp_path: Path) -> Non
     await stage.send(request(2, (0, batch(0))))
     assert stage.codes() == [(19, -1), (0, 0)]
     assert failures == []
+
+
+async def test_a_transactional_id_that_is_too_long_fails_alone(tmp_path: Path) -> None:
+    """It never gets into the request that asks about all transactions, where it would fail the others too."""
+    stage = Stage(tmp_path)
+    too_long = produce(1, (0, batch(0)), acks=-1, transactional_id="x" * 250)
+    await stage.send(too_long, request(2, (1, batch(0))))
+    assert stage.codes() == [(42, -1), (0, 0)]
+    assert [each.transactional_id for each in stage.coordinator.asked] == ["tx"]
+    assert stage.partitions[0].log.log_end_offset == 0
+
+
+async def test_producers_of_a_partition_are_described_once_and_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four bytes of a request must not bring a partition's producers again and again."""
+    stage = Stage(tmp_path)
+    await stage.send(request(1, (0, batch(0)), (1, batch(0))))
+    make = request_shapes(61, 0)
+
+    async def described(*indexes: int) -> list[tuple[int, int, int]]:
+        topics = (make.TopicRequest(name=TOPIC, partition_indexes=indexes),) * 3
+        message = make.DescribeProducersRequest(topics=topics)
+        answer = await describe_producers.handle(stage.world.broker, _context(), message)
+        (topic,) = answer.topics
+        return [
+            (each.partition_index, each.error_code, len(each.active_producers)) for each in topic.partitions
+        ]
+
+    assert await described(*[0, 1] * 100) == [(0, 0, 1), (1, 0, 1)]
+    monkeypatch.setattr(describe_producers, "MOST_TOLD", 1)
+    assert await described(0, 1) == [(0, 0, 1), (1, 44, 0)]

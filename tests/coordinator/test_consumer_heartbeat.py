@@ -25,6 +25,7 @@ from raftlog.base.errors import (
     UnsupportedAssignor,
     UnsupportedVersion,
 )
+from raftlog.base.types import NAME_MAX_CHARS
 from raftlog.coordinator.consumer import draft
 from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.requests import Beat, Heard
@@ -409,9 +410,9 @@ def test_members_that_fall_silent_together_are_out_together():
 
 def test_members_of_long_ids_are_out_together_too():
     """No batch would hold the end of all."""
-    made = bench(group_consumer_session_timeout_ms=5_000, message_max_bytes=25_000)
+    made = bench(group_consumer_session_timeout_ms=5_000, message_max_bytes=8_000)
     for number in range(10):
-        made.beat(f"{number}" * 900, 0)
+        made.beat(f"{number}" * NAME_MAX_CHARS, 0)
     assert len(group(made).members) == 10
     made.pass_time(6)
     assert not group(made).members

@@ -22,6 +22,8 @@ from raftlog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from raftlog.base.types import NAME_MAX_CHARS
+from raftlog.coordinator.chores import SLICE_RECORDS
 from raftlog.coordinator.consumer_protocol import subscribed_topics
 from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group, Member, Membership
 from raftlog.coordinator.offsets import decide_expire_offsets
@@ -387,10 +389,11 @@ def test_offsets_of_a_deleted_topic_stay_hidden_when_the_groups_end_is_refused(d
 
 
 def test_long_names_make_more_batches() -> None:
-    """A group id of 32 KB, in each tombstone: what counts is their bytes."""
+    """The names of group and topic are in each tombstone: what counts is their bytes."""
     bench = Bench(message_max_bytes=4_000_000)
-    group_id = "g" * 32_000
-    commits = tuple(OffsetCommit("t", each, CommittedOffset(1)) for each in range(100))
+    group_id = "g" * NAME_MAX_CHARS
+    topic = "t" * NAME_MAX_CHARS
+    commits = tuple(OffsetCommit(topic, each, CommittedOffset(1)) for each in range(SLICE_RECORDS))
     bench.commit_offset(0, group_id=group_id, commits=commits)
     written, answers = len(bench.batches), Answers()
     bench.coordinator.delete(group_id, answers)

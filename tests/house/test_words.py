@@ -22,8 +22,6 @@ PUBLIC_ALL_THE_SAME = frozenset({"_asdict", "_exit", "_replace", "_PARTITION_EOF
 SHORT_LINES = 5
 UNDOCUMENTED: frozenset[str] = frozenset(
     {
-        "raftlog/protocol/wire.py:read_compact_string",
-        "raftlog/protocol/wire.py:read_legacy_string",
         "raftlog/protocol/wire.py:write_compact_string",
         "raftlog/protocol/wire.py:write_legacy_string",
         "raftlog/storage/damage.py:read_mark",

@@ -25,13 +25,14 @@ from raftlog.protocol.fetch import (
 )
 from raftlog.protocol.fetch_client import decode_fetch_response, encode_fetch_request
 from raftlog.protocol.schema import message_type
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.shapes import request_shapes, response_shapes
 from raftlog.protocol.wire import Endpoint
+from tests.kit.examples import examples
 from tests.protocol.kio_messages import kio_decode, kio_encode, messages
 
 VERSIONS = range(4, 19)
 CLIENT_VERSIONS = range(13, 19)
-SOME = settings(max_examples=30, deadline=None)
+SOME = settings(max_examples=examples(30), deadline=None)
 
 
 def topic_of(entry: Any) -> Any:
@@ -69,7 +70,7 @@ def fields_of(message: Any) -> dict[str, Any]:
 
 
 def as_fields(request: FetchRequest) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in FetchRequest.__slots__}
+    return {name: getattr(request, name) for name in FetchRequest.__slots__ if name != "parts"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -80,6 +81,8 @@ def test_decoding_equals_kio(version: int, data: st.DataObject, before: bytes) -
     message = data.draw(messages(1, version, "request"))
     request = decode_fetch(memoryview(before + kio_encode(message)), len(before), version)
     assert as_fields(request) == fields_of(message)
+    named = [*request.topics, *request.forgotten]
+    assert request.parts == sum(1 + len(partitions) for _, partitions in named)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -93,7 +96,7 @@ def test_cut_off_requests_are_refused(version: int, data: st.DataObject) -> None
             decode_fetch(memoryview(encoded[:end]), 0, version)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(version=st.sampled_from(VERSIONS), noise=st.binary(max_size=100))
 def test_noise_is_refused_or_decoded(version: int, noise: bytes) -> None:
     """Any bytes either decode or are an INVALID_REQUEST."""
@@ -284,3 +287,18 @@ def test_a_followers_response_is_read_back(version: int, data: st.DataObject) ->
     for end in range(4, len(frame), 1 + len(frame) // 100):
         with pytest.raises(InvalidRequest):
             decode_fetch_response(memoryview(frame[:end]))
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_a_name_that_no_topic_can_have_is_refused(version: int) -> None:
+    """It would be kept, hashed and told again; names have 249 characters at most."""
+    make = request_shapes(1, version)
+
+    def decoded(name: str) -> Any:
+        message = make.FetchRequest(topics=(make.FetchTopic(topic=name, partitions=()),))
+        frame = memoryview(codec.encode_request(codec.RequestHeader(1, version, 1, None), message))[4:]
+        return decode_fetch(frame, codec.decode_header(frame)[1], version)
+
+    assert decoded("t" * 249).topics[0][0] == "t" * 249
+    with pytest.raises(InvalidRequest, match="250 bytes, more than 249"):
+        decoded("t" * 250)

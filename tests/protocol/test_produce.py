@@ -15,12 +15,13 @@ from kio.schema.errors import ErrorCode
 from raftlog.base.errors import InvalidRequest
 from raftlog.protocol import codec
 from raftlog.protocol.produce import Produced, decode_produce, encode_produce_response
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.shapes import request_shapes, response_shapes
 from raftlog.protocol.wire import Endpoint
+from tests.kit.examples import examples
 from tests.protocol.kio_messages import kio_encode, messages
 
 VERSIONS = range(3, 14)
-SOME = settings(max_examples=30, deadline=None)
+SOME = settings(max_examples=examples(30), deadline=None)
 
 
 def topics_of(message: Any) -> list[Any]:
@@ -65,7 +66,7 @@ def test_cut_off_requests_are_refused(version: int, data: st.DataObject) -> None
             decode_produce(memoryview(encoded[:end]), 0, version)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(version=st.sampled_from(VERSIONS), noise=st.binary(max_size=80))
 def test_noise_is_refused_or_decoded(version: int, noise: bytes) -> None:
     """Any bytes either decode or are an INVALID_REQUEST."""
@@ -206,3 +207,18 @@ def test_encoding_equals_kio(version: int, data: st.DataObject) -> None:
     expected = bytes(head) + kio_encode(kio_response(version, topics, endpoints))
     assert frame[4:] == expected[4:]
     assert int.from_bytes(frame[:4]) == len(frame) - 4
+
+
+@pytest.mark.parametrize("version", (3, 8, 12))
+def test_a_name_that_no_topic_can_have_is_refused(version: int) -> None:
+    """It would be kept, hashed and told again; names have 249 characters at most."""
+    make = request_shapes(0, version)
+
+    def decoded(name: str) -> Any:
+        message = make.ProduceRequest(topic_data=(make.TopicProduceData(name=name, partition_data=()),))
+        frame = memoryview(codec.encode_request(codec.RequestHeader(0, version, 1, None), message))[4:]
+        return decode_produce(frame, codec.decode_header(frame)[1], version)
+
+    assert decoded("t" * 249).topics[0][0] == "t" * 249
+    with pytest.raises(InvalidRequest, match="250 bytes, more than 249"):
+        decoded("t" * 250)

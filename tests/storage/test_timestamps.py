@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.config import TopicConfig
+from raftlog.base.errors import CorruptMessage
 from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import build_batch, iter_headers, iter_records, new_record, validate_produced
 from raftlog.records.compression import GZIP, NONE
+from raftlog.storage import timestamps
 from raftlog.storage.log import Log
+from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, read_all
 
 TIMES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), max_size=20)
@@ -23,7 +31,7 @@ def log_of(disk: SimDisk, *, clean: bool) -> Log:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     times=TIMES,
     asked=st.integers(-1, 65),
@@ -58,3 +66,54 @@ def test_a_time_finds_the_first_record_that_is_not_older(
     found = log.max_timestamp()
     assert (found and found.timestamp) == (newest and newest[1])
     assert found is None or tuple(found) in records
+
+
+def log_with(batch: bytes) -> Log:
+    """Open a log of one batch."""
+    log = log_of(SimDisk(0), clean=False)
+    log.append_as_leader(validate_produced(batch, 1 << 20), batch, leader_epoch=0, now_ms=NOW_MS)
+    return log
+
+
+def test_a_small_batch_of_very_many_records_is_searched_in_little_memory() -> None:
+    """100,000 records take kilobytes on the disk; the search holds one of them, and what they decompress to."""
+    records = [new_record(None, b"", timestamp=1_000)] * 100_000
+    log = log_with(build_batch(records, codec=GZIP))
+    tracemalloc.start()
+    try:
+        assert log.offset_for_timestamp(1_001) is None
+        assert log.max_timestamp() == (0, 1_000, 0)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+
+
+def test_a_search_goes_no_further_than_to_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records behind the one that is looked for are not read."""
+    read = 0
+    iter_raw = timestamps.iter_raw
+
+    def counted(plain: bytes, count: int) -> Iterator[Any]:
+        nonlocal read
+        for record in iter_raw(plain, count):
+            read += 1
+            yield record
+
+    monkeypatch.setattr(timestamps, "iter_raw", counted)
+    log = log_with(build_batch([new_record(None, b"", timestamp=time) for time in range(1_000)]))
+    assert log.offset_for_timestamp(2) == (2, 2, 0)
+    assert read == 3
+
+
+def test_a_batch_is_searched_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CORRUPT_MESSAGE for one that decompresses to more than it may, or that claims more records."""
+    log = log_with(build_batch([new_record(None, b"v" * 2_000, timestamp=5)] * 10, codec=GZIP))
+    assert log.offset_for_timestamp(5) == (0, 5, 0)
+    monkeypatch.setattr(timestamps, "PLAIN_MAX_BYTES", 10_000)
+    with pytest.raises(CorruptMessage):
+        log.offset_for_timestamp(5)
+    monkeypatch.undo()
+    monkeypatch.setattr(timestamps, "RECORDS_MAX", 9)
+    with pytest.raises(CorruptMessage, match="a batch of 10 records"):
+        log.offset_for_timestamp(5)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidGroupId, InvalidProducerEpoch, KafkaError, ProducerFenced
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.groups import check_group_id
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.transactions.requests import AddPartitions
 from raftlog.coordinator.transactions.transaction import Producer
@@ -23,6 +24,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Add the partition where the group's offsets are, and answer once that is committed."""
     if not message.group_id:
         raise InvalidGroupId("a group id must not be empty")
+    check_group_id(message.group_id)
     topic = await broker.groups.offsets_topic()
     index = partition_for(message.group_id, len(topic.partitions))
     wanted = AddPartitions(

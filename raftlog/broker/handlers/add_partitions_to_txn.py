@@ -48,19 +48,22 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     if version < FIRST_BROKERS_VERSION:
         producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
         wanted = AddPartitions(
-            message.v3_and_below_transactional_id, producer, await _places(message.v3_and_below_topics)
+            message.v3_and_below_transactional_id,
+            producer,
+            await _places(broker, message.v3_and_below_topics),
         )
         codes = await _add(broker, version, wanted)
-        topics = await _topics(make, message.v3_and_below_topics, codes)
+        topics = await _topics(broker, make, message.v3_and_below_topics, codes)
         return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
     if request.peer_broker_id is None:
         raise ClusterAuthorizationFailed("from version 4 on only brokers ask")
     answers = await asyncio.gather(*(_serve(broker, version, each) for each in message.transactions))
     results = [
         make.AddPartitionsToTxnResult(
-            transactional_id=each.transactional_id, topic_results=await _topics(make, each.topics, codes)
+            transactional_id=each.transactional_id,
+            topic_results=await _topics(broker, make, each.topics, codes),
         )
-        async for each, codes in in_turns(zip(message.transactions, answers, strict=True))
+        async for each, codes in in_turns(broker.env, zip(message.transactions, answers, strict=True))
     ]
     return make.AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
@@ -77,18 +80,20 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
 
-async def _places(topics: Iterable[Any]) -> frozenset[TopicPartition]:
+async def _places(broker: BrokerContext, topics: Iterable[Any]) -> frozenset[TopicPartition]:
     places = (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
-    return frozenset([each async for each in in_turns(places)])
+    return frozenset([each async for each in in_turns(broker.env, places)])
 
 
-async def _topics(make: Any, topics: Sequence[Any], codes: Codes) -> tuple[Any, ...]:
+async def _topics(broker: BrokerContext, make: Any, topics: Sequence[Any], codes: Codes) -> tuple[Any, ...]:
     found: list[list[Any]] = [[] for _ in topics]
     asked = ((row, topic.name, index) for row, topic in enumerate(topics) for index in topic.partitions)
-    async for row, name, index in in_turns(asked):
+    async for row, name, index in in_turns(broker.env, asked):
         found[row].append(_partition(make, index, codes[TopicPartition(name, index)]))
     rows = zip(topics, found, strict=True)
-    return tuple([_topic(make, topic.name, partitions) async for topic, partitions in in_turns(rows)])
+    return tuple(
+        [_topic(make, topic.name, partitions) async for topic, partitions in in_turns(broker.env, rows)]
+    )
 
 
 def _topic(make: Any, name: str, partitions: list[Any]) -> Any:
@@ -102,7 +107,7 @@ def _partition(make: Any, index: int, code: int) -> Any:
 async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:
     """Verify or add for one transaction of another broker's clients, in time for the answers of the others."""
     producer = Producer(wanted.producer_id, wanted.producer_epoch)
-    places = await _places(wanted.topics)
+    places = await _places(broker, wanted.topics)
     if wanted.verify_only:
         return await _verify(broker, version, VerifyPartitions(wanted.transactional_id, producer, places))
     request = AddPartitions(wanted.transactional_id, producer, places, ClientVersion.BUMPING)
@@ -125,7 +130,7 @@ async def _add(
     image = broker.image()
     unknown = {
         each
-        async for each in in_turns(request.partitions)
+        async for each in in_turns(broker.env, request.partitions)
         if image.partition(each.topic, each.partition) is None
     }
     if unknown:

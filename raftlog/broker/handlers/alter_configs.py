@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.config_resources import Resource, alter, named_twice, resource_type, response
+from raftlog.broker.handlers.config_resources import alter, check_config_names, resource_type, response
 from raftlog.metadata.requests import ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
 
@@ -15,24 +15,16 @@ API_KEY: Final = ApiKey.ALTER_CONFIGS
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Replace configs and wait until this broker knows."""
-    named = [(Resource(each.resource_type, each.resource_name), each) for each in message.resources]
-    twice = named_twice(resource for resource, _ in named)
-    alterations = [
-        (resource, _alteration(resource, each.configs, resource in twice)) for resource, each in named
-    ]
-    outcomes = await alter(broker, message, alterations, replace=True)
-    return response(API_KEY, request, outcomes, name="AlterConfigsResponse")
+    outcomes = await alter(broker, message, _alteration, replace=True)
+    return await response(broker, request, outcomes, name="AlterConfigsResponse")
 
 
-def _alteration(resource: Resource, configs: Any, twice: bool) -> ConfigAlteration | KafkaError:
-    try:
-        if twice:
-            raise InvalidRequest("the resource is named more than once in this request")
-        if len({each.name for each in configs}) < len(configs):
-            raise InvalidRequest("a config is named more than once")
-        if any(each.value is None for each in configs):
-            raise InvalidRequest("a config has no value; leave it out to have its default")
-        ops = tuple(ConfigOp(each.name, each.value) for each in configs)
-        return ConfigAlteration(resource_type(resource.wire_type), resource.name, ops)
-    except KafkaError as error:
-        return error
+def _alteration(resource: Any, twice: bool) -> ConfigAlteration:
+    configs = resource.configs
+    if twice:
+        raise InvalidRequest("the resource is named more than once in this request")
+    check_config_names(configs)
+    if any(each.value is None for each in configs):
+        raise InvalidRequest("a config has no value; leave it out to have its default")
+    ops = tuple(ConfigOp(each.name, each.value) for each in configs)
+    return ConfigAlteration(resource_type(resource.resource_type), resource.resource_name, ops)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
-from raftlog.base.errors import KafkaError
-from raftlog.broker.asking import ask, published, shown
+from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.broker.asking import ask_in_parts, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import AlterReassignments, PartitionResult, PartitionResults, Reassignment
 from raftlog.protocol.apis import ApiKey
@@ -17,18 +19,49 @@ API_KEY: Final = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Have the controller begin or cancel reassignments, and wait until this broker knows of those that it did."""
-    wanted = tuple(
-        Reassignment(topic.name, each.partition_index, each.replicas)
-        for topic in message.topics
-        for each in topic.partitions
+    may_change = getattr(message, "allow_replication_factor_change", True)
+    results, wanted = await _checked(broker, message)
+    asked = ask_in_parts(
+        broker,
+        wanted,
+        lambda some: AlterReassignments(some, may_change),
+        PartitionResults,
+        timeout_ms=message.timeout,
     )
-    factor_may_change = getattr(message, "allow_replication_factor_change", True)
-    asked_for = AlterReassignments(wanted, factor_may_change)
-    reply = await ask(broker, asked_for, PartitionResults, timeout_ms=message.timeout)
-    failed = {(each.topic, each.partition) for each in reply.results if each.error_code}
-    done = [each for each in wanted if (each.topic, each.partition) not in failed]
-    await published(broker, lambda image: all(_shows(image, each) for each in done))
-    return _response(request, factor_may_change, reply.results)
+    async for some, reply in asked:
+        if isinstance(reply, KafkaError):
+            if len(some) == len(wanted):
+                raise reply
+            results += [
+                PartitionResult(each.topic, each.partition, reply.code, reply.message) for each in some
+            ]
+            continue
+        results += reply.results
+        failed = {(each.topic, each.partition) for each in reply.results if each.error_code}
+        done = [each for each in some if (each.topic, each.partition) not in failed]
+        await published(broker, partial(_all_shown, done))
+    return await _response(broker, request, may_change, results)
+
+
+async def _checked(broker: BrokerContext, message: Any) -> tuple[list[PartitionResult], list[Reassignment]]:
+    """Return what is refused already, each once, and what to ask the controller for."""
+    pace = Pace(broker.env)
+    named: dict[tuple[str, int], Reassignment | None] = {}
+    for topic in message.topics:
+        for each in topic.partitions:
+            place = (topic.name, each.partition_index)
+            named[place] = None if place in named else Reassignment(*place, each.replicas)
+            await pace.did()
+        await pace.did()
+    twice = "the partition is named more than once in this request"
+    refused = [
+        PartitionResult(*place, InvalidRequest.code, twice) for place, each in named.items() if each is None
+    ]
+    return refused, [each for each in named.values() if each is not None]
+
+
+def _all_shown(done: list[Reassignment], image: MetadataImage) -> bool:
+    return all(_shows(image, each) for each in done)
 
 
 def _shows(image: MetadataImage, wanted: Reassignment) -> bool:
@@ -38,10 +71,12 @@ def _shows(image: MetadataImage, wanted: Reassignment) -> bool:
     return not state.is_reassigned if wanted.replicas is None else state.target == wanted.replicas
 
 
-def _response(request: RequestContext, factor_may_change: bool, results: tuple[PartitionResult, ...]) -> Any:
+async def _response(
+    broker: BrokerContext, request: RequestContext, may_change: bool, results: list[PartitionResult]
+) -> Any:
     make = response_shapes(API_KEY, request.api_version)
     by_topic: dict[str, list[Any]] = {}
-    for each in results:
+    async for each in in_turns(broker.env, results):
         by_topic.setdefault(each.topic, []).append(
             make.ReassignablePartitionResponse(
                 partition_index=each.partition,
@@ -49,15 +84,16 @@ def _response(request: RequestContext, factor_may_change: bool, results: tuple[P
                 error_message=shown(each.error_message),
             )
         )
+    topics = [
+        make.ReassignableTopicResponse(name=name, partitions=tuple(found))
+        async for name, found in in_turns(broker.env, by_topic.items())
+    ]
     return make.AlterPartitionReassignmentsResponse(
         throttle_time=0,
-        allow_replication_factor_change=factor_may_change,
+        allow_replication_factor_change=may_change,
         error_code=0,
         error_message=None,
-        responses=tuple(
-            make.ReassignableTopicResponse(name=name, partitions=tuple(found))
-            for name, found in by_topic.items()
-        ),
+        responses=tuple(topics),
     )
 
 

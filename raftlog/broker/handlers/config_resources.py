@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import InvalidRequest, KafkaError
-from raftlog.broker.asking import ask, published, shown
+from raftlog.broker.asking import CONFIG_SIZE, ask_in_parts, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import (
     DELETE,
@@ -42,6 +45,9 @@ class Outcome(NamedTuple):
     error_message: str | None = None
 
 
+AlterationOf = Callable[[Any, bool], ConfigAlteration | Outcome]
+
+
 def resource_type(wire_type: int) -> str:
     """Return the metadata's word for a resource type. Raises InvalidRequest for one without configs there."""
     found = RESOURCE_TYPES.get(wire_type)
@@ -53,6 +59,20 @@ def resource_type(wire_type: int) -> str:
     return found
 
 
+CONFIGS_MAX: Final = 100
+"""Configs of one resource in one request: the controller checks them in one turn."""
+
+
+def check_config_names(configs: Sequence[Any]) -> None:
+    """Raise InvalidRequest for too many configs, or for one that is named twice."""
+    if len(configs) > CONFIGS_MAX:
+        raise InvalidRequest(
+            f"a request sets at most {CONFIGS_MAX} configs of a resource, not {len(configs)}"
+        )
+    if len({each.name for each in configs}) < len(configs):
+        raise InvalidRequest("a config is named more than once")
+
+
 def check_own_broker(broker: BrokerContext, name: str) -> None:
     """Raise InvalidRequest for a broker's resource that is not this broker's own."""
     if name != str(broker.config.node_id):
@@ -62,37 +82,66 @@ def check_own_broker(broker: BrokerContext, name: str) -> None:
 async def alter(
     broker: BrokerContext,
     message: Any,
-    alterations: Iterable[tuple[Resource, ConfigAlteration | KafkaError]],
+    alteration_of: AlterationOf,
     *,
     replace: bool,
 ) -> dict[Resource, Outcome]:
-    """Have the controller alter resources, and wait until this broker knows; refused ones come with their error."""
-    outcomes: dict[Resource, Outcome] = {}
-    wanted: dict[tuple[str, str], Resource] = {}
-    changes: list[ConfigAlteration] = []
-    for resource, change in alterations:
-        if isinstance(change, KafkaError):
-            outcomes[resource] = Outcome(change.code, change.message)
-        else:
-            wanted[change.resource_type, change.resource_name] = resource
-            changes.append(change)
-    if not changes:
-        return outcomes
-    try:
-        reply = await ask(broker, AlterConfigs(tuple(changes), replace, message.validate_only), ConfigResults)
-    except KafkaError as error:
-        return outcomes | dict.fromkeys(wanted.values(), Outcome(error.code, error.message))
-    for each in reply.results:
-        resource = wanted[each.resource_type, each.resource_name]
-        outcomes[resource] = Outcome(each.error_code, each.error_message)
-    if not message.validate_only:
-        succeeded = [
-            change
-            for change in changes
-            if not outcomes[wanted[change.resource_type, change.resource_name]].error_code
-        ]
-        await published(broker, lambda image: all(_shows(image, each, replace) for each in succeeded))
+    """Have the controller alter resources, and wait until this broker knows; refused ones come with their error.
+
+    `alteration_of` is given a resource of the message, and whether the message names that more than once. It returns
+    what to ask the controller for, or the outcome where no controller is needed, or raises KafkaError.
+    """
+    outcomes, wanted = await _checked(broker, message, alteration_of)
+    asked = ask_in_parts(
+        broker,
+        list(wanted.values()),
+        lambda some: AlterConfigs(some, replace, message.validate_only),
+        ConfigResults,
+        size_of=lambda each: 1 + CONFIG_SIZE * len(each.ops),
+    )
+    by_name = {(each.resource_type, each.resource_name): resource for resource, each in wanted.items()}
+    async for some, reply in asked:
+        if isinstance(reply, KafkaError):
+            names = [by_name[each.resource_type, each.resource_name] for each in some]
+            outcomes |= dict.fromkeys(names, Outcome(reply.code, reply.message))
+            continue
+        failed = {(each.resource_type, each.resource_name) for each in reply.results if each.error_code}
+        for each in reply.results:
+            resource = by_name[each.resource_type, each.resource_name]
+            outcomes[resource] = Outcome(each.error_code, each.error_message)
+        if not message.validate_only:
+            done = [each for each in some if (each.resource_type, each.resource_name) not in failed]
+            await published(broker, partial(_all_shown, done, replace))
     return outcomes
+
+
+async def _checked(
+    broker: BrokerContext, message: Any, alteration_of: AlterationOf
+) -> tuple[dict[Resource, Outcome], dict[Resource, ConfigAlteration]]:
+    """Return the outcomes that are known already, and what to ask the controller for."""
+    known: dict[Resource, Outcome] = {}
+    wanted: dict[Resource, ConfigAlteration] = {}
+    pace = Pace(broker.env)
+    times: Counter[Resource] = Counter()
+    for each in message.resources:
+        times[Resource(each.resource_type, each.resource_name)] += 1
+        await pace.did()
+    for each in message.resources:
+        resource = Resource(each.resource_type, each.resource_name)
+        try:
+            made = alteration_of(each, times[resource] > 1)
+            if isinstance(made, Outcome):
+                known[resource] = made
+            else:
+                wanted[resource] = made
+        except KafkaError as error:
+            known[resource] = Outcome(error.code, error.message)
+        await pace.did(1 + len(each.configs))
+    return known, wanted
+
+
+def _all_shown(done: list[ConfigAlteration], replace: bool, image: MetadataImage) -> bool:
+    return all(_shows(image, each, replace) for each in done)
 
 
 def _shows(image: MetadataImage, change: ConfigAlteration, replace: bool) -> bool:
@@ -107,27 +156,18 @@ def _shows(image: MetadataImage, change: ConfigAlteration, replace: bool) -> boo
     )
 
 
-def response(api_key: int, request: RequestContext, outcomes: dict[Resource, Outcome], *, name: str) -> Any:
+async def response(
+    broker: BrokerContext, request: RequestContext, outcomes: dict[Resource, Outcome], *, name: str
+) -> Any:
     """Return the answer of either altering API; `name` is its message."""
-    make = response_shapes(api_key, request.api_version)
-    return getattr(make, name)(
-        throttle_time=0,
-        responses=tuple(
-            make.AlterConfigsResourceResponse(
-                error_code=outcome.error_code,
-                error_message=shown(outcome.error_message),
-                resource_type=resource.wire_type,
-                resource_name=resource.name,
-            )
-            for resource, outcome in outcomes.items()
-        ),
-    )
-
-
-def named_twice(resources: Iterable[Resource]) -> set[Resource]:
-    """Return the resources that a request names more than once."""
-    seen: set[Resource] = set()
-    twice: set[Resource] = set()
-    for each in resources:
-        (twice if each in seen else seen).add(each)
-    return twice
+    make = response_shapes(request.api_key, request.api_version)
+    told = [
+        make.AlterConfigsResourceResponse(
+            error_code=outcome.error_code,
+            error_message=shown(outcome.error_message),
+            resource_type=resource.wire_type,
+            resource_name=resource.name,
+        )
+        async for resource, outcome in in_turns(broker.env, outcomes.items())
+    ]
+    return getattr(make, name)(throttle_time=0, responses=tuple(told))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, InvalidGroupId, KafkaError
@@ -10,6 +9,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.consumer.draft import preferred_assignor
 from raftlog.coordinator.consumer.state import ConsumerMembership, Partitions
+from raftlog.metadata.features import check_group_version
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -30,9 +30,10 @@ NAMES_PER_PART: Final = 10
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
     make = response_shapes(API_KEY, request.api_version)
-    groups, told, pace = [], 0, Pace()
-    async for group_id in in_turns(dict.fromkeys(message.group_ids)):
+    groups, told, pace = [], 0, Pace(broker.env)
+    async for group_id in in_turns(broker.env, dict.fromkeys(message.group_ids)):
         try:
+            check_group_version(broker.image())
             if told >= MOST_TOLD:
                 raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
             answer, size = await _describe(broker, make, group_id, pace)
@@ -59,8 +60,7 @@ async def _describe(broker: BrokerContext, make: Any, group_id: str, pace: Pace)
         has, shall_have = membership.current_of(member_id).assigned, membership.target_of(member_id)
         names = 1 + len(it.topics) // NAMES_PER_PART
         size += names + len(has) + len(shall_have)
-        if pace.is_due(names):
-            await asyncio.sleep(0)
+        await pace.did(names)
     described = make.DescribedGroup(
         group_id=group_id,
         group_state=group.state,
@@ -100,17 +100,5 @@ async def _assignment(make: Any, partitions: Partitions, image: MetadataImage, p
             topics.append(
                 make.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=tuple(sorted(indexes)))
             )
-        if pace.is_due():
-            await asyncio.sleep(0)
+        await pace.did()
     return make.Assignment(topic_partitions=tuple(topics))
-
-
-def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Answer each group with the same failure."""
-    make = response_shapes(API_KEY, request.api_version)
-    return make.ConsumerGroupDescribeResponse(
-        groups=tuple(
-            make.DescribedGroup(group_id=each, error_code=error.code, error_message=error.message, members=())
-            for each in message.group_ids
-        )
-    )

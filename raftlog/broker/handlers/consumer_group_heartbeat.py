@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from raftlog.base.config import group_config
 from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.coordinator.consumer.draft import MOST_READ
 from raftlog.coordinator.consumer.requests import Beat
 from raftlog.coordinator.consumer.state import Partitions
+from raftlog.metadata.features import check_group_version
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import build, response_shapes
 
@@ -22,6 +24,7 @@ FIRST_OWN_ID_VERSION: Final = 1
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer once what the heartbeat changed is committed."""
+    check_group_version(broker.image())
     if not message.group_id:
         raise InvalidRequest("group_id must not be empty")
     if not message.member_id and (request.api_version >= FIRST_OWN_ID_VERSION or message.member_epoch != 0):
@@ -64,9 +67,11 @@ def _beat(request: RequestContext, message: Any) -> Beat:
     )
 
 
-def _partitions(topics: Iterable[Any]) -> Partitions:
-    found: dict[UUID, frozenset[int]] = {}
+def _partitions(topics: Sequence[Any]) -> Partitions:
+    if len(topics) > MOST_READ:
+        raise InvalidRequest(f"topic_partitions has at most {MOST_READ} topics")
+    found: dict[UUID, set[int]] = {}
     for each in topics:
         if each.topic_id is not None and each.partitions:
-            found[each.topic_id] = found.get(each.topic_id, frozenset()) | frozenset(each.partitions)
-    return found
+            found.setdefault(each.topic_id, set()).update(each.partitions)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
-from raftlog.broker.asking import ask, published, shown
+from raftlog.broker.asking import ask_in_parts, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import CreatePartitions, NewPartitions, TopicResult, TopicResults
 from raftlog.protocol.apis import ApiKey
@@ -18,24 +20,25 @@ API_KEY: Final = ApiKey.CREATE_PARTITIONS
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Grow topics and wait until this broker knows the new partitions."""
-    times = Counter(topic.name for topic in message.topics)
+    times = Counter([topic.name for topic in message.topics])
     twice = "the topic is named more than once in this request"
     results = [
         TopicResult(name, None, InvalidRequest.code, twice) for name, count in times.items() if count > 1
     ]
-    wanted = [_new_partitions(topic) for topic in message.topics if times[topic.name] == 1]
-    if wanted:
-        results += await _grown(broker, message, wanted)
+    wanted = [
+        _new_partitions(topic)
+        async for topic in in_turns(broker.env, message.topics)
+        if times[topic.name] == 1
+    ]
+    results += await _grown(broker, message, wanted)
     make = response_shapes(API_KEY, request.api_version)
-    return make.CreatePartitionsResponse(
-        throttle_time=0,
-        results=tuple(
-            make.CreatePartitionsTopicResult(
-                name=each.name, error_code=each.error_code, error_message=shown(each.error_message)
-            )
-            for each in results
-        ),
-    )
+    told = [
+        make.CreatePartitionsTopicResult(
+            name=each.name, error_code=each.error_code, error_message=shown(each.error_message)
+        )
+        async for each in in_turns(broker.env, results)
+    ]
+    return make.CreatePartitionsResponse(throttle_time=0, results=tuple(told))
 
 
 def _new_partitions(topic: Any) -> NewPartitions:
@@ -45,18 +48,32 @@ def _new_partitions(topic: Any) -> NewPartitions:
 
 
 async def _grown(broker: BrokerContext, message: Any, wanted: list[NewPartitions]) -> list[TopicResult]:
-    request = CreatePartitions(tuple(wanted), message.validate_only)
-    try:
-        reply = await ask(broker, request, TopicResults, timeout_ms=message.timeout)
-    except KafkaError as error:
-        return [TopicResult(each.name, None, error.code, error.message) for each in wanted]
-    if not message.validate_only:
-        failed = {each.name for each in reply.results if each.error_code}
-        grown = [each for each in wanted if each.name not in failed]
-        await published(broker, lambda image: all(_has(image, each) for each in grown))
-    return list(reply.results)
+    results: list[TopicResult] = []
+    asked = ask_in_parts(
+        broker,
+        wanted,
+        lambda topics: CreatePartitions(topics, message.validate_only),
+        TopicResults,
+        timeout_ms=message.timeout,
+        size_of=lambda each: _size(broker.image(), each),
+    )
+    async for some, reply in asked:
+        if isinstance(reply, KafkaError):
+            results += [TopicResult(each.name, None, reply.code, reply.message) for each in some]
+            continue
+        results += reply.results
+        if not message.validate_only:
+            failed = {each.name for each in reply.results if each.error_code}
+            await published(broker, partial(_shows, [each for each in some if each.name not in failed]))
+    return results
 
 
-def _has(image: MetadataImage, grown: NewPartitions) -> bool:
-    topic = image.topics.get(grown.name)
-    return topic is None or len(topic.partitions) >= grown.total
+def _size(image: MetadataImage, wanted: NewPartitions) -> int:
+    """How many partitions are added."""
+    topic = image.topics.get(wanted.name)
+    return 0 if topic is None else wanted.total - len(topic.partitions)
+
+
+def _shows(grown: list[NewPartitions], image: MetadataImage) -> bool:
+    topics = ((each, image.topics.get(each.name)) for each in grown)
+    return all(topic is None or len(topic.partitions) >= each.total for each, topic in topics)

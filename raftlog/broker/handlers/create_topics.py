@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any, Final
 
 from raftlog.base.config_describe import describe_topic
 from raftlog.base.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError
-from raftlog.broker.asking import ask, published, shown
+from raftlog.broker.asking import ask_in_parts, published, shown
+from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.config_resources import check_config_names
+from raftlog.broker.turns import Pace, in_turns
+from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
 API_KEY: Final = ApiKey.CREATE_TOPICS
 
+CONFIGS_SIZE: Final = 10
+"""To tell the configs of a topic takes as long as so many parts of a request."""
+
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Create topics and wait until this broker knows them."""
-    results, wanted = _checked(message)
-    if wanted:
-        results |= await _created(broker, message, wanted)
+    results, wanted = await _checked(broker, message)
+    results |= await _created(broker, message, wanted)
     make = response_shapes(API_KEY, request.api_version)
     configs = {topic.name: topic.configs for topic in wanted}
-    return make.CreateTopicsResponse(
-        throttle_time=0,
-        topics=tuple(_result(broker, make, each, configs.get(each.name, {})) for each in results.values()),
-    )
+    pace, told = Pace(broker.env), []
+    for each in results.values():
+        told.append(_result(broker, make, each, configs.get(each.name, {})))
+        await pace.did(1 if each.error_code else CONFIGS_SIZE)
+    return make.CreateTopicsResponse(throttle_time=0, topics=tuple(told))
 
 
-def _checked(message: Any) -> tuple[dict[str, TopicCreation], list[NewTopic]]:
+async def _checked(broker: BrokerContext, message: Any) -> tuple[dict[str, TopicCreation], list[NewTopic]]:
     """Return the topics refused already, and those to ask the controller for."""
-    times = Counter(topic.name for topic in message.topics)
+    times = Counter([topic.name for topic in message.topics])
     refused: dict[str, TopicCreation] = {}
     wanted: list[NewTopic] = []
-    for topic in message.topics:
+    async for topic in in_turns(broker.env, message.topics):
         try:
             if times[topic.name] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
@@ -52,24 +60,35 @@ def _new_topic(topic: Any) -> NewTopic:
     assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
     if len(assignments) < len(topic.assignments):
         raise InvalidReplicaAssignment("a partition is assigned more than once")
+    check_config_names(topic.configs)
     configs = {each.name: each.value for each in topic.configs}
-    if len(configs) < len(topic.configs):
-        raise InvalidRequest("a config is given more than once")
     if None in configs.values():
         raise InvalidRequest("a config has no value")
     return NewTopic(topic.name, *numbers, assignments, configs)
 
 
 async def _created(broker: BrokerContext, message: Any, wanted: list[NewTopic]) -> dict[str, TopicCreation]:
-    request = CreateTopics(tuple(wanted), message.validate_only)
-    try:
-        reply = await ask(broker, request, CreateTopicsReply, timeout_ms=message.timeout)
-    except KafkaError as error:
-        return {each.name: TopicCreation(each.name, error.code, error.message) for each in wanted}
-    if not message.validate_only:
-        ids = [each.topic_id for each in reply.results if each.topic_id is not None and not each.error_code]
-        await published(broker, lambda image: all(each in image.topic_names for each in ids))
-    return {each.name: each for each in reply.results}
+    results: dict[str, TopicCreation] = {}
+    asked = ask_in_parts(
+        broker,
+        wanted,
+        lambda topics: CreateTopics(topics, message.validate_only),
+        CreateTopicsReply,
+        timeout_ms=message.timeout,
+        size_of=lambda each: creation_size(broker, each),
+    )
+    async for some, reply in asked:
+        if isinstance(reply, KafkaError):
+            results |= {each.name: TopicCreation(each.name, reply.code, reply.message) for each in some}
+            continue
+        results |= {each.name: each for each in reply.results}
+        if not message.validate_only:
+            await published(broker, partial(_shows, reply.results))
+    return results
+
+
+def _shows(created: tuple[TopicCreation, ...], image: MetadataImage) -> bool:
+    return all(each.error_code or each.topic_id in image.topic_names for each in created)
 
 
 def _result(broker: BrokerContext, make: Any, result: TopicCreation, configs: dict[str, str | None]) -> Any:

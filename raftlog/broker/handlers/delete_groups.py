@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import together
+from raftlog.broker.turns import in_turns, together
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
@@ -17,11 +17,15 @@ API_KEY: Final = ApiKey.DELETE_GROUPS
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group, once its end is committed."""
     make = response_shapes(API_KEY, request.api_version)
+    deleted = await together(
+        broker.env,
+        dict.fromkeys(message.groups_names),
+        lambda each: _delete(broker, each),
+        size_of=broker.groups.size_of,
+    )
     results = [
         make.DeletableGroupResult(group_id=each, error_code=NONE if outcome is None else outcome.code)
-        for each, outcome in await together(
-            dict.fromkeys(message.groups_names), lambda each: _delete(broker, each)
-        )
+        async for each, outcome in in_turns(broker.env, deleted)
     ]
     return make.DeleteGroupsResponse(results=tuple(results))
 
@@ -33,13 +37,3 @@ def _delete(broker: BrokerContext, group_id: str) -> asyncio.Future[None]:
         begun = asyncio.get_running_loop().create_future()
         begun.set_exception(error)
     return begun
-
-
-def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Answer each group with the same failure."""
-    make = response_shapes(API_KEY, request.api_version)
-    return make.DeleteGroupsResponse(
-        results=tuple(
-            make.DeletableGroupResult(group_id=each, error_code=error.code) for each in message.groups_names
-        )
-    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.locate import locate
+from raftlog.broker.turns import Pace
 from raftlog.protocol.shapes import response_shapes
 
 if TYPE_CHECKING:
@@ -23,14 +24,18 @@ LOOK_S: Final = 0.02
 """Pause between two looks at what the followers have done, seconds."""
 
 
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer each partition with where all of its replicas begin now."""
-    deletions = [
-        [Deletion(broker, topic.name, wanted) for wanted in topic.partitions] for topic in message.topics
-    ]
-    if all(each.is_done() for of_topic in deletions for each in of_topic):
-        return _answer(request, message, deletions)
-    return _wait(request, message, deletions)
+    pace, deletions = Pace(broker.env), []
+    for topic in message.topics:
+        of_topic = []
+        for wanted in topic.partitions:
+            of_topic.append(Deletion(broker, topic.name, wanted))
+            await pace.did()
+        deletions.append(of_topic)
+        await pace.did()
+    await _wait(pace, message, [each for of_topic in deletions for each in of_topic])
+    return await _answer(pace, request, message, deletions)
 
 
 class Deletion:
@@ -65,37 +70,42 @@ class Deletion:
 
     def expire(self) -> None:
         """The leader's part is done, some follower's is not."""
-        if not self.is_done():
-            self.error_code = RequestTimedOut.code
+        self.error_code = RequestTimedOut.code
 
 
-async def _wait(request: RequestContext, message: Any, deletions: list[list[Deletion]]) -> Any:
+async def _wait(pace: Pace, message: Any, deletions: list[Deletion]) -> None:
+    """Look at the followers again and again, until the request's time is up."""
     clock = asyncio.get_running_loop().time
     deadline_at = clock() + max(0, message.timeout) / 1000
-    waiting = [each for of_topic in deletions for each in of_topic]
+    waiting = await _undone(pace, deletions)
     while waiting and clock() < deadline_at:
         await asyncio.sleep(LOOK_S)
-        waiting = [each for each in waiting if not each.is_done()]
+        waiting = await _undone(pace, waiting)
     for each in waiting:
         each.expire()
-    return _answer(request, message, deletions)
 
 
-def _answer(request: RequestContext, message: Any, deletions: list[list[Deletion]]) -> Any:
+async def _undone(pace: Pace, deletions: list[Deletion]) -> list[Deletion]:
+    undone = []
+    for each in deletions:
+        if not each.is_done():
+            undone.append(each)
+        await pace.did()
+    return undone
+
+
+async def _answer(pace: Pace, request: RequestContext, message: Any, deletions: list[list[Deletion]]) -> Any:
     make = response_shapes(API_KEY, request.api_version)
-    return make.DeleteRecordsResponse(
-        topics=tuple(
-            make.DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=tuple(
-                    make.DeleteRecordsPartitionResult(
-                        partition_index=each.index,
-                        low_watermark=each.low_watermark,
-                        error_code=each.error_code,
-                    )
-                    for each in of_topic
-                ),
+    topics = []
+    for topic, of_topic in zip(message.topics, deletions, strict=True):
+        told = []
+        for each in of_topic:
+            told.append(
+                make.DeleteRecordsPartitionResult(
+                    partition_index=each.index, low_watermark=each.low_watermark, error_code=each.error_code
+                )
             )
-            for topic, of_topic in zip(message.topics, deletions, strict=True)
-        )
-    )
+            await pace.did()
+        topics.append(make.DeleteRecordsTopicResult(name=topic.name, partitions=tuple(told)))
+        await pace.did()
+    return make.DeleteRecordsResponse(topics=tuple(topics))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
-from raftlog.broker.asking import ask, published, shown
+from raftlog.broker.asking import ask_in_parts, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import DeleteTopics, TopicRef, TopicResult, TopicResults
 from raftlog.protocol.apis import ApiKey
@@ -20,7 +24,7 @@ _DISABLED_CODE_FROM: Final = 3
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Delete topics and wait until this broker has forgotten them."""
-    results, wanted = _checked(request.api_version, _asked(message))
+    results, wanted = await _checked(broker, message)
     if wanted and not broker.config.delete_topic_enable:
         code = TopicDeletionDisabled.code
         if request.api_version < _DISABLED_CODE_FROM:
@@ -28,37 +32,38 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         results += [
             TopicResult(each.name, each.topic_id, code, "delete.topic.enable is false") for each in wanted
         ]
-    elif wanted:
+    else:
         results += await _deleted(broker, message, wanted)
     make = response_shapes(API_KEY, request.api_version)
-    return make.DeleteTopicsResponse(
-        throttle_time=0,
-        responses=tuple(
-            make.DeletableTopicResult(
-                name=each.name,
-                topic_id=each.topic_id,
-                error_code=each.error_code,
-                error_message=shown(each.error_message),
-            )
-            for each in results
-        ),
-    )
+    told = [
+        make.DeletableTopicResult(
+            name=each.name,
+            topic_id=each.topic_id,
+            error_code=each.error_code,
+            error_message=shown(each.error_message),
+        )
+        async for each in in_turns(broker.env, results)
+    ]
+    return make.DeleteTopicsResponse(throttle_time=0, responses=tuple(told))
 
 
-def _asked(message: Any) -> list[TopicRef]:
+def _asked(message: Any) -> Iterator[TopicRef]:
     if hasattr(message, "topics"):
-        return [TopicRef(each.name, each.topic_id) for each in message.topics]
-    return [TopicRef(name) for name in message.topic_names]
+        return (TopicRef(each.name, each.topic_id) for each in message.topics)
+    return map(TopicRef, message.topic_names)
 
 
-def _checked(version: int, asked: list[TopicRef]) -> tuple[list[TopicResult], list[TopicRef]]:
+async def _checked(broker: BrokerContext, message: Any) -> tuple[list[TopicResult], list[TopicRef]]:
     """Return the topics refused already, and those to ask the controller for."""
     refused: list[TopicResult] = []
     wanted: list[TopicRef] = []
-    for each in dict.fromkeys(asked):
+    times: Counter[TopicRef] = Counter()
+    async for each in in_turns(broker.env, _asked(message)):
+        times[each] += 1
+    async for each, count in in_turns(broker.env, times.items()):
         if (each.name is None) == (each.topic_id is None):
             why = "a topic is named either by name or by id"
-        elif asked.count(each) > 1:
+        elif count > 1:
             why = "the topic is named more than once in this request"
         else:
             wanted.append(each)
@@ -68,13 +73,33 @@ def _checked(version: int, asked: list[TopicRef]) -> tuple[list[TopicResult], li
 
 
 async def _deleted(broker: BrokerContext, message: Any, wanted: list[TopicRef]) -> list[TopicResult]:
-    try:
-        reply = await ask(broker, DeleteTopics(tuple(wanted)), TopicResults, timeout_ms=message.timeout)
-    except KafkaError as error:
-        return [TopicResult(each.name, each.topic_id, error.code, error.message) for each in wanted]
-    gone = [each for each in reply.results if not each.error_code]
-    await published(broker, lambda image: not any(_has(image, each) for each in gone))
-    return list(reply.results)
+    results: list[TopicResult] = []
+    asked = ask_in_parts(
+        broker,
+        wanted,
+        DeleteTopics,
+        TopicResults,
+        timeout_ms=message.timeout,
+        size_of=lambda each: _size(broker.image(), each),
+    )
+    async for some, reply in asked:
+        if isinstance(reply, KafkaError):
+            results += [TopicResult(each.name, each.topic_id, reply.code, reply.message) for each in some]
+            continue
+        results += reply.results
+        await published(broker, partial(_shows, [each for each in reply.results if not each.error_code]))
+    return results
+
+
+def _size(image: MetadataImage, wanted: TopicRef) -> int:
+    """How many partitions go."""
+    topic = None if wanted.topic_id is None else image.topic_by_id(wanted.topic_id)
+    topic = topic or image.topics.get(wanted.name or "")
+    return 0 if topic is None else len(topic.partitions)
+
+
+def _shows(deleted: list[TopicResult], image: MetadataImage) -> bool:
+    return not any(_has(image, each) for each in deleted)
 
 
 def _has(image: MetadataImage, deleted: TopicResult) -> bool:

@@ -14,7 +14,13 @@ from raftlog.base.config_describe import (
     describe_loggers,
     describe_topic,
 )
-from raftlog.base.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
+from raftlog.base.errors import (
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
 from raftlog.base.log import LOGGERS
 from raftlog.broker.asking import shown
 from raftlog.broker.auto_create import TOPIC_NAME_RULE, is_legal_topic_name
@@ -27,30 +33,63 @@ from raftlog.broker.handlers.config_resources import (
     check_own_broker,
     resource_type,
 )
+from raftlog.broker.turns import Pace
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.codec import encode_entity
 from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.writer import Encoded
 
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 
+MOST_TOLD_BYTES: Final = 16 << 20
+"""Of the resources in one answer, and of the one that reaches it: a thousand topics with all documentation."""
 
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Describe resources, each with its own error."""
+ALL: Final = None
+"""Of the names of configs asked for: no choice was made."""
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Describe resources, each once with its own error; when the answer is full the others are refused."""
     make = response_shapes(API_KEY, request.api_version)
-    return make.DescribeConfigsResponse(
-        throttle_time=0,
-        results=tuple(_result(broker, make, each, message) for each in message.resources),
-    )
+    pace, told = Pace(broker.env), 0
+    results: list[Encoded] = []
+    for (wire_type, name), wanted in (await _asked(message, pace)).items():
+        answer = {"resource_type": wire_type, "resource_name": name}
+        try:
+            if told >= MOST_TOLD_BYTES:
+                raise PolicyViolation(
+                    f"an answer has {MOST_TOLD_BYTES} bytes at most: ask for fewer resources"
+                )
+            entries = _entries(broker, wire_type, name)
+        except KafkaError as error:
+            result = make.DescribeConfigsResult(
+                error_code=error.code, error_message=shown(error.message), **answer
+            )
+            entries = []
+        else:
+            configs = [
+                _config(make, each, message) for each in entries if wanted is ALL or each.name in wanted
+            ]
+            result = make.DescribeConfigsResult(
+                error_code=0, error_message=None, configs=tuple(configs), **answer
+            )
+        results.append(encode_entity(result))
+        told += len(results[-1])
+        await pace.did(1 + len(entries))
+    return make.DescribeConfigsResponse(throttle_time=0, results=tuple(results))
 
 
-def _result(broker: BrokerContext, make: Any, resource: Any, message: Any) -> Any:
-    answer = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
-    try:
-        entries = _entries(broker, resource.resource_type, resource.resource_name)
-    except KafkaError as error:
-        return make.DescribeConfigsResult(error_code=error.code, error_message=shown(error.message), **answer)
-    wanted = resource.configuration_keys
-    configs = [_config(make, each, message) for each in entries if not wanted or each.name in wanted]
-    return make.DescribeConfigsResult(error_code=0, error_message=None, configs=tuple(configs), **answer)
+async def _asked(message: Any, pace: Pace) -> dict[tuple[int, str], set[str] | None]:
+    """Return the resources asked for, each with the names of the configs that are wanted of it."""
+    asked: dict[tuple[int, str], set[str] | None] = {}
+    for each in message.resources:
+        wanted = asked.setdefault((each.resource_type, each.resource_name), set())
+        if not each.configuration_keys:
+            asked[each.resource_type, each.resource_name] = ALL
+        elif wanted is not ALL:
+            wanted.update(each.configuration_keys)
+        await pace.did(1 + len(each.configuration_keys or ()))
+    return asked
 
 
 def _entries(broker: BrokerContext, wire_type: int, name: str) -> list[ConfigEntry]:

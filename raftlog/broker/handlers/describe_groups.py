@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, KafkaError
@@ -25,20 +24,19 @@ MOST_TOLD: Final = 20_000
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
     make = response_shapes(API_KEY, request.api_version)
-    groups, told, pace = [], 0, Pace()
-    async for group_id in in_turns(dict.fromkeys(message.groups)):
-        answer = await _describe(broker, request, group_id, is_full=told >= MOST_TOLD)
+    groups, told, pace = [], 0, Pace(broker.env)
+    async for group_id in in_turns(broker.env, dict.fromkeys(message.groups)):
+        answer = await _describe(broker, request, group_id, None if told >= MOST_TOLD else pace)
         groups.append(answer)
         told += len(answer.members)
-        if pace.is_due(len(answer.members)):
-            await asyncio.sleep(0)
     return make.DescribeGroupsResponse(groups=tuple(groups))
 
 
-async def _describe(broker: BrokerContext, request: RequestContext, group_id: str, *, is_full: bool) -> Any:
+async def _describe(broker: BrokerContext, request: RequestContext, group_id: str, pace: Pace | None) -> Any:
+    """`pace` None: there is no room for more."""
     make = response_shapes(API_KEY, request.api_version)
     try:
-        if is_full:
+        if pace is None:
             raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
         group = await broker.groups.read(group_id)
         if group.consumer is not None:
@@ -59,15 +57,16 @@ async def _describe(broker: BrokerContext, request: RequestContext, group_id: st
         group_state=group.state,
         protocol_type=group.membership.protocol_type or "",
         protocol_data=(group.membership.protocol or "") if group.state == STABLE else "",
-        members=_members(make, group),
+        members=await _members(make, group, pace),
     )
 
 
-def _members(make: Any, group: Group) -> tuple[Any, ...]:
+async def _members(make: Any, group: Group, pace: Pace) -> tuple[Any, ...]:
     """What members read is told of a stable group only: before, it is not decided."""
     is_stable = group.state == STABLE
-    return tuple(
-        make.DescribedGroupMember(
+    members = []
+    for each in group.membership.members.values():
+        member = make.DescribedGroupMember(
             member_id=each.member_id,
             group_instance_id=each.group_instance_id,
             client_id=each.client_id,
@@ -75,5 +74,6 @@ def _members(make: Any, group: Group) -> tuple[Any, ...]:
             member_metadata=each.subscription if is_stable else b"",
             member_assignment=each.assignment if is_stable else b"",
         )
-        for each in group.membership.members.values()
-    )
+        members.append(member)
+        await pace.did()
+    return tuple(members)

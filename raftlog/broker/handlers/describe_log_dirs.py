@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import NONE, KafkaStorageError
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
@@ -21,15 +23,22 @@ UNKNOWN_BYTES: Final = -1
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer for the partitions asked for, None meaning all; every directory is told of, also an empty one."""
     make = response_shapes(API_KEY, request.api_version)
-    asked = _asked(message)
+    asked = await _asked(broker, message)
     results = [await _result(broker, make, volume, asked) for volume in broker.replicas.logs.volumes]
     return make.DescribeLogDirsResponse(throttle_time=0, error_code=NONE, results=tuple(results))
 
 
-def _asked(message: Any) -> set[tuple[str, int]] | None:
+async def _asked(broker: BrokerContext, message: Any) -> set[tuple[str, int]] | None:
     if message.topics is None:
         return None
-    return {(topic.topic, index) for topic in message.topics for index in topic.partitions}
+    pace = Pace(broker.env)
+    asked: set[tuple[str, int]] = set()
+    for topic in message.topics:
+        for index in topic.partitions:
+            asked.add((topic.topic, index))
+            await pace.did()
+        await pace.did()
+    return asked
 
 
 async def _result(
@@ -39,7 +48,7 @@ async def _result(
     if code:
         return make.DescribeLogDirsResult(error_code=code, log_dir=volume.path)
     by_topic: dict[str, list[Any]] = {}
-    for name, log in sorted(volume.logs.items()):
+    async for name, log in in_turns(broker.env, tuple(volume.logs.items())):
         partition = broker.replicas.partitions.get(name)
         if partition is None or (asked is not None and name not in asked):
             continue
@@ -51,13 +60,16 @@ async def _result(
                 is_future_key=False,
             )
         )
+    topics = [
+        make.DescribeLogDirsTopic(
+            name=name, partitions=tuple(sorted(by_topic[name], key=attrgetter("partition_index")))
+        )
+        async for name in in_turns(broker.env, sorted(by_topic))
+    ]
     return make.DescribeLogDirsResult(
         error_code=NONE,
         log_dir=volume.path,
-        topics=tuple(
-            make.DescribeLogDirsTopic(name=topic, partitions=tuple(found))
-            for topic, found in by_topic.items()
-        ),
+        topics=tuple(topics),
         total_bytes=total,
         usable_bytes=usable,
     )

@@ -4,50 +4,68 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import NONE, KafkaError
+from raftlog.base.errors import NONE, KafkaError, PolicyViolation
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.locate import locate
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import Pace
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import Shapes, response_shapes
 
 API_KEY: Final = ApiKey.DESCRIBE_PRODUCERS
 
+MOST_TOLD: Final = 20_000
+"""Producers in one answer, and those of the partition that reaches it."""
+
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer for every replica that is here, led or not: so an operator sees where replicas differ."""
+    """Answer for every replica that is here, led or not: so an operator sees where replicas differ.
+
+    Each partition is told once. When the answer is full the others are refused.
+    """
     make = response_shapes(API_KEY, request.api_version)
-    found: list[list[Any]] = [[] for _ in message.topics]
-    asked = (
-        (row, topic.name, index)
-        for row, topic in enumerate(message.topics)
-        for index in topic.partition_indexes
-    )
-    async for row, name, index in in_turns(asked):
-        found[row].append(await _partition(broker, make, name, index))
-    topics = [
-        make.TopicResponse(name=topic.name, partitions=tuple(partitions))
-        async for topic, partitions in in_turns(zip(message.topics, found, strict=True))
-    ]
+    pace, told = Pace(broker.env), 0
+    asked: dict[str, dict[int, None]] = {}
+    for topic in message.topics:
+        indexes = asked.setdefault(topic.name, {})
+        for index in topic.partition_indexes:
+            indexes[index] = None
+            await pace.did()
+        await pace.did()
+    topics = []
+    for name, indexes in asked.items():
+        found = []
+        for index in indexes:
+            found.append(await _partition(broker, make, name, index, None if told >= MOST_TOLD else pace))
+            told += len(found[-1].active_producers)
+            await pace.did()
+        topics.append(make.TopicResponse(name=name, partitions=tuple(found)))
+        await pace.did()
     return make.DescribeProducersResponse(topics=tuple(topics))
 
 
-async def _partition(broker: BrokerContext, make: Shapes, topic: str, index: int) -> Any:
+async def _partition(broker: BrokerContext, make: Shapes, topic: str, index: int, pace: Pace | None) -> Any:
+    """`pace` None: there is no room for more."""
     try:
+        if pace is None:
+            raise PolicyViolation(f"an answer has {MOST_TOLD} producers at most: ask for fewer partitions")
         active = locate(broker, topic, index).active_producers()
     except KafkaError as error:
         return make.PartitionResponse(
             partition_index=index, error_code=error.code, error_message=error.message, active_producers=()
         )
-    producers = [
-        make.ProducerState(
-            producer_id=each.producer_id,
-            producer_epoch=each.epoch,
-            last_sequence=each.last_sequence,
-            last_timestamp=each.last_timestamp,
-            coordinator_epoch=each.coordinator_epoch,
-            current_txn_start_offset=each.open_since,
-        )
-        async for each in in_turns(active)
-    ]
+    producers = []
+    for each in active:
+        producers.append(_producer(make, each))
+        await pace.did()
     return make.PartitionResponse(partition_index=index, error_code=NONE, active_producers=tuple(producers))
+
+
+def _producer(make: Shapes, each: Any) -> Any:
+    return make.ProducerState(
+        producer_id=each.producer_id,
+        producer_epoch=each.epoch,
+        last_sequence=each.last_sequence,
+        last_timestamp=each.last_timestamp,
+        coordinator_epoch=each.coordinator_epoch,
+        current_txn_start_offset=each.open_since,
+    )

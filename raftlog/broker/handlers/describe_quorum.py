@@ -8,6 +8,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
 from raftlog.broker.asking import ask, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.requests import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -25,18 +26,24 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         quorum = await ask(broker, DescribeQuorum(), QuorumDescription)
     except KafkaError as error:
         return make.DescribeQuorumResponse(error_code=error.code, error_message=shown(error.message))
+    pace = Pace(broker.env)
+    topics: dict[str, dict[int, Any]] = {}
+    for topic in message.topics:
+        told = topics.setdefault(topic.topic_name, {})
+        for each in topic.partitions:
+            index = each.partition_index
+            if index not in told:
+                told[index] = _partition(make, quorum, topic.topic_name, index)
+            await pace.did()
+        await pace.did()
     return make.DescribeQuorumResponse(
         error_code=0,
         error_message=None,
         topics=tuple(
-            make.TopicData(
-                topic_name=topic.topic_name,
-                partitions=tuple(
-                    _partition(make, quorum, topic.topic_name, each.partition_index)
-                    for each in topic.partitions
-                ),
-            )
-            for topic in message.topics
+            [
+                make.TopicData(topic_name=name, partitions=tuple(told.values()))
+                async for name, told in in_turns(broker.env, topics.items())
+            ]
         ),
         nodes=_nodes(broker, make),
     )

@@ -9,6 +9,7 @@ from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.auto_create import is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.metadata_view import TOPIC_OPERATIONS, BrokersView
+from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -16,23 +17,25 @@ from raftlog.protocol.shapes import response_shapes
 API_KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 
 PARTITIONS_MAX: Final = 2000
-"""Partitions in one answer (max.request.partition.size.limit)."""
+"""Partitions in one answer (max.request.partition.size.limit), each missing topic counting as one."""
 
 
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer from the newest image, up to the limit; the cursor says where to go on."""
     image = broker.image()
     first, first_partition = _start(message)
-    asked = {topic.name for topic in message.topics}
+    asked = {topic.name async for topic in in_turns(broker.env, message.topics)}
     if first and asked:
         asked.add(first)
-    names = sorted(name for name in asked or image.topics if name >= first)
+    names = sorted(name for name in asked or image.topics if name >= first)[: PARTITIONS_MAX + 1]
     page = _Page(BrokersView(image.brokers, request.listener), message.response_partition_limit)
-    for name in names:
+    async for name in in_turns(broker.env, names):
         topic = image.topics.get(name)
         if topic is None:
-            page.add_missing(name)
-        elif not page.add(topic, first_partition if name == first else 0):
+            is_all = page.add_missing(name)
+        else:
+            is_all = page.add(topic, first_partition if name == first else 0)
+        if not is_all:
             break
     make = page.make
     return make.DescribeTopicPartitionsResponse(
@@ -65,7 +68,12 @@ class _Page:
             self.next_cursor = self.make.Cursor(topic_name=topic.name, partition_index=end)
         return self.next_cursor is None
 
-    def add_missing(self, name: str) -> None:
+    def add_missing(self, name: str) -> bool:
+        """Add a topic that there is not, which counts as one partition; False when there is no room for it."""
+        if not self._room:
+            self.next_cursor = self.make.Cursor(topic_name=name, partition_index=0)
+            return False
+        self._room -= 1
         legal = is_legal_topic_name(name)
         self.topics.append(
             self.make.DescribeTopicPartitionsResponseTopic(
@@ -75,6 +83,7 @@ class _Page:
                 is_internal=name in INTERNAL_TOPICS,
             )
         )
+        return True
 
     def _topic(self, topic: TopicState, indexes: range) -> Any:
         return self.make.DescribeTopicPartitionsResponseTopic(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError, TransactionalIdNotFound
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import Pace
 from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
 API_KEY: Final = ApiKey.DESCRIBE_TRANSACTIONS
-
 
 MOST_TOLD: Final = 20_000
 """Ids and their partitions in one answer, and those of the id that reaches it."""
@@ -23,21 +21,19 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer per transactional id; once there is enough to tell, the others are told to ask again."""
     make = response_shapes(API_KEY, request.api_version)
     described: list[Any] = []
-    told, pace = 0, Pace()
+    told, pace = 0, Pace(broker.env)
     for each in dict.fromkeys(message.transactional_ids):  # once, however often it is named
-        found = await _describe(broker, make, each, is_full=told >= MOST_TOLD)
+        found = await _describe(broker, make, each, None if told >= MOST_TOLD else pace)
         described.append(found)
-        parts = 1 + sum(len(topic.partitions) for topic in found.topics)
-        told += parts
-        if pace.is_due(parts):
-            await asyncio.sleep(0)
+        told += 1 + sum(len(topic.partitions) for topic in found.topics)
+        await pace.did()
     return make.DescribeTransactionsResponse(transaction_states=tuple(described))
 
 
-async def _describe(broker: BrokerContext, make: Any, transactional_id: str, *, is_full: bool) -> Any:
-    """Only its coordinator can."""
+async def _describe(broker: BrokerContext, make: Any, transactional_id: str, pace: Pace | None) -> Any:
+    """Only its coordinator can. `pace` None: there is no room for more."""
     try:
-        if is_full:
+        if pace is None:
             raise CoordinatorLoadInProgress
         found: Transaction = await broker.transactions.read(transactional_id)
         if not found.exists:
@@ -50,8 +46,13 @@ async def _describe(broker: BrokerContext, make: Any, transactional_id: str, *, 
             topics=(),
         )
     topics: dict[str, list[int]] = {}
-    async for topic, index in in_turns(found.partitions):
+    for topic, index in found.partitions:
         topics.setdefault(topic, []).append(index)
+        await pace.did()
+    told = []
+    for name in sorted(topics):
+        told.append(make.TopicData(topic=name, partitions=tuple(sorted(topics[name]))))
+        await pace.did()
     return make.TransactionState(
         transactional_id=transactional_id,
         transaction_state=found.state.value,
@@ -59,10 +60,5 @@ async def _describe(broker: BrokerContext, make: Any, transactional_id: str, *, 
         transaction_start_time=found.start_ms,
         producer_id=found.producer.producer_id,
         producer_epoch=found.producer.epoch,
-        topics=tuple(
-            [
-                make.TopicData(topic=name, partitions=tuple(sorted(topics[name])))
-                async for name in in_turns(sorted(topics))
-            ]
-        ),
+        topics=tuple(told),
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import KafkaError
-from raftlog.broker.asking import ask, shown
+from raftlog.base.errors import NONE, KafkaError
+from raftlog.broker.asking import ask, ask_in_parts, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.requests import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -16,31 +17,52 @@ API_KEY: Final = ApiKey.ELECT_LEADERS
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Have the controller elect; asked for all partitions, it tells only of those that needed it."""
-    partitions = None
-    if message.topic_partitions is not None:
-        partitions = tuple(
-            dict.fromkeys(
-                (each.topic, index) for each in message.topic_partitions for index in each.partitions
-            )
-        )
     election_type = getattr(message, "election_type", PREFERRED)
-    code = 0
-    try:
-        election = ElectLeaders(election_type, partitions)
-        reply = await ask(broker, election, ElectionResults, timeout_ms=message.timeout)
-        results = reply.results
-    except KafkaError as error:
-        code = error.code
-        results = tuple(
-            ElectionResult(topic, index, error.code, error.message) for topic, index in partitions or ()
-        )
-    return _response(request.api_version, code, results)
+    if message.topic_partitions is None:
+        try:
+            election = ElectLeaders(election_type, None)
+            reply = await ask(broker, election, ElectionResults, timeout_ms=message.timeout)
+        except KafkaError as error:
+            return await _response(broker, request, error.code, [])
+        return await _response(broker, request, NONE, list(reply.results))
+    return await _response(broker, request, *await _elected(broker, message, election_type))
 
 
-def _response(version: int, code: int, results: tuple[ElectionResult, ...]) -> Any:
-    make = response_shapes(API_KEY, version)
+async def _elected(
+    broker: BrokerContext, message: Any, election_type: int
+) -> tuple[int, list[ElectionResult]]:
+    """Elect for the partitions asked for, each once; return what failed for all, if anything, and what each says."""
+    pace = Pace(broker.env)
+    places: dict[tuple[str, int], None] = {}
+    for topic in message.topic_partitions:
+        for index in topic.partitions:
+            places[topic.topic, index] = None
+            await pace.did()
+        await pace.did()
+    results: list[ElectionResult] = []
+    code = NONE
+    asked = ask_in_parts(
+        broker,
+        list(places),
+        lambda some: ElectLeaders(election_type, some),
+        ElectionResults,
+        timeout_ms=message.timeout,
+    )
+    async for some, reply in asked:
+        if isinstance(reply, KafkaError):
+            code = reply.code
+            results += [ElectionResult(*place, reply.code, reply.message) for place in some]
+        else:
+            results += reply.results
+    return code, results
+
+
+async def _response(
+    broker: BrokerContext, request: RequestContext, code: int, results: list[ElectionResult]
+) -> Any:
+    make = response_shapes(API_KEY, request.api_version)
     by_topic: dict[str, list[Any]] = {}
-    for each in results:
+    async for each in in_turns(broker.env, results):
         by_topic.setdefault(each.topic, []).append(
             make.PartitionResult(
                 partition_id=each.partition,
@@ -48,11 +70,8 @@ def _response(version: int, code: int, results: tuple[ElectionResult, ...]) -> A
                 error_message=shown(each.error_message),
             )
         )
-    return make.ElectLeadersResponse(
-        throttle_time=0,
-        error_code=code,
-        replica_election_results=tuple(
-            make.ReplicaElectionResult(topic=topic, partition_result=tuple(found))
-            for topic, found in by_topic.items()
-        ),
-    )
+    told = [
+        make.ReplicaElectionResult(topic=topic, partition_result=tuple(found))
+        async for topic, found in in_turns(broker.env, by_topic.items())
+    ]
+    return make.ElectLeadersResponse(throttle_time=0, error_code=code, replica_election_results=tuple(told))

@@ -10,23 +10,25 @@ for. While that memory is short, an answer has at most SMALL_BYTES of records: a
 from __future__ import annotations
 
 import asyncio
-from errno import EIO
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
     KafkaError,
-    KafkaStorageError,
-    NotLeaderOrFollower,
     TopicAuthorizationFailed,
 )
-from raftlog.broker.handlers.fetch_response import encode, encode_error, refuse_all
+from raftlog.broker.cold_read import ColdRead
+from raftlog.broker.handlers.fetch_response import Answer, encode_error, refuse_all, tell
 from raftlog.broker.locate import locate
 from raftlog.broker.sessions import ENTRY_BYTES, INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
 from raftlog.broker.slots import Slot
 from raftlog.broker.throttle import is_listed
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
+from raftlog.protocol.reader import NO_LIMIT, TooManyParts
+from raftlog.protocol.wire import PARTS_MAX
 from raftlog.replication.host import PartitionRead, ReplicaId
 
 if TYPE_CHECKING:
@@ -36,6 +38,13 @@ if TYPE_CHECKING:
 API_KEY: Final = 1
 READ_COMMITTED: Final = 1
 NOTHING: Final = -1
+FIRST_TOP_LEVEL_ERROR_VERSION: Final = 7
+
+PARTITIONS_AT_ONCE: Final = 1_000
+"""Partitions that one fetch looks at between two turns of the loop, some 10 µs each."""
+
+NOT_OPEN: Final = FetchSession(replica=False, by_id=False)
+"""The session of a fetch that has yet to open its own."""
 
 SHARE_OF_ROOM: Final = 4
 """An answer takes at most this part of the memory that is left for answers, or one batch."""
@@ -45,24 +54,21 @@ SMALL_BYTES: Final = 64 * 1024
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
     """Answer now or when there is something to read. Raises InvalidRequest for malformed bytes."""
-    version = header.api_version
-    request = decode_fetch(frame, position, version)
     try:
-        replica = _replica(connection, request)
-        session = connection.server.sessions.open(
-            request, version, replica=replica is not None, now=connection.server.loop.time()
-        )
-    except TopicAuthorizationFailed as error:
-        connection.respond(refuse_all(header, request, error.code))
-        return
-    except KafkaError as error:
+        parts_max = NO_LIMIT if connection.is_follower else PARTS_MAX
+        request = decode_fetch(frame, position, header.api_version, parts_max=parts_max)
+    except TooManyParts as error:
+        if header.api_version < FIRST_TOP_LEVEL_ERROR_VERSION:
+            raise
         connection.respond(encode_error(header, error.code))
         return
-    if replica is not None and session.session_id and session.session_id not in connection.session_ids:
-        connection.session_ids += (session.session_id,)
-    fetch = PendingFetch(connection, header, request, session=session, replica=replica)
+    fetch = PendingFetch(connection, header, request)
+    if request.parts > PARTITIONS_AT_ONCE:
+        connection.hold(fetch)
+        fetch.begin_later()
+        return
     try:
-        buffers = fetch.start()
+        buffers = fetch.begin()
     except Exception:
         fetch.abandoned()
         raise
@@ -72,10 +78,8 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         connection.respond(buffers)
 
 
-def _replica(connection: Connection, request: FetchRequest) -> ReplicaId | None:
-    """Return who replicates, None for a consumer. TopicAuthorizationFailed for who only says that it is a broker."""
-    if request.replica_id < 0:
-        return None
+def _replica(connection: Connection, request: FetchRequest) -> ReplicaId:
+    """Return which broker replicates. Raises TopicAuthorizationFailed for a client that only says to be one."""
     peer = connection.peer
     if peer is None or not connection.is_follower or peer.broker_id != request.replica_id:
         raise TopicAuthorizationFailed()
@@ -91,6 +95,9 @@ class PendingFetch(Slot):
         "_cold",
         "_counted_bytes",
         "_gathered_bytes",
+        "_has_enough",
+        "_is_last_look",
+        "_is_taking_turns",
         "_reserved_bytes",
         "_ticket",
         "_wake_due",
@@ -105,53 +112,162 @@ class PendingFetch(Slot):
         "session",
     )
 
-    def __init__(
-        self,
-        connection: Connection,
-        header: RequestHeader,
-        request: FetchRequest,
-        *,
-        session: FetchSession,
-        replica: ReplicaId | None,
-    ) -> None:
+    def __init__(self, connection: Connection, header: RequestHeader, request: FetchRequest) -> None:
         super().__init__(connection)
         self.header = header
         self.request = request
-        self.session = session
-        self.replica = replica
-        self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
+        self.session = NOT_OPEN
+        self.replica: ReplicaId | None = None
+        self.full = True
         self.read_committed = request.isolation_level == READ_COMMITTED
         self.max_bytes = min(max(0, request.max_bytes), connection.server.fetch_max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._gathered_bytes = 0
+        self._has_enough = False
         self._reserved_bytes = 0
         self._counted_bytes = 0
         self._withheld = False  # records that only the want of memory kept from the answer
         self._cold: list[ColdRead] = []
         self._ticket = NOTHING
         self._wake_due = False
+        self._is_taking_turns = False
+        self._is_last_look = False
+        """Whether this is answered with whatever the look that takes turns brings."""
 
     # -- its course ---------------------------------------------------------------------------------------------
 
-    def start(self) -> list[Buffer] | None:
+    def begin(self) -> list[Buffer] | None:
         """Return the response if there is enough to tell or the client does not wait; None: it comes later."""
-        session = self.session
-        waiting = session.fetch
-        if isinstance(waiting, PendingFetch):
-            waiting.connection.run_guarded(waiting.give_up)  # the client came back on another connection
-        if self._gather() or self.request.max_wait_ms <= 0 or not session.entries:
-            return self._complete()
-        if session.session_id == NO_SESSION and self.connection.server.requests.is_full:
-            return self._complete()  # what nobody else counts could only wait in memory that there is not
+        refused = self._open()
+        if refused is not None:
+            return refused
+        if len(self.session.ready) > PARTITIONS_AT_ONCE:
+            self._take_turns(is_last=self._does_not_wait())
+            return None
+        for _ in self._gathering():
+            pass
+        if self._has_enough or self._does_not_wait():
+            told = self._tell()
+            return None if told is None else told.encode(self.header)
         self._wait()
         return None
 
+    def begin_later(self) -> None:
+        """Begin in a turn of its own, since decoding the request was one."""
+        self._is_taking_turns = True
+        self._count_entries(self.request.parts)
+        self._spawn(self._begin_in_turns())
+
+    async def _begin_in_turns(self) -> None:
+        await self.connection.server.broker.env.turns.next()
+        if not self.connection.is_open:
+            return
+        refused = self._open()
+        if refused is not None:
+            self.answer(refused)
+            return
+        self.session.fetch = self
+        self._count_uncounted()
+        self._is_last_look |= self._does_not_wait()
+        await self._look_in_turns()
+
+    def _open(self) -> list[Buffer] | None:
+        """Open or continue the session; return the answer that says why there is none."""
+        connection, request = self.connection, self.request
+        server = connection.server
+        try:
+            replica = self.replica = None if request.replica_id < 0 else _replica(connection, request)
+            session = server.sessions.open(
+                request, self.header.api_version, replica=replica is not None, now=server.loop.time()
+            )
+        except TopicAuthorizationFailed as error:
+            return refuse_all(self.header, request, error.code)
+        except KafkaError as error:
+            return encode_error(self.header, error.code)
+        self.session = session
+        self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
+        if replica is not None and session.session_id:
+            self._end_session_with_connection(session.session_id)
+        waiting = session.fetch
+        if isinstance(waiting, PendingFetch):
+            waiting.connection.run_guarded(waiting.give_up)  # the client came back on another connection
+        return None
+
+    def _end_session_with_connection(self, session_id: int) -> None:
+        if session_id not in self.connection.session_ids:
+            self.connection.session_ids += (session_id,)
+
+    def _does_not_wait(self) -> bool:
+        """Say whether nothing is waited for; what no session counts needs memory for that."""
+        session = self.session
+        if self.request.max_wait_ms <= 0 or not session.entries:
+            return True
+        return session.session_id == NO_SESSION and self.connection.server.requests.is_full
+
+    # -- turns --------------------------------------------------------------------------------------------------
+
+    def _take_turns(self, *, is_last: bool) -> None:
+        """Look at very many partitions a slice at a time; what else happens meanwhile waits for the end of that."""
+        self._is_taking_turns = True
+        self._is_last_look = is_last
+        self.session.fetch = self
+        self._count_uncounted()
+        self._spawn(self._look_in_turns())
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        self.connection.spawn(self._conclude(work))
+
+    async def _conclude(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await self.connection.server.long_turns.timed(API_KEY, work)
+        finally:
+            if self.buffers is not None or not self.connection.is_open:
+                self._stop_waiting()
+
+    async def _look_in_turns(self) -> None:
+        turns = self.connection.server.broker.env.turns
+        while True:
+            self._wake_due = False
+            for _ in self._gathering():
+                await turns.next()
+                if self._is_over():
+                    return
+            if self._has_enough or self._is_last_look:
+                await turns.next()  # to tell what was found is a turn, and so is to encode it
+                if self._is_over():
+                    return
+                self._is_taking_turns = False
+                self._stop_waiting()
+                told = self._tell()
+                await turns.next()
+                if told is not None and self.buffers is None and self.connection.is_open:
+                    self.answer(told.encode(self.header))
+                return
+            if not self._wake_due:
+                break  # nothing came of partitions that had been looked at
+        self._is_taking_turns = False
+        if self._ticket == NOTHING:
+            self._wait()
+        else:
+            self._park_ready()
+
+    def _is_over(self) -> bool:
+        """Whether this was answered or abandoned meanwhile; it is answered here if its session has ended."""
+        if self.buffers is not None or not self.connection.is_open:
+            return True
+        if self.session.fetch is not self:
+            self.answer(encode_error(self.header, 0))
+            return True
+        return False
+
     def wake_soon(self) -> None:
         """Look again in the next loop iteration, once however many partitions woke the session."""
-        if not self._wake_due:
+        if self._is_taking_turns:
+            self._wake_due = True
+        elif not self._wake_due:
             self._wake_due = True
             connection = self.connection
-            connection.server.loop.call_soon(connection.guarded(self._look_again))
+            connection.server.loop.call_soon(connection.guarded(self._timed, self._look_again))
 
     def memory_freed(self) -> None:
         """There is memory for answers again."""
@@ -159,15 +275,33 @@ class PendingFetch(Slot):
 
     def expired(self) -> None:
         """The client's max wait is over."""
+        self._timed(self._finish_waiting)
+
+    def _timed(self, step: Callable[[], None]) -> None:
+        """Take a step of which nobody else notes how long it holds the loop."""
+        server = self.connection.server
+        began_at = server.stopwatch()
+        try:
+            step()
+        finally:
+            server.long_turns.note(API_KEY, server.stopwatch() - began_at)
+
+    def _finish_waiting(self) -> None:
+        if self._is_taking_turns:
+            self._is_last_look = True
+            return
         if self.replica is not None:
             self.session.notice_log_starts()
         self._stop_waiting()
+        if len(self.session.ready) > PARTITIONS_AT_ONCE:
+            self._take_turns(is_last=True)
+            return
         self._gather()
         self._answer()
 
     def hurry(self) -> None:
         """The client has something else to ask, so it does not wait for this any longer."""
-        if self.session.fetch is self:
+        if self._is_taking_turns or self.session.fetch is self:
             self.expired()
 
     def abandoned(self) -> None:
@@ -189,8 +323,7 @@ class PendingFetch(Slot):
                 session.park(entry)
         for entry in session.ready:
             entry.read = None  # not kept while waiting: it is read again
-        if session.session_id == NO_SESSION:
-            self._count_entries(len(session.entries))
+        self._count_uncounted()
         self._ticket = self.connection.server.deadlines.add(self, self.request.max_wait_ms)
         self._wait_for_memory()
 
@@ -208,6 +341,11 @@ class PendingFetch(Slot):
         if self._counted_bytes:
             self._count_entries(0)
 
+    def _count_uncounted(self) -> None:
+        """Count the partitions of a session that is not kept: nobody else does."""
+        session = self.session
+        self._count_entries(len(session.entries) if session.session_id == NO_SESSION else 0)
+
     def _count_entries(self, count: int) -> None:
         """Have the account for requests know what waits here beside the sessions that are kept."""
         requests, size = self.connection.server.requests, count * ENTRY_BYTES
@@ -218,19 +356,24 @@ class PendingFetch(Slot):
     def _look_again(self) -> None:
         self._wake_due = False
         session = self.session
-        if session.fetch is not self:
+        if session.fetch is not self or self._is_taking_turns:
             return
         if self.min_bytes > 1 and self._may_have() < self.min_bytes:
             for entry in session.ready:
                 session.park(entry)
+        elif len(session.ready) > PARTITIONS_AT_ONCE:
+            self._take_turns(is_last=False)
         elif self._gather():
             self._stop_waiting()
             self._answer()
         else:
-            for entry in session.ready:
-                entry.read = None
-                session.park(entry)
-            self._wait_for_memory()
+            self._park_ready()
+
+    def _park_ready(self) -> None:
+        for entry in self.session.ready:
+            entry.read = None
+            self.session.park(entry)
+        self._wait_for_memory()
 
     def _may_have(self) -> int:
         """Estimate how many bytes a gather would bring; a partition that no longer leads counts as enough."""
@@ -243,12 +386,12 @@ class PendingFetch(Slot):
         return total
 
     def _answer(self) -> None:
-        buffers = self._complete()
-        if buffers is not None:
-            self.answer(buffers)
+        told = self._tell()
+        if told is not None:
+            self.answer(told.encode(self.header))
 
-    def _complete(self) -> list[Buffer] | None:
-        """Return the response to what was gathered; None: the disk must be asked first."""
+    def _tell(self) -> Answer | None:
+        """Return what was gathered as it is told; None: the disk must be asked first."""
         if self._cold:
             self._read_cold()
             return None
@@ -256,15 +399,21 @@ class PendingFetch(Slot):
         if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
             self._count_throttled()
         self._count()
-        buffers = encode(self.connection, self.header, session, full=self.full)
+        told = tell(self.connection, self.header.api_version, session, full=self.full)
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
-        return buffers
+        return told
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _gather(self) -> bool:
         """Read every partition that is not dry; say whether that is worth a response now."""
+        for _ in self._gathering():
+            pass
+        return self._has_enough
+
+    def _gathering(self) -> Iterator[None]:
+        """Gather, and stop after every PARTITIONS_AT_ONCE; `_has_enough` tells at the end whether to answer."""
         session = self.session
         lasting = session.session_id != NO_SESSION
         most = self.max_bytes
@@ -278,14 +427,17 @@ class PendingFetch(Slot):
         total = 0
         urgent = False
         self._cold.clear()
-        for entry in tuple(session.ready):
+        for number, entry in enumerate(tuple(session.ready), 1):
+            if number % PARTITIONS_AT_ONCE == 0:
+                yield
             limit = min(left, entry.max_bytes)
             min_one = total == 0 and not is_short
             read = entry.read = self._read(entry, limit, min_one=min_one)
             records = read.records
             entry.dry = False
             if records is None:
-                self._cold.append(ColdRead(entry, read, limit, self, min_one=min_one))
+                end_offset = self.end_of(entry, read)
+                self._cold.append(ColdRead(entry, read, limit=limit, end_offset=end_offset, min_one=min_one))
                 total += limit
             elif records:
                 total += len(records)
@@ -295,7 +447,9 @@ class PendingFetch(Slot):
                 withheld = True
             elif not read.error_code and read.diverging is None and self._is_dry(entry, read):
                 entry.dry = True
-                if lasting:
+                if self._is_taking_turns and not lasting:
+                    session.attach(entry, entry.partition)  # it may be woken before the last one is read
+                if lasting or self._is_taking_turns:
                     session.park(entry)
                 if self.full or not entry.differs(read):
                     del session.ready[entry]
@@ -304,7 +458,7 @@ class PendingFetch(Slot):
             left = max(0, most - total)
         self._gathered_bytes = total
         self._withheld = withheld
-        return urgent or bool(self._cold) or total >= min(self.min_bytes, max(most, 1))
+        self._has_enough = urgent or bool(self._cold) or total >= min(self.min_bytes, max(most, 1))
 
     def _read(self, entry: Entry, max_bytes: int, *, min_one: bool) -> PartitionRead:
         partition = entry.partition
@@ -404,80 +558,14 @@ class PendingFetch(Slot):
     def _cold_read(self, future: asyncio.Future[list[PartitionRead]]) -> None:
         """Back on the loop."""
         self._reserve(0)
-        reads = future.result()
         if not self.connection.is_open:
             self.abandoned()
-            return
+        reads = future.result()
+        if self.connection.is_open:
+            self._timed(partial(self._take_cold, reads))
+
+    def _take_cold(self, reads: list[PartitionRead]) -> None:
         for cold, read in zip(self._cold, reads, strict=True):
             cold.entry.read = cold.finish(read)
         self._cold.clear()
         self._answer()
-
-
-class ColdRead:
-    """A read that has to wait for the disk. Made on the loop, run away from it: it touches the log and nothing else."""
-
-    __slots__ = (
-        "_aborted",
-        "_disk_error",
-        "_end_offset",
-        "_leader_epoch",
-        "_limit",
-        "_min_one",
-        "_offset",
-        "_partition",
-        "_read",
-        "_refused",
-        "entry",
-    )
-
-    def __init__(
-        self, entry: Entry, read: PartitionRead, limit: int, fetch: PendingFetch, *, min_one: bool
-    ) -> None:
-        assert entry.partition is not None
-        self.entry = entry
-        self._read = read
-        self._disk_error: OSError | None = None
-        self._refused: KafkaError | None = None
-        self._partition = entry.partition
-        self._leader_epoch = entry.partition.leader_epoch
-        self._offset = entry.offset
-        self._limit = limit
-        self._end_offset = fetch.end_of(entry, read)
-        self._min_one = min_one
-        # By now: the segment may be cleaned, and its aborted transactions forgotten, while it is read.
-        log = entry.partition.log
-        self._aborted = None if read.aborted is None else log.aborted.since(entry.offset)
-
-    def run(self) -> PartitionRead:
-        """Wait for the disk."""
-        try:
-            records = self._partition.log.read(
-                self._offset, self._limit, end_offset=self._end_offset, min_one=self._min_one, cached=False
-            )
-        except KafkaError as error:
-            self._refused = error
-            return PartitionRead(error.code, -1, -1, -1, b"")
-        except OSError as error:
-            self._disk_error = error
-            return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
-        if self._aborted is None or records is None:
-            return self._read._replace(records=records)
-        return self._read._replace(
-            records=records, aborted=tuple(self._aborted.in_batches(self._offset, records))
-        )
-
-    def finish(self, read: PartitionRead) -> PartitionRead:
-        """Back on the loop: what the read came to, if the replica led all the while.
-
-        A follower cuts and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention took
-        away meanwhile is no such thing.
-        """
-        if self._refused is not None:
-            return read._replace(error_code=self._partition.refusal(self._refused).code)
-        partition, error = self._partition, self._disk_error
-        if error is not None and error.errno == EIO:
-            partition.storage_failed(error)
-        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
-            return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
-        return read

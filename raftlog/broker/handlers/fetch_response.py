@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.disk import Buffer
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of
 from raftlog.broker.sessions import NO_SESSION, Entry, FetchSession
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import Fetched, FetchRequest, TopicKey, encode_fetch_response
+from raftlog.protocol.wire import Endpoint
 
 if TYPE_CHECKING:
     from raftlog.broker.connection import Connection
@@ -20,11 +21,26 @@ _as_fetched = tuple.__new__
 """Spares the Python call of a NamedTuple's own `__new__`."""
 
 
-def encode(
-    connection: Connection, header: RequestHeader, session: FetchSession, *, full: bool
-) -> list[Buffer]:
-    """Return the frame: all partitions, or (`full` false) those with news. Who had records goes to the queue's end."""
-    _, version, correlation_id, _ = header
+class Answer(NamedTuple):
+    """What is told of a session, ready to be encoded."""
+
+    topics: dict[TopicKey, list[Fetched]]
+    session_id: int
+    endpoints: Sequence[Endpoint]
+
+    def encode(self, header: RequestHeader) -> list[Buffer]:
+        """Return the frame."""
+        return encode_fetch_response(
+            header.api_version,
+            header.correlation_id,
+            tuple(self.topics.items()),
+            session_id=self.session_id,
+            endpoints=self.endpoints,
+        )
+
+
+def tell(connection: Connection, version: int, session: FetchSession, *, full: bool) -> Answer:
+    """Tell of all partitions, or (`full` false) of those with news. Who had records goes to the queue's end."""
     told = _tell_all(session) if full else _tell_news(session)
     topics: dict[TopicKey, list[Fetched]] = {}
     leaders: set[int] = set()
@@ -52,13 +68,7 @@ def encode(
         topics.setdefault(entry.topic, []).append(_as_fetched(Fetched, fetched))
         entry.read = None
     endpoints = endpoints_of(connection.server.broker, leaders, connection.listener) if leaders else ()
-    return encode_fetch_response(
-        version,
-        correlation_id,
-        tuple(topics.items()),
-        session_id=session.session_id,
-        endpoints=endpoints,
-    )
+    return Answer(topics, session.session_id, endpoints)
 
 
 def _tell_all(session: FetchSession) -> Iterable[Entry]:

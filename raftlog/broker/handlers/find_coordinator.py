@@ -37,12 +37,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         del fields["key"]
         return build(API_KEY, version, **fields)
     make = response_shapes(API_KEY, version)
-    all_found = [
-        await _find(broker, request, key_type, key) async for key in in_turns(message.coordinator_keys)
+    coordinators = [
+        make.Coordinator(**(await _find(broker, request, key_type, key))._asdict())
+        async for key in in_turns(broker.env, dict.fromkeys(message.coordinator_keys))
     ]
-    return make.FindCoordinatorResponse(
-        coordinators=tuple(make.Coordinator(**each._asdict()) for each in all_found)
-    )
+    return make.FindCoordinatorResponse(coordinators=tuple(coordinators))
 
 
 async def _find(broker: BrokerContext, request: RequestContext, key_type: int, key: str) -> Found:

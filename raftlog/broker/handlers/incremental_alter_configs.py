@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.config_resources import (
     BROKER_LOGGER,
-    Resource,
+    Outcome,
     alter,
-    named_twice,
+    check_config_names,
     resource_type,
     response,
 )
@@ -23,31 +23,18 @@ API_KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Alter configs and wait until this broker knows."""
-    named = [(Resource(each.resource_type, each.resource_name), each) for each in message.resources]
-    twice = named_twice(resource for resource, _ in named)
-    levels = {
-        resource: alter_loggers(broker, resource.name, each.configs, validate_only=message.validate_only)
-        for resource, each in named
-        if resource.wire_type == BROKER_LOGGER and resource not in twice
-    }
-    alterations = [
-        (resource, _alteration(resource, each.configs, resource in twice))
-        for resource, each in named
-        if resource not in levels
-    ]
-    outcomes = levels | await alter(broker, message, alterations, replace=False)
-    return response(API_KEY, request, outcomes, name="IncrementalAlterConfigsResponse")
 
-
-def _alteration(resource: Resource, configs: Any, twice: bool) -> ConfigAlteration | KafkaError:
-    try:
+    def alteration(resource: Any, twice: bool) -> ConfigAlteration | Outcome:
         if twice:
             raise InvalidRequest("the resource is named more than once in this request")
-        if len({each.name for each in configs}) < len(configs):
-            raise InvalidRequest("a config is named more than once")
-        return ConfigAlteration(resource_type(resource.wire_type), resource.name, tuple(map(_op, configs)))
-    except KafkaError as error:
-        return error
+        check_config_names(resource.configs)
+        name, configs = resource.resource_name, resource.configs
+        if resource.resource_type == BROKER_LOGGER:
+            return alter_loggers(broker, name, configs, validate_only=message.validate_only)
+        return ConfigAlteration(resource_type(resource.resource_type), name, tuple(map(_op, configs)))
+
+    outcomes = await alter(broker, message, alteration, replace=False)
+    return await response(broker, request, outcomes, name="IncrementalAlterConfigsResponse")
 
 
 def _op(config: Any) -> ConfigOp:

@@ -27,6 +27,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_shapes(API_KEY, version)
     members = []
     for each, outcome in await together(
+        broker.env,
         message.members,
         lambda each: broker.groups.leave(message.group_id, MemberRef(each.member_id, each.group_instance_id)),
     ):

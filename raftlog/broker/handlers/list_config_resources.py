@@ -7,6 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
+from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
@@ -15,7 +16,7 @@ API_KEY: Final = ApiKey.LIST_CONFIG_RESOURCES
 _LISTED: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """List resources of the types asked for; no type means all."""
     make = response_shapes(API_KEY, request.api_version)
     types = set(getattr(message, "resource_types", (CLIENT_METRICS,))) or _LISTED
@@ -33,9 +34,8 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
         named += [(name, CLIENT_METRICS) for kind, name in sorted(image.configs) if kind == "client-metrics"]
     if GROUP in types:  # as in Kafka those with configs, whether or not there is such a group
         named += [(name, GROUP) for kind, name in sorted(image.configs) if kind == "group"]
-    return make.ListConfigResourcesResponse(
-        error_code=0,
-        config_resources=tuple(
-            make.ConfigResource(resource_name=name, resource_type=kind) for name, kind in named
-        ),
-    )
+    resources = [
+        make.ConfigResource(resource_name=name, resource_type=kind)
+        async for name, kind in in_turns(broker.env, named)
+    ]
+    return make.ListConfigResourcesResponse(error_code=0, config_resources=tuple(resources))

@@ -29,7 +29,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             group_state=group.state,
             group_type=_type(group),
         )
-        async for group in in_turns(groups)
+        async for group in in_turns(broker.env, groups)
         if (not states or group.state.lower() in states) and (not types or _type(group) in types)
     ]
     return make.ListGroupsResponse(groups=tuple(listed))

@@ -1,18 +1,20 @@
 """ListOffsets 1-11: the offset for a timestamp, real or special (KIP-79, 207, 320, 734).
 
-Searching by time reads indexes and unpacks a batch, so it happens away from the loop; who leads is looked at on it.
+Searching by time reads indexes and unpacks a batch, so it happens away from the loop, one partition at a time for all
+requests together: however much is asked for, the other threads are there for syncs. Who leads is looked at on the loop.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, NotLeaderOrFollower, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.locate import locate
-from raftlog.protocol.shapes import response_shapes
+from raftlog.broker.turns import Pace
+from raftlog.protocol.shapes import Shapes, response_shapes
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -25,29 +27,17 @@ MAX_TIMESTAMP: Final = -3
 SPECIALS: Final = {-1: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 11}
 """Special timestamps, each with the first version that has it."""
 
+SEARCHED_AT_ONCE: Final = 8
+"""Partitions that are searched before others' searches come up: microseconds each, or two seconds for a large batch."""
+
 Found = tuple[int, int, int] | None
 """(offset, timestamp, leader epoch)."""
-
-
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer each partition; one that is named twice is refused."""
-    searches = [
-        search
-        for topic in message.topics
-        for wanted in topic.partitions
-        if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP
-        if (search := _search(broker, topic.name, wanted)) is not None
-    ]
-    if searches:
-        return _search_then_answer(broker, request, message, searches)
-    return _answer(broker, request, message, {})
 
 
 class Search:
     """The search of one partition for one time. Any thread may `run` it; `found` belongs to the loop."""
 
-    def __init__(self, topic: str, partition: Partition, timestamp_ms: int) -> None:
-        self.key = (topic, partition.index)
+    def __init__(self, partition: Partition, timestamp_ms: int) -> None:
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._timestamp_ms = timestamp_ms
@@ -74,73 +64,109 @@ class Search:
         return self._outcome
 
 
-def _search(broker: BrokerContext, topic: str, wanted: Any) -> Search | None:
-    """Return the search to make, None where there is only an error to tell."""
-    try:
-        partition = locate(broker, topic, wanted.partition_index)
-    except KafkaError:
-        return None
-    return Search(topic, partition, wanted.timestamp) if partition.is_leader else None
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Answer each partition; one that is named twice is refused, and not searched."""
+    make = response_shapes(API_KEY, request.api_version)
+    pace = Pace(broker.env)
+    times: Counter[tuple[str, int]] = Counter()
+    for topic in message.topics:
+        for each in topic.partitions:
+            times[topic.name, each.partition_index] += 1
+            await pace.did()
+    topics = []
+    for topic in message.topics:
+        told: list[Any] = []
+        for begin in range(0, len(topic.partitions), SEARCHED_AT_ONCE):
+            listing = Listing(broker, request, message, topic.name, times)
+            some = topic.partitions[begin : begin + SEARCHED_AT_ONCE]
+            await listing.search(some)
+            told += [listing.answer(make, each) for each in some]
+            await pace.did(len(some))
+        topics.append(make.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(told)))
+        await pace.did()
+    return make.ListOffsetsResponse(topics=tuple(topics))
 
 
-async def _search_then_answer(
-    broker: BrokerContext, request: RequestContext, message: Any, searches: list[Search]
-) -> Any:
-    def run_all() -> None:
-        for each in searches:
+class Listing:
+    """Some partitions of one topic: what was searched of them, and their answers."""
+
+    def __init__(
+        self,
+        broker: BrokerContext,
+        request: RequestContext,
+        message: Any,
+        topic: str,
+        times: Counter[tuple[str, int]],
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._topic = topic
+        self._times = times
+        self._replica = message.replica_id >= 0 and message.replica_id == request.peer_broker_id
+        self._read_committed = getattr(message, "isolation_level", 0) == READ_COMMITTED
+        self._searches: dict[int, Search] = {}
+
+    async def search(self, wanted: Sequence[Any]) -> None:
+        """Search those that are asked for by time, unless nobody waits for the answer any longer."""
+        self._searches = {
+            each.partition_index: search
+            for each in wanted
+            if _is_searched(each) and (search := self._search(each)) is not None
+        }
+        if not self._searches:
+            return
+        async with self._broker.time_searches:
+            if self._request.is_awaited:
+                await self._broker.env.offload(self._run_all)
+
+    def _search(self, wanted: Any) -> Search | None:
+        """Return the search to make, None where there is only an error to tell."""
+        try:
+            self._check(wanted)
+            partition = locate(self._broker, self._topic, wanted.partition_index)
+        except KafkaError:
+            return None
+        return Search(partition, wanted.timestamp) if partition.is_leader else None
+
+    def _run_all(self) -> None:
+        for each in self._searches.values():
             each.run()
 
-    await broker.env.offload(run_all)
-    return _answer(broker, request, message, {each.key: each.found for each in searches})
+    def _check(self, wanted: Any) -> None:
+        if self._times[self._topic, wanted.partition_index] > 1:
+            raise InvalidRequest("the partition is named twice")
+        version = self._request.api_version
+        if wanted.timestamp < 0 and version < SPECIALS.get(wanted.timestamp, version + 1):
+            raise UnsupportedVersion(f"timestamp {wanted.timestamp} has no meaning in version {version}")
 
-
-def _answer(
-    broker: BrokerContext,
-    request: RequestContext,
-    message: Any,
-    found: dict[tuple[str, int], Callable[[], Found]],
-) -> Any:
-    make = response_shapes(API_KEY, request.api_version)
-    named = Counter(
-        (topic.name, each.partition_index) for topic in message.topics for each in topic.partitions
-    )
-    replica = message.replica_id >= 0 and message.replica_id == request.peer_broker_id
-    read_committed = getattr(message, "isolation_level", 0) == READ_COMMITTED
-
-    def list_one(topic: str, wanted: Any) -> Any:
+    def answer(self, make: Shapes, wanted: Any) -> Any:
+        """Return the answer for one partition."""
+        index = wanted.partition_index
+        search = self._searches[index].found if index in self._searches else None
+        if search is None and _is_searched(wanted):
+            search = _ask_again  # it does not lead, or does so only since
         try:
-            if named[topic, wanted.partition_index] > 1:
-                raise InvalidRequest("the partition is named twice")
-            _check_timestamp(wanted.timestamp, request.api_version)
-            listed = locate(broker, topic, wanted.partition_index).offset_for_timestamp(
+            self._check(wanted)
+            listed = locate(self._broker, self._topic, index).offset_for_timestamp(
                 wanted.timestamp,
                 current_leader_epoch=getattr(wanted, "current_leader_epoch", -1),
-                read_committed=read_committed,
-                replica=replica,
-                search=found.get((topic, wanted.partition_index)),
+                read_committed=self._read_committed,
+                replica=self._replica,
+                search=search,
             )
         except KafkaError as error:
             return make.ListOffsetsPartitionResponse(
-                partition_index=wanted.partition_index, error_code=error.code, offset=-1, timestamp=-1
+                partition_index=index, error_code=error.code, offset=-1, timestamp=-1
             )
         offset, timestamp, leader_epoch = listed or NOT_FOUND
         return make.ListOffsetsPartitionResponse(
-            partition_index=wanted.partition_index,
-            offset=offset,
-            timestamp=timestamp,
-            leader_epoch=leader_epoch,
+            partition_index=index, offset=offset, timestamp=timestamp, leader_epoch=leader_epoch
         )
 
-    return make.ListOffsetsResponse(
-        topics=tuple(
-            make.ListOffsetsTopicResponse(
-                name=topic.name, partitions=tuple(list_one(topic.name, each) for each in topic.partitions)
-            )
-            for topic in message.topics
-        )
-    )
+
+def _is_searched(wanted: Any) -> bool:
+    return bool(wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP)
 
 
-def _check_timestamp(timestamp: int, version: int) -> None:
-    if timestamp < 0 and version < SPECIALS.get(timestamp, version + 1):
-        raise UnsupportedVersion(f"timestamp {timestamp} has no meaning in version {version}")
+def _ask_again() -> Found:
+    raise NotLeaderOrFollower("the partition's leader changed while this was asked")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
-from raftlog.broker.asking import ask, shown
+from raftlog.broker.asking import ask, ask_in_parts, shown
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.metadata.requests import ListReassignments, OngoingReassignments
+from raftlog.broker.turns import Pace
+from raftlog.metadata.requests import ListReassignments, OngoingReassignment, OngoingReassignments
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
@@ -16,16 +17,9 @@ API_KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Ask the controller; a partition that is not there or does not move is passed over, as in Apache Kafka."""
-    partitions = None
-    if message.topics is not None:
-        partitions = tuple(
-            (topic.name, index) for topic in message.topics for index in topic.partition_indexes
-        )
-    asked_for = ListReassignments(partitions)
-    reply = await ask(broker, asked_for, OngoingReassignments, timeout_ms=message.timeout)
     make = response_shapes(API_KEY, request.api_version)
     by_topic: dict[str, list[Any]] = {}
-    for each in reply.reassignments:
+    for each in await _ongoing(broker, message):
         by_topic.setdefault(each.topic, []).append(
             make.OngoingPartitionReassignment(
                 partition_index=each.partition,
@@ -43,6 +37,30 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             for name, found in by_topic.items()
         ),
     )
+
+
+async def _ongoing(broker: BrokerContext, message: Any) -> list[OngoingReassignment]:
+    """Those of the partitions asked for, each once; None asks for all."""
+    if message.topics is None:
+        asked_for_all = ListReassignments(None)
+        reply = await ask(broker, asked_for_all, OngoingReassignments, timeout_ms=message.timeout)
+        return list(reply.reassignments)
+    pace = Pace(broker.env)
+    places: dict[tuple[str, int], None] = {}
+    for topic in message.topics:
+        for index in topic.partition_indexes:
+            places[topic.name, index] = None
+            await pace.did()
+        await pace.did()
+    found: list[OngoingReassignment] = []
+    asked = ask_in_parts(
+        broker, list(places), ListReassignments, OngoingReassignments, timeout_ms=message.timeout
+    )
+    async for _, each in asked:
+        if isinstance(each, KafkaError):
+            raise each
+        found += each.reassignments
+    return found
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from raftlog.base.env import Env
 from raftlog.base.errors import InvalidRegularExpression
 from raftlog.base.regex import STEPS_AT_ONCE, check_regex, compiled, steps
 from raftlog.broker.context import BrokerContext, RequestContext
@@ -32,9 +32,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     check_regex(pattern)
     passes = _filter(message, states, now_ms=broker.env.wall_clock_ms())
     known = await broker.transactions.read_all(wholly=request.peer_broker_id is not None)
-    found = [each async for each in in_turns(known) if passes(each)]
+    found = [each async for each in in_turns(broker.env, known) if passes(each)]
     if pattern:
-        found = await _matching(pattern, found)
+        found = await _matching(broker.env, pattern, found)
     return make.ListTransactionsResponse(
         unknown_state_filters=tuple(sorted(states - _STATES)),
         transaction_states=tuple(
@@ -44,7 +44,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
                     producer_id=each.producer.producer_id,
                     transaction_state=each.state.value,
                 )
-                async for each in in_turns(found)
+                async for each in in_turns(broker.env, found)
             ]
         ),
     )
@@ -65,7 +65,7 @@ def _filter(message: Any, states: frozenset[str], *, now_ms: int) -> Callable[[T
     return passes
 
 
-async def _matching(pattern: str, found: list[Transaction]) -> list[Transaction]:
+async def _matching(env: Env, pattern: str, found: list[Transaction]) -> list[Transaction]:
     """Return those whose whole id matches. Raises InvalidRegularExpression where one id alone would take too long."""
     matches = compiled(pattern).fullmatch
     matching: list[Transaction] = []
@@ -77,7 +77,7 @@ async def _matching(pattern: str, found: list[Transaction]) -> list[Transaction]
                 f"it takes too long on an id of {len(each.transactional_id)} characters"
             )
         if taken > left:
-            await asyncio.sleep(0)
+            await env.turns.next()
             left = STEPS_AT_ONCE
         left -= taken
         if matches(each.transactional_id):

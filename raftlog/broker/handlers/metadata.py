@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from raftlog.broker.handlers.metadata_view import (
     MetadataView,
     MetadataViews,
 )
+from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.image import MetadataImage, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -38,26 +40,34 @@ NEWS_S: Final = 0.01
 LEADERS_AWAITED: Final = 50
 """So many times NEWS_S at most, an answer waits for the successors of leaders that were lost."""
 
+KEPT_PER_PART: Final = 20
+"""Topics that are kept encoded, as much work as one part of a request."""
+
+PARTITIONS_LOOKED_AT: Final = 10_000
+"""Of those asked about, each time it is looked whether a leader is lost."""
+
 Asked = str | UUID
 
 
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any | Awaitable[Any]:
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer, once missing topics are created; after a moment where the question may be about a change."""
-    asked = _asked(request.api_version, message)
-    missing = _to_create(broker, message, asked)
+    asked = await _asked(broker, request.api_version, message)
+    missing = await _to_create(broker, message, asked)
+    codes: Mapping[str, int] = {}
     if missing:
-        return _create_then_answer(broker, request, message, asked=asked, missing=missing)
-    if asked and len(broker.image().brokers) > 1:
-        return _answer_soon(broker, request, message, asked=asked)
-    return _answer(broker, request, message, asked=asked, codes={})
+        codes = await create_missing(broker, missing)
+    elif asked and len(broker.image().brokers) > 1:
+        await _news_of(broker, asked)
+    return await _answer(broker, request, message, asked=asked, codes=codes)
 
 
-def _asked(version: int, message: Any) -> list[Asked | None] | None:
+async def _asked(broker: BrokerContext, version: int, message: Any) -> list[Asked | None] | None:
     """Return names and ids, each once; None for all topics. A None inside is a topic without name or id."""
     topics = message.topics
     if topics is None or (version == 0 and not topics):
         return None
-    return list(dict.fromkeys([_key(version, topic) for topic in topics]))
+    keys = {_key(version, topic): None async for topic in in_turns(broker.env, topics)}
+    return list(keys)
 
 
 def _key(version: int, topic: Any) -> Asked | None:
@@ -68,7 +78,7 @@ def _key(version: int, topic: Any) -> Asked | None:
     return name
 
 
-def _to_create(broker: BrokerContext, message: Any, asked: list[Asked | None] | None) -> list[str]:
+async def _to_create(broker: BrokerContext, message: Any, asked: list[Asked | None] | None) -> list[str]:
     """Return the names that may be created: only asked for by name, only with both sides' consent."""
     if not asked or not broker.config.auto_create_topics_enable:
         return []
@@ -76,38 +86,26 @@ def _to_create(broker: BrokerContext, message: Any, asked: list[Asked | None] | 
         return []
     topics = broker.image().topics
     return [
-        name for name in asked if isinstance(name, str) and name not in topics and is_legal_topic_name(name)
+        name
+        async for name in in_turns(broker.env, asked)
+        if isinstance(name, str) and name not in topics and is_legal_topic_name(name)
     ]
 
 
-async def _answer_soon(
-    broker: BrokerContext, request: RequestContext, message: Any, *, asked: list[Asked | None]
-) -> Any:
-    """A client that lost a leader asks within a millisecond, when nobody can know of it yet.
+async def _news_of(broker: BrokerContext, asked: list[Asked | None]) -> None:
+    """Wait for news that a client has before us: one that lost a leader asks within a millisecond.
 
     Told the old leader, or none, librdkafka asks again a second later: a late answer is the faster one.
     """
     for _ in range(LEADERS_AWAITED):
         await asyncio.sleep(NEWS_S)
         unnamed = _gone(broker).unnamed
-        if not unnamed or unnamed.isdisjoint(_leaders(broker.image(), asked)):
+        leaders = islice(_leaders(broker.image(), asked), PARTITIONS_LOOKED_AT)
+        if not unnamed or unnamed.isdisjoint(leaders):
             break
-    return _answer(broker, request, message, asked=asked, codes={})
 
 
-async def _create_then_answer(
-    broker: BrokerContext,
-    request: RequestContext,
-    message: Any,
-    *,
-    asked: list[Asked | None] | None,
-    missing: list[str],
-) -> Any:
-    codes = await create_missing(broker, missing)
-    return _answer(broker, request, message, asked=asked, codes=codes)
-
-
-def _answer(
+async def _answer(
     broker: BrokerContext,
     request: RequestContext,
     message: Any,
@@ -124,10 +122,11 @@ def _answer(
         topic_operations=getattr(message, "include_topic_authorized_operations", False),
     )
     make = response_shapes(API_KEY, version)
-    if asked is None:
-        topics = [view.topic(topic) for topic in image.topics.values()]
-    else:
-        topics = [_topic(view, image, make, asked=each, codes=codes) for each in asked]
+    pace, topics = Pace(broker.env), []
+    for number, each in enumerate(image.topics if asked is None else asked):
+        topics.append(await _topic(view, image, make, asked=each, codes=codes, pace=pace))
+        if number % KEPT_PER_PART == 0:
+            await pace.did()
     with_operations = getattr(message, "include_cluster_authorized_operations", False)
     return make.MetadataResponse(
         throttle_time=0,
@@ -158,8 +157,14 @@ def _views(broker: BrokerContext) -> MetadataViews:
     return views
 
 
-def _topic(
-    view: MetadataView, image: MetadataImage, make: Any, *, asked: Asked | None, codes: Mapping[str, int]
+async def _topic(
+    view: MetadataView,
+    image: MetadataImage,
+    make: Any,
+    *,
+    asked: Asked | None,
+    codes: Mapping[str, int],
+    pace: Pace,
 ) -> Any:
     topic: TopicState | None = None
     if isinstance(asked, str):
@@ -167,7 +172,8 @@ def _topic(
     elif asked is not None:
         topic = image.topic_by_id(asked)
     if topic is not None:
-        return view.topic(topic)
+        return await view.topic(topic, pace)
+    await pace.did()
     name = asked if isinstance(asked, str) else None
     return make.MetadataResponseTopic(
         error_code=_why_missing(asked, codes),

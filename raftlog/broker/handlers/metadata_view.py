@@ -18,6 +18,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
 from raftlog.broker.absences import NOBODY, Gone
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.turns import Pace
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
@@ -94,47 +95,48 @@ class BrokersView:
 
 
 class MetadataView:
-    """Topics and brokers in one version of the Metadata response, for one listener."""
+    """Topics and brokers in one version of the Metadata response, for one listener and one set of brokers.
 
-    def __init__(self, version: int, listener: str, *, topic_operations: bool) -> None:
+    An answer is made in turns, all of it with one view.
+    """
+
+    def __init__(self, version: int, brokers: BrokersView, *, topic_operations: bool) -> None:
         self._version = version
-        self._listener = listener
         self._operations = TOPIC_OPERATIONS if topic_operations else NO_OPERATIONS
         self._make = response_shapes(ApiKey.METADATA, version)
         self._topics: dict[str, tuple[TopicState, Encoded]] = {}
-        self._look_at({}, NOBODY)
-
-    def update(self, image: MetadataImage, gone: Gone) -> None:
-        """Look at an image; what does not differ from the one before stays encoded."""
-        if image.brokers is not self.brokers.source or gone != self.brokers.gone:
-            self._look_at(image.brokers, gone)
-        elif len(self._topics) > 2 * len(image.topics) + _STALE_TOPICS_KEPT:
-            self._topics.clear()
-
-    def _look_at(self, brokers: Mapping[int, BrokerState], gone: Gone) -> None:
-        self._topics.clear()
-        self.brokers = BrokersView(brokers, self._listener, gone)
+        self.brokers = brokers
         self.broker_entries = tuple(
             self._make.MetadataResponseBroker(
-                node_id=broker_id, host=endpoint.host, port=endpoint.port, rack=brokers[broker_id].rack
+                node_id=broker_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=brokers.source[broker_id].rack,
             )
-            for broker_id, endpoint in self.brokers.listed.items()
+            for broker_id, endpoint in brokers.listed.items()
         )
 
-    def topic(self, topic: TopicState) -> Encoded:
-        """Return the topic's part of the response."""
+    def forget_stale(self, topics: int) -> None:
+        """Drop what is kept of topics if there are now so many that much of it is of deleted ones."""
+        if len(self._topics) > 2 * topics + _STALE_TOPICS_KEPT:
+            self._topics.clear()
+
+    async def topic(self, topic: TopicState, pace: Pace) -> Encoded:
+        """Return the topic's part of the response; one that is not kept takes a part for each partition."""
         kept = self._topics.get(topic.name)
         if kept is not None and kept[0] is topic:
             return kept[1]
+        partitions = []
+        for index, state in enumerate(topic.partitions):
+            partitions.append(encode_entity(self._partition(index, state)))
+            await pace.did()
         encoded = encode_entity(
             self._make.MetadataResponseTopic(
                 error_code=NONE,
                 name=topic.name,
                 topic_id=topic.topic_id,
                 is_internal=topic.name in INTERNAL_TOPICS,
-                partitions=tuple(
-                    [self._partition(index, state) for index, state in enumerate(topic.partitions)]
-                ),
+                partitions=tuple(partitions),
                 topic_authorized_operations=self._operations,
             )
         )
@@ -171,10 +173,11 @@ class MetadataViews:
     def of(
         self, image: MetadataImage, gone: Gone, *, version: int, listener: str, topic_operations: bool
     ) -> MetadataView:
-        """Return the view of an image."""
+        """Return the view of an image: the one before, with what it keeps, unless the brokers have changed."""
         key = (version, listener, topic_operations)
         view = self._views.get(key)
-        if view is None:
-            view = self._views[key] = MetadataView(version, listener, topic_operations=topic_operations)
-        view.update(image, gone)
+        if view is None or image.brokers is not view.brokers.source or gone != view.brokers.gone:
+            brokers = BrokersView(image.brokers, listener, gone)
+            view = self._views[key] = MetadataView(version, brokers, topic_operations=topic_operations)
+        view.forget_stale(len(image.topics))
         return view

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 from raftlog.base.config_setting import LONG_MAX
@@ -38,7 +37,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
     codes = _commit(broker, request, message)
     return make.OffsetCommitResponse(
-        topics=await answered(message, codes, topic, make.OffsetCommitResponsePartition)
+        topics=await answered(broker.env, message, codes, topic, make.OffsetCommitResponsePartition)
     )
 
 
@@ -73,7 +72,7 @@ async def _commits(
     Who commits again meanwhile comes after: a connection's requests are dealt with one by one. That a topic is deleted
     meanwhile, who records them sees by its id.
     """
-    pace = Pace()
+    pace = Pace(broker.env)
     commits: dict[Place, OffsetCommit] = {}
     missing = (UnknownTopicId if _has_ids(request) else UnknownTopicOrPartition).code
     now_ms = broker.env.ages.latest_ms()
@@ -96,8 +95,8 @@ async def _commits(
                     topic.topic_id,
                 )
                 commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
-            if pace.is_due():
-                await asyncio.sleep(0)
+            await pace.did()
+        await pace.did()  # a topic is something, too
     return commits
 
 

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, UnknownTopicOrPartition
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.commit_response import check_size
+from raftlog.broker.turns import Pace
 from raftlog.coordinator.requests import DeleteOffsets
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -15,25 +17,29 @@ API_KEY: Final = ApiKey.OFFSET_DELETE
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per partition once the tombstones are committed; what concerns the whole group has its own field."""
-    asked = [(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
-    known = [place for place in asked if _exists(broker, *place)]
+    pace = Pace(broker.env)
+    check_size(message)
+    known: list[tuple[str, int]] = []
+    for topic in message.topics:
+        for each in topic.partitions:
+            if _exists(broker, topic.name, each.partition_index):
+                known.append((topic.name, each.partition_index))
+            await pace.did()
     answers = await broker.groups.delete_offsets(DeleteOffsets(message.group_id, tuple(known)))
     codes = dict(zip(known, answers, strict=True))
     make = response_shapes(API_KEY, request.api_version)
-    topics = tuple(
-        make.OffsetDeleteResponseTopic(
-            name=topic.name,
-            partitions=tuple(
-                make.OffsetDeleteResponsePartition(
-                    partition_index=each.partition_index,
-                    error_code=codes.get((topic.name, each.partition_index), UnknownTopicOrPartition.code),
-                )
-                for each in topic.partitions
-            ),
-        )
-        for topic in message.topics
-    )
-    return make.OffsetDeleteResponse(error_code=NONE, throttle_time=0, topics=topics)
+    topics = []
+    for topic in message.topics:
+        told = []
+        for each in topic.partitions:
+            code = codes.get((topic.name, each.partition_index), UnknownTopicOrPartition.code)
+            told.append(
+                make.OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
+            )
+            await pace.did()
+        topics.append(make.OffsetDeleteResponseTopic(name=topic.name, partitions=tuple(told)))
+        await pace.did()
+    return make.OffsetDeleteResponse(error_code=NONE, throttle_time=0, topics=tuple(topics))
 
 
 def _exists(broker: BrokerContext, name: str, partition: int) -> bool:

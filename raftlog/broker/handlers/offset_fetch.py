@@ -5,7 +5,6 @@ Who requires stable offsets (KIP-447) is told to come again where an open transa
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from uuid import UUID
@@ -18,7 +17,7 @@ from raftlog.base.errors import (
     UnstableOffsetCommit,
 )
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.turns import Pace
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
 from raftlog.coordinator.offsets import check_consumer_fetch
 from raftlog.coordinator.pending import is_unstable
@@ -35,6 +34,9 @@ FIRST_TOPIC_ID_VERSION: Final = 10
 MOST_TOLD: Final = 100_000
 """Offsets in one answer, and those of the group that reaches it; who asks for more groups hears the rest later."""
 
+TRANSACTIONS_PER_PART: Final = 200
+"""Open transactions of a group that are looked through for one offset: as much work as telling it."""
+
 TopicKey = str | UUID | None
 Row = tuple[int, CommittedOffset, int]
 """(partition, what was committed, error code)."""
@@ -46,11 +48,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_shapes(API_KEY, version)
     if version >= FIRST_BATCHED_VERSION:
         return make.OffsetFetchResponse(groups=await _groups(broker, request, message))
+    pace = Pace(broker.env)
     try:
         group = await broker.groups.read(message.group_id)
     except KafkaError as error:
-        return _failed(request, message, error)
-    rows = Rows(group, stable=getattr(message, "require_stable", False))
+        return await _failed(request, message, error, pace)
+    rows = Rows(group, pace, stable=getattr(message, "require_stable", False))
     topics = [
         make.OffsetFetchResponseTopic(
             name=key, partitions=await rows.told(make.OffsetFetchResponsePartition, name, partitions)
@@ -63,10 +66,15 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 async def _groups(broker: BrokerContext, request: RequestContext, message: Any) -> tuple[Any, ...]:
     """Who asks for the same twice is told once."""
     make = response_shapes(API_KEY, request.api_version)
-    groups, told = [], 0
-    async for asked in in_turns(dict.fromkeys(message.groups)):
+    groups, told, pace = [], 0, Pace(broker.env)
+    seen: set[Any] = set()
+    for asked in message.groups:
+        await pace.did(1 + len(asked.topics or ()))
+        if asked in seen:
+            continue
+        seen.add(asked)
         if told < MOST_TOLD:
-            answer = await _group(broker, request, message, asked)
+            answer = await _group(broker, request, message, asked, pace)
         else:
             code = CoordinatorLoadInProgress.code
             answer = make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=code)
@@ -75,7 +83,7 @@ async def _groups(broker: BrokerContext, request: RequestContext, message: Any) 
     return tuple(groups)
 
 
-async def _group(broker: BrokerContext, request: RequestContext, message: Any, asked: Any) -> Any:
+async def _group(broker: BrokerContext, request: RequestContext, message: Any, asked: Any, pace: Pace) -> Any:
     make = response_shapes(API_KEY, request.api_version)
     try:
         group = await broker.groups.read(asked.group_id)
@@ -85,7 +93,7 @@ async def _group(broker: BrokerContext, request: RequestContext, message: Any, a
             )
     except KafkaError as error:
         return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=error.code)
-    rows = Rows(group, stable=getattr(message, "require_stable", False))
+    rows = Rows(group, pace, stable=getattr(message, "require_stable", False))
     topics = [
         make.OffsetFetchResponseTopics(
             name=key,
@@ -100,10 +108,11 @@ async def _group(broker: BrokerContext, request: RequestContext, message: Any, a
 class Rows:
     """What is told of one group's offsets, as it is at one time, however many turns that takes."""
 
-    def __init__(self, group: Group, *, stable: bool) -> None:
+    def __init__(self, group: Group, pace: Pace, *, stable: bool) -> None:
         self._group = group
         self._stable = stable and bool(group.pending)
-        self._pace = Pace()
+        self._size = 1 + (len(group.pending) // TRANSACTIONS_PER_PART if self._stable else 0)
+        self._pace = pace
 
     def of(self, topic: str | None, partition: int) -> Row:
         """One partition of a topic; None: there is no such topic."""
@@ -119,10 +128,8 @@ class Rows:
         told = []
         for partition in partitions:
             told.append(_row(make, self.of(topic, partition)))
-            if self._pace.is_due():
-                await asyncio.sleep(0)
-        if self._pace.is_due():  # a topic is something, too
-            await asyncio.sleep(0)
+            await self._pace.did(self._size)
+        await self._pace.did()  # a topic is something, too
         return tuple(told)
 
 
@@ -159,19 +166,17 @@ def _row(make: Any, row: Row) -> Any:
     )
 
 
-def _failed(request: RequestContext, message: Any, error: KafkaError) -> Any:
+async def _failed(request: RequestContext, message: Any, error: KafkaError, pace: Pace) -> Any:
     """Version 1 has no place for an error but the partitions."""
     make = response_shapes(API_KEY, request.api_version)
     if request.api_version >= FIRST_TOP_LEVEL_ERROR_VERSION:
         return make.OffsetFetchResponse(topics=(), error_code=error.code)
-    topics = tuple(
-        make.OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=tuple(
-                _row(make.OffsetFetchResponsePartition, (partition, NOTHING_COMMITTED, error.code))
-                for partition in topic.partition_indexes
-            ),
-        )
-        for topic in message.topics
-    )
-    return make.OffsetFetchResponse(topics=topics)
+    topics = []
+    for topic in message.topics:
+        told = []
+        for partition in topic.partition_indexes:
+            told.append(_row(make.OffsetFetchResponsePartition, (partition, NOTHING_COMMITTED, error.code)))
+            await pace.did()
+        topics.append(make.OffsetFetchResponseTopic(name=topic.name, partitions=tuple(told)))
+        await pace.did()
+    return make.OffsetFetchResponse(topics=tuple(topics))

@@ -9,12 +9,12 @@ and what follows on the connection waits behind it, so that batches are appended
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.errors import (
     InvalidRecord,
+    InvalidRequest,
     InvalidRequiredAcks,
     InvalidTopic,
     KafkaError,
@@ -27,7 +27,9 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
 from raftlog.broker.slots import Slot
+from raftlog.broker.turns import Pace
 from raftlog.broker.txn_verification import Dialect, Questions
+from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.produce import (
     FIRST_HANDLED_VERSION,
@@ -37,11 +39,11 @@ from raftlog.protocol.produce import (
     decode_produce,
     encode_produce_response,
 )
-from raftlog.records.header import validate_produced
+from raftlog.records.header import HEADER_BYTES, validate_produced
 from raftlog.records.validation import RecordLaws, TakesLong, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
 
     from raftlog.base.config import TopicConfig
     from raftlog.base.disk import Buffer
@@ -59,6 +61,14 @@ FIRST_ABORTABLE_VERSION: Final = 11
 FIRST_ADDING_VERSION: Final = 12
 NOTHING: Final = -1
 
+BATCHES_AT_ONCE: Final = 100
+BYTES_AT_ONCE: Final = 8 * 1024 * 1024
+"""What is appended between two turns of the loop: 300 µs at most for a batch, which has 200 records then, and a
+millisecond for a megabyte."""
+
+DONE: Final = object()
+"""Told by an iterator that has ended."""
+
 ATTRIBUTES_BYTE: Final = 22
 """Where the low byte of a batch's attributes lies (KIP-98)."""
 
@@ -73,13 +83,15 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     request = decode_produce(frame, position, header.api_version)
     pending = PendingProduce(connection, header, request)
     refused = _refusal(header, request)
-    if refused is not None:
-        pending.refuse(refused)
-    elif request.transactional_id is not None and pending.begin_verification():
+    if request.transactional_id is not None and refused is None and pending.begin_verification():
         connection.hold(pending)
         return
-    else:
-        pending.append()
+    steps = pending.append() if refused is None else pending.refuse(refused)
+    if next(steps, DONE) is not DONE:
+        pending.keep_batches()
+        pending.go_on_later(pending.append_in_turns(steps))
+        connection.hold(pending)
+        return
     if pending.unlooked:
         pending.go_on_later(pending.look())
         connection.hold(pending)
@@ -100,12 +112,21 @@ def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | Non
         return UnsupportedVersion()
     if not ALL_ACKS <= request.acks <= 1:
         return InvalidRequiredAcks(f"acks={request.acks} is not -1, 0 or 1")
+    if request.transactional_id is not None:
+        try:
+            check_transactional_id(request.transactional_id)
+        except InvalidRequest as error:
+            return error
     return None
 
 
 def _no_memory() -> KafkaError:
     """Return a refusal after which every client tries again, without looking for another leader first."""
     return NotEnoughReplicas("the memory for batches that wait to be appended is used up")
+
+
+def _header_of(records: memoryview) -> memoryview:
+    return memoryview(bytes(records[:HEADER_BYTES]))
 
 
 def _dialect(version: int) -> Dialect:
@@ -126,6 +147,15 @@ def _close_on_error(connection: Connection, pending: PendingProduce) -> None:
                     reason=produced[5],
                 )
                 return
+
+
+class Place(NamedTuple):
+    """Where the result of a batch stands, and up to which offset it waits to be committed."""
+
+    topic: TopicKey
+    results: list[Produced]
+    position: int
+    end_offset: int
 
 
 class Unlooked(NamedTuple):
@@ -158,7 +188,7 @@ async def walk_records(env: Env, records: Buffer, config: TopicConfig, *, memory
                     return
                 result = None if call is None else await env.offload(call)
                 if call is None:
-                    await asyncio.sleep(0)
+                    await env.turns.next()
                 elif result is not None:
                     memory.take(len(result))
                     plain_bytes += len(result)
@@ -170,8 +200,10 @@ class PendingProduce(Slot):
     """One produce request, from its first append to its response. It is what hangs on partitions (`CommitWaiter`)."""
 
     __slots__ = (
+        "_is_kept",
         "_kept_bytes",
         "_leaders",
+        "_no_memory",
         "_open",
         "_settling",
         "_ticket",
@@ -189,36 +221,58 @@ class PendingProduce(Slot):
         self.header = header
         self.topics: list[tuple[TopicKey, list[Produced]]] = []
         self._wanted = request
-        self._open: dict[Partition, tuple[list[Produced], int, int]] = {}
-        """What is not committed: where its result stands, and up to which offset it waits."""
-        self.unlooked: list[Unlooked] = []
+        self._open: dict[Partition, Place] = {}
+        """What is not committed."""
+        self.unlooked: dict[tuple[TopicKey, int], Unlooked] = {}
         """Batches whose records cannot be walked in one go."""
-        self._leaders: tuple[int, ...] = ()
+        self._leaders: set[int] = set()
         self._ticket = NOTHING
         self._settling = True
         self._kept_bytes = 0
+        self._is_kept = False
+        self._no_memory: KafkaError | None = None
+        """Why what is left is refused, if there was no memory to keep it for later."""
         self._unverified: dict[tuple[TopicKey, int], KafkaError] = {}
         """What was not appended because its transaction was not confirmed, and why."""
 
     def begin_verification(self) -> bool:
-        """Say whether a transaction has to be confirmed first; then all is appended and answered later."""
+        """Say whether a transaction may have to be confirmed first; then all is appended and answered later."""
         wanted = self._wanted
         assert wanted.transactional_id is not None
         asked = Questions(self.connection.server.broker, wanted.transactional_id)
-        for topic, batches in wanted.topics:
-            for index, records in batches:
-                asked.add(topic, index, records)
-        if not asked:
-            return False
-        if self.connection.server.memory.unappended.is_full:
-            self._unverified = dict.fromkeys(asked.places(), _no_memory())
-            return False
-        wanted.topics = [
-            (topic, [(index, None if records is None else self._keep(records)) for index, records in each])
-            for topic, each in wanted.topics
-        ]
-        self.go_on_later(self._verify(asked))
+        is_large = sum([len(batches) for _, batches in wanted.topics]) > BATCHES_AT_ONCE
+        if not is_large:
+            for topic, batches in wanted.topics:
+                for index, records in batches:
+                    asked.add(topic, index, records)
+            if not asked:
+                return False
+            if self.connection.server.memory.unappended.is_full:
+                self._unverified = dict.fromkeys(asked.places(), _no_memory())
+                return False
+        self.keep_batches()
+        self.go_on_later(self._verify(asked, is_large=is_large))
         return True
+
+    async def _verify(self, asked: Questions, *, is_large: bool) -> None:
+        if is_large and self._no_memory is None:
+            pace = Pace(self.connection.server.broker.env)
+            for topic, batches in self._wanted.topics:
+                for index, records in batches:
+                    asked.add(topic, index, records)
+                    await pace.did()
+        if asked:
+            self._unverified = await asked.refused(_dialect(self.header.api_version))
+        await self.append_in_turns(self.append())
+
+    def keep_batches(self) -> None:
+        """Keep what is to be appended later; without memory for it only what it takes to refuse it later."""
+        self._is_kept = True
+        keep = self._keep
+        if self.connection.server.memory.unappended.is_full:
+            self._no_memory, keep = _no_memory(), _header_of
+        for _, batches in self._wanted.topics:
+            batches[:] = [(index, None if records is None else keep(records)) for index, records in batches]
 
     def _keep(self, records: memoryview) -> memoryview:
         """Return the records as they stay until they are appended; the account knows of them."""
@@ -230,27 +284,40 @@ class PendingProduce(Slot):
         size, self._kept_bytes = self._kept_bytes, 0
         self.connection.server.memory.unappended.give(size)
 
-    async def _verify(self, asked: Questions) -> None:
-        self._unverified = await asked.refused(_dialect(self.header.api_version))
+    async def append_in_turns(self, steps: Iterator[None]) -> None:
+        """Go on with what `append` or `refuse` began, then look at what could not be looked at in one go."""
+        while self.connection.is_open and next(steps, DONE) is not DONE:
+            await self.connection.server.broker.env.turns.next()
         if self.connection.is_open:
-            self.append()
             await self.look()
 
-    def append(self) -> None:
-        """Append each batch; with acks=-1 what was appended stays open until it is committed."""
+    def append(self) -> Iterator[None]:
+        """Append each batch; yield where others should have their turn, before what is left.
+
+        With acks=-1 what was appended stays open until it is committed.
+        """
         broker = self.connection.server.broker
         now_ms = broker.env.wall_clock_ms()
         acks = self._wanted.acks
+        left, bytes_left = BATCHES_AT_ONCE, BYTES_AT_ONCE
         for topic, batches in self._wanted.topics:
             results: list[Produced] = []
             self.topics.append((topic, results))
             for index, records in batches:
+                if left <= 0 or bytes_left <= 0:
+                    yield
+                    left, bytes_left = BATCHES_AT_ONCE, BYTES_AT_ONCE
+                left -= 1
+                bytes_left -= len(records) if records is not None else 0
                 try:
                     partition = locate(broker, topic, index)
                     if partition.topic in INTERNAL_TOPICS:
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
-                    if records is None or partition in self._open or self._is_unlooked(topic, index):
+                    if records is None or partition in self._open or (topic, index) in self.unlooked:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
+                    if self._no_memory is not None:
+                        partition.refuse_unverified(records, self._no_memory)
+                        raise self._no_memory
                     if self._unverified and (topic, index) in self._unverified:
                         partition.refuse_unverified(records, self._unverified[topic, index])
                         raise self._unverified[topic, index]
@@ -262,17 +329,17 @@ class PendingProduce(Slot):
                     continue
                 except TakesLong:
                     assert records is not None
-                    if self.connection.server.memory.unappended.is_full:
+                    if not self._is_kept and self.connection.server.memory.unappended.is_full:
                         no_memory = _no_memory()
                         partition.refuse_unverified(records, no_memory)
                         results.append(self._failure(topic, index, no_memory))
                         continue
-                    kept = self._keep(records)
-                    self.unlooked.append(Unlooked(topic, index, kept, results, len(results)))
+                    kept = records if self._is_kept else self._keep(records)
+                    self.unlooked[topic, index] = Unlooked(topic, index, kept, results, len(results))
                     results.append(Produced(index))
                     continue
                 if acks == ALL_ACKS:
-                    self._open[partition] = (results, len(results), appended.end_offset)
+                    self._open[partition] = Place(topic, results, len(results), appended.end_offset)
                 results.append(
                     Produced(
                         index,
@@ -283,14 +350,9 @@ class PendingProduce(Slot):
                     )
                 )
 
-    def _is_unlooked(self, topic: TopicKey, index: int) -> bool:
-        return bool(self.unlooked) and (topic, index) in [
-            (each.topic, each.partition) for each in self.unlooked
-        ]
-
     async def look(self) -> None:
         """Append what could not be looked at in one go."""
-        for each in self.unlooked:
+        for each in self.unlooked.values():
             await self._append_unlooked(each)
 
     def go_on_later(self, work: Coroutine[None, None, None]) -> None:
@@ -301,7 +363,7 @@ class PendingProduce(Slot):
     async def _conclude(self, work: Coroutine[None, None, None]) -> None:
         connection = self.connection
         try:
-            await work
+            await connection.server.long_turns.timed(API_KEY, work)
         finally:
             self._let_go()
         if not connection.is_open:
@@ -331,7 +393,7 @@ class PendingProduce(Slot):
             each.results[each.position] = self._failure(each.topic, each.partition, error)
             return
         if acks == ALL_ACKS:
-            self._open[partition] = (each.results, each.position, appended.end_offset)
+            self._open[partition] = Place(each.topic, each.results, each.position, appended.end_offset)
         each.results[each.position] = Produced(
             each.partition, 0, appended.base_offset, appended.log_append_time_ms, appended.log_start_offset
         )
@@ -343,9 +405,14 @@ class PendingProduce(Slot):
         if attributes & CODEC_MASK == ZSTD and self.header.api_version < FIRST_ZSTD_VERSION:
             raise UnsupportedCompressionType("zstd needs Produce version 7 (KIP-110)")
 
-    def refuse(self, error: KafkaError) -> None:
-        """Give each partition the same error; nothing is appended."""
+    def refuse(self, error: KafkaError) -> Iterator[None]:
+        """Give each partition the same error, and append nothing; yield as `append` does."""
+        left = BATCHES_AT_ONCE
         for topic, batches in self._wanted.topics:
+            if left <= 0:
+                yield
+                left = BATCHES_AT_ONCE
+            left -= 1 + len(batches)
             self.topics.append(
                 (topic, [Produced(index, error.code, error_message=error.message) for index, _ in batches])
             )
@@ -354,8 +421,8 @@ class PendingProduce(Slot):
         """Return the response, or None: something is not committed yet."""
         timeout_ms = max(0, self._wanted.timeout_ms)
         del self._wanted  # it refers to the receive buffer
-        for partition, (_, _, end_offset) in tuple(self._open.items()):
-            partition.await_commit(end_offset, self)
+        for partition, place in tuple(self._open.items()):
+            partition.await_commit(place.end_offset, self)
         self._settling = False
         if not self._open:
             return self._encode()
@@ -394,17 +461,16 @@ class PendingProduce(Slot):
             self.connection.server.deadlines.remove(self, self._ticket)
             self._ticket = NOTHING
 
-    def _fail(self, place: tuple[list[Produced], int, int], error: KafkaError) -> None:
-        results, position, _ = place
-        topic = next(topic for topic, each in self.topics if each is results)
-        results[position] = self._failure(topic, results[position].partition, error)
+    def _fail(self, place: Place, error: KafkaError) -> None:
+        results, position = place.results, place.position
+        results[position] = self._failure(place.topic, results[position].partition, error)
 
     def _failure(self, topic: TopicKey, index: int, error: KafkaError) -> Produced:
         leader = None
         if error.code in MOVED and self.header.api_version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(self.connection.server.broker, topic, index)
             if leader is not None:
-                self._leaders = (*self._leaders, leader[0])
+                self._leaders.add(leader[0])
         return Produced(
             index,
             error.code,

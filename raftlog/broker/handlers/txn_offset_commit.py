@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidGroupId, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from raftlog.base.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
+from raftlog.broker.turns import Pace
 from raftlog.broker.txn_verification import Dialect
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.requests import CommitInTransaction, MemberRef, OffsetCommit
+from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
@@ -29,19 +31,18 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
     codes = _commit(broker, request, message)
     return make.TxnOffsetCommitResponse(
-        topics=await answered(message, codes, topic, make.TxnOffsetCommitResponsePartition)
+        topics=await answered(broker.env, message, codes, topic, make.TxnOffsetCommitResponsePartition)
     )
 
 
 async def _commit(broker: BrokerContext, request: RequestContext, message: Any) -> Codes:
-    if not message.transactional_id:
-        raise InvalidRequest("the transactional id is empty")
+    check_transactional_id(message.transactional_id)
     if not message.group_id:
         raise InvalidGroupId("a group id must not be empty")
     broker.groups.check(message.group_id)
     check_size(message)
     codes: dict[Place, int] = {}
-    commits = _commits(broker, message, codes)
+    commits = await _commits(broker, message, codes)
     if commits:
         asked = CommitInTransaction(
             message.group_id,
@@ -67,14 +68,17 @@ def _dialect(version: int) -> Dialect:
     return Dialect.ABORTABLE if version >= FIRST_ABORTABLE_VERSION else Dialect.OLD
 
 
-def _commits(broker: BrokerContext, message: Any, codes: dict[Place, int]) -> dict[Place, OffsetCommit]:
+async def _commits(broker: BrokerContext, message: Any, codes: dict[Place, int]) -> dict[Place, OffsetCommit]:
     """Return what can be committed, by place; what cannot gets its code at once."""
+    pace = Pace(broker.env)
     commits: dict[Place, OffsetCommit] = {}
     topics = broker.image().topics
     now_ms = broker.env.ages.latest_ms()
     for row, asked in enumerate(message.topics):
         topic = topics.get(asked.name)
+        await pace.did()
         for column, each in enumerate(asked.partitions):
+            await pace.did()
             if topic is None or not 0 <= each.partition_index < len(topic.partitions):
                 codes[row, column] = UnknownTopicOrPartition.code
                 continue

@@ -36,13 +36,13 @@ Codes = dict[tuple[int, TopicPartition], int]
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Write all markers, then answer when all are committed or the time is up."""
     if request.peer_broker_id is None:
-        return await _response(request, message, {}, otherwise=ClusterAuthorizationFailed)
+        return await _response(broker, request, message, {}, otherwise=ClusterAuthorizationFailed)
     codes: Codes = {}
     waiting: dict[asyncio.Future[int], tuple[int, TopicPartition]] = {}
-    async for number, asked, place in in_turns(_places(message)):
+    async for number, asked, place in in_turns(broker.env, _places(message)):
         if not request.is_awaited:
             # It is asked again elsewhere, is done by now, and the next transaction may have begun.
-            return await _response(request, message, codes, otherwise=RequestTimedOut)
+            return await _response(broker, request, message, codes, otherwise=RequestTimedOut)
         try:
             waiting[_write(broker, _marker(message, asked), place)] = (number, place)
         except KafkaError as error:
@@ -51,7 +51,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         await asyncio.wait(waiting, timeout=MARKERS_COMMITTED_S)
     for future, key in waiting.items():
         codes[key] = future.result() if future.done() else RequestTimedOut.code
-    return await _response(request, message, codes, otherwise=RequestTimedOut)
+    return await _response(broker, request, message, codes, otherwise=RequestTimedOut)
 
 
 def _places(message: Any) -> Iterator[tuple[int, Any, TopicPartition]]:
@@ -114,26 +114,24 @@ class Waiter:
 
 
 async def _response(
-    request: RequestContext, message: Any, codes: Codes, *, otherwise: type[KafkaError]
+    broker: BrokerContext, request: RequestContext, message: Any, codes: Codes, *, otherwise: type[KafkaError]
 ) -> Any:
     """Answer each partition with its code, those without one with the same failure."""
     make = response_shapes(API_KEY, request.api_version)
     topics: list[list[Any]] = [[] for _ in message.markers]
-    pace = Pace()
+    pace = Pace(broker.env)
     for number, marker in enumerate(message.markers):
         for topic in marker.topics:
-            partitions = [
-                make.WritableTxnMarkerPartitionResult(
-                    partition_index=index,
-                    error_code=codes.get((number, TopicPartition(topic.name, index)), otherwise.code),
-                )
-                async for index in in_turns(topic.partition_indexes)
-            ]
+            partitions = []
+            for index in topic.partition_indexes:
+                code = codes.get((number, TopicPartition(topic.name, index)), otherwise.code)
+                told = make.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+                partitions.append(told)
+                await pace.did()
             topics[number].append(
                 make.WritableTxnMarkerTopicResult(name=topic.name, partitions=tuple(partitions))
             )
-            if pace.is_due(1 + len(partitions)):
-                await asyncio.sleep(0)
+            await pace.did()
     return make.WriteTxnMarkersResponse(
         markers=tuple(
             make.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=tuple(found))

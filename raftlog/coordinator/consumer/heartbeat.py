@@ -7,7 +7,6 @@ to others, targets are computed for it, and the member takes its next step. So w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
@@ -20,6 +19,7 @@ from raftlog.base.errors import (
     UnsupportedAssignor,
 )
 from raftlog.base.regex import check_regex
+from raftlog.base.types import NAME_MAX_CHARS
 from raftlog.coordinator.consumer.draft import MOST_READ, Draft, TooMuchToRead
 from raftlog.coordinator.consumer.reconcile import is_part, rejoined
 from raftlog.coordinator.consumer.requests import JOINING, LEAVES, LEAVING, Beat, Heard
@@ -32,18 +32,15 @@ from raftlog.coordinator.consumer.state import (
     Subscriber,
 )
 
-LONGEST_NAME_BYTES: Final = 1_000
-"""Of ids and names that come into records."""
-
 
 def check_beat(beat: Beat, assignors: Sequence[str]) -> None:
     """Raises InvalidRequest, UnsupportedAssignor, InvalidRegularExpression for what cannot be meant."""
-    for name in ("instance_id", "rack_id", "member_id"):
+    for name in ("instance_id", "rack_id", "member_id", "client_id"):
         value = getattr(beat, name)
-        if value is not None and not value.strip():
+        if value is not None and not value.strip() and name != "client_id":
             raise InvalidRequest(f"{name} must not be empty")
-        if value is not None and len(value.encode()) > LONGEST_NAME_BYTES:
-            raise InvalidRequest(f"{name} has at most {LONGEST_NAME_BYTES} bytes")
+        if value is not None and len(value) > NAME_MAX_CHARS:
+            raise InvalidRequest(f"{name} has at most {NAME_MAX_CHARS} characters")
     if beat.epoch < LEFT_FOR_A_WHILE:
         raise InvalidRequest(f"member_epoch is at least {LEFT_FOR_A_WHILE}")
     if beat.epoch == LEFT_FOR_A_WHILE and beat.instance_id is None:

@@ -17,13 +17,13 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.errors import InvalidRequest, InvalidTransactionTimeout, KafkaError, PolicyViolation
+from raftlog.base.errors import InvalidTransactionTimeout, KafkaError, PolicyViolation
 from raftlog.base.failures import FIRST_RETRY_S, Failures
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.transactions import decisions
 from raftlog.coordinator.transactions.counts import Census, Ended
 from raftlog.coordinator.transactions.decisions import TakeId
-from raftlog.coordinator.transactions.records import LONGEST_STRING_BYTES, KeyValue, encode_all
+from raftlog.coordinator.transactions.records import KeyValue, encode_all
 from raftlog.coordinator.transactions.requests import (
     AddPartitions,
     EndTransaction,
@@ -39,6 +39,7 @@ from raftlog.coordinator.transactions.transaction import (
     Transaction,
     TransactionChanged,
     apply,
+    check_transactional_id,
 )
 
 Append = Callable[[tuple[KeyValue, ...]], int]
@@ -136,10 +137,7 @@ class TransactionCoordinator:
 
     def _find(self, transactional_id: str) -> TransactionRunner:
         """Return an id's machine, or one that is kept once something is known of the id. Raises InvalidRequest."""
-        if not transactional_id:
-            raise InvalidRequest("the transactional id is empty")
-        if len(transactional_id.encode()) > LONGEST_STRING_BYTES:
-            raise InvalidRequest(f"a transactional id has at most {LONGEST_STRING_BYTES} bytes")
+        check_transactional_id(transactional_id)
         return self._runners.get(transactional_id) or self._runner(Transaction(transactional_id))
 
     def _decide(

@@ -39,9 +39,6 @@ KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 1
 FIRST_FLEXIBLE_VERSION: Final = 1
 
-LONGEST_STRING_BYTES: Final = 32_767
-"""What a key can hold of a transactional id."""
-
 PREVIOUS_ID_TAG, NEXT_ID_TAG, CLIENT_VERSION_TAG = 0, 1, 2
 
 _STATUS: Final = {

@@ -10,13 +10,22 @@ from typing import Final
 
 import msgspec
 
-from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from raftlog.base.errors import InvalidRequest
+from raftlog.base.types import NAME_MAX_CHARS, NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
 LAST_EPOCH: Final = 32_767
 """No client ever gets it or is let in with it, so that the holder of every other epoch can be fenced."""
 
 EXHAUSTED_FROM: Final = LAST_EPOCH - 1
 """Whoever has this epoch gets another producer id instead of the next epoch."""
+
+
+def check_transactional_id(transactional_id: str) -> None:
+    """Raise InvalidRequest for an id that is empty or too long. Nothing may depend on the id before."""
+    if not transactional_id:
+        raise InvalidRequest("the transactional id is empty")
+    if len(transactional_id) > NAME_MAX_CHARS:
+        raise InvalidRequest(f"a transactional id has at most {NAME_MAX_CHARS} characters")
 
 
 class State(Enum):

@@ -14,6 +14,7 @@ from raftlog.base.config_group import GroupConfig
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import RequestTimedOut
 from raftlog.base.log import LOGGERS, get_logger
+from raftlog.broker.handlers import describe_configs
 from raftlog.metadata.requests import (
     AlterConfigs,
     ConfigAlteration,
@@ -359,3 +360,23 @@ async def test_levels_are_changed_wholly_or_not_at_all(ops: Any, code: int, says
     assert result.error_code == code and says in result.error_message
     assert (await change_levels(cluster, ("raftlog", "ERROR", 0), validate_only=True)).error_code == 0
     assert await levels(cluster) == before
+
+
+async def test_a_resource_that_is_named_again_and_again_is_described_once() -> None:
+    """With all names that are asked of it; five bytes of a request must not bring 16 KB each time."""
+    asked = [resource(4, TOPIC, "a", "retention.ms"), resource(4, TOPIC, "a", "segment.bytes")] * 50
+    response = await Cluster().call(DESCRIBE, 4, resources=tuple(asked))
+    (result,) = response.results
+    assert {each.name for each in result.configs} == {"retention.ms", "segment.bytes"}
+    response = await Cluster().call(DESCRIBE, 4, resources=(*asked, resource(4, TOPIC, "a")))
+    assert len(response.results[0].configs) == len(settings_of(TopicConfig))
+
+
+async def test_a_description_that_is_full_refuses_the_other_resources(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """POLICY_VIOLATION for what a client had better ask for on its own."""
+    monkeypatch.setattr(describe_configs, "MOST_TOLD_BYTES", 1_000)
+    asked = (resource(4, TOPIC, "a"), resource(4, TOPIC, "b"))
+    response = await Cluster().call(DESCRIBE, 4, resources=asked)
+    assert [(each.error_code, bool(each.configs)) for each in response.results] == [(0, True), (44, False)]

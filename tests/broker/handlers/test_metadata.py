@@ -11,6 +11,7 @@ import pytest
 from raftlog.base.errors import (
     InvalidReplicationFactor,
     NotController,
+    PolicyViolation,
     RequestTimedOut,
     TopicAlreadyExists,
 )
@@ -19,6 +20,7 @@ from raftlog.broker.handlers import metadata, metadata_view
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, ErrorReply, TopicCreation
 from raftlog.protocol.shapes import request_shapes
+from raftlog.protocol.writer import Encoded
 from tests.broker.handlers.one_broker import (
     Cluster,
     broker_state,
@@ -250,7 +252,12 @@ async def test_the_broker_can_refuse_creation() -> None:
 
 @pytest.mark.parametrize(
     "code,told",
-    [(InvalidReplicationFactor.code, 38), (NotController.code, 5), (TopicAlreadyExists.code, 3)],
+    [
+        (InvalidReplicationFactor.code, 38),
+        (PolicyViolation.code, 44),
+        (NotController.code, 5),
+        (TopicAlreadyExists.code, 3),
+    ],
 )
 async def test_what_the_controller_refuses_is_told(code: int, told: int) -> None:
     """What asking again cannot change is said; all else clients retry. A race won by others shows up soon."""
@@ -299,9 +306,13 @@ async def test_only_changed_topics_are_encoded_again(monkeypatch: pytest.MonkeyP
     """Topics and brokers that newer images share stay bytes, so a large cluster costs what changed in it."""
     encoded: list[str] = []
     encode = metadata_view.encode_entity
-    monkeypatch.setattr(
-        metadata_view, "encode_entity", lambda topic: encoded.append(topic.name) or encode(topic)
-    )
+
+    def count(entity: Any) -> Encoded:
+        if hasattr(entity, "partitions"):
+            encoded.append(entity.name)
+        return encode(entity)
+
+    monkeypatch.setattr(metadata_view, "encode_entity", count)
     cluster = Cluster()
     first = await cluster.call(API_KEY, 9, topics=None)
     assert sorted(encoded) == ["a", "b"]

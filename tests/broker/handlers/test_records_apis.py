@@ -22,14 +22,16 @@ def filled() -> FakePartition:
     return partition
 
 
-def ask(pipe: Pipe, api_key: int, version: int, message: Any) -> Any:
+async def ask(pipe: Pipe, api_key: int, version: int, message: Any) -> Any:
     pipe.send(request(api_key, version, 1, message))
+    await pipe.wait()
     return pipe.answer(api_key, version)
 
 
-def list_offsets(pipe: Pipe, version: int, *wanted: tuple[int, int]) -> list[tuple[int, int, int]]:
+async def list_offsets(pipe: Pipe, version: int, *wanted: tuple[int, int]) -> list[tuple[int, int, int]]:
     """(error, offset, timestamp) of each (partition, timestamp)."""
     pipe.send(listing(version, *wanted))
+    await pipe.wait()
     return listed(pipe, version)
 
 
@@ -54,20 +56,19 @@ def listed(pipe: Pipe, version: int) -> list[tuple[int, int, int]]:
 async def test_list_offsets_knows_latest_and_earliest_in_every_version(version: int) -> None:
     """KIP-79: -1 and -2; an unknown partition is told for itself."""
     pipe = World(filled()).connect()
-    assert list_offsets(pipe, version, (0, -1)) == [(0, 5, -1)]
-    assert list_offsets(pipe, version, (0, -2), (9, -1)) == [(0, 0, -1), (3, -1, -1)]
+    assert await list_offsets(pipe, version, (0, -1)) == [(0, 5, -1)]
+    assert await list_offsets(pipe, version, (0, -2), (9, -1)) == [(0, 0, -1), (3, -1, -1)]
 
 
 async def search(world: World, version: int, *wanted: tuple[int, int], **change: Any) -> list[Any]:
     """Like `list_offsets`, with the search on its thread; the partition changes meanwhile."""
     pipe = world.connect()
     pipe.send(listing(version, *wanted))
-    await asyncio.sleep(0)
-    assert not pipe.transport.written
+    while not world.offload.calls and not pipe.transport.written:
+        await asyncio.sleep(0)
     world.offload.run()
     vars(world.partition).update(change)
-    for _ in range(4):
-        await asyncio.sleep(0)
+    await pipe.wait()
     return listed(pipe, version)
 
 
@@ -100,18 +101,18 @@ async def test_special_timestamps_exist_from_a_version_on(special: int, since: i
         assert (await search(World(filled()), since, (0, special)))[0][0] == 0
         assert (await search(World(filled()), since - 1, (0, special)))[0][0] == 35
         return
-    assert list_offsets(pipe, since, (0, special))[0][0] == 0
-    assert list_offsets(pipe, since - 1, (0, special))[0][0] == 35
-    assert list_offsets(pipe, 11, (0, -7))[0][0] == 35
+    assert (await list_offsets(pipe, since, (0, special)))[0][0] == 0
+    assert (await list_offsets(pipe, since - 1, (0, special)))[0][0] == 35
+    assert (await list_offsets(pipe, 11, (0, -7)))[0][0] == 35
 
 
 async def test_a_partition_named_twice_and_a_fresh_leader_are_errors_of_their_own() -> None:
     """INVALID_REQUEST as Kafka does it; OFFSET_NOT_AVAILABLE of KIP-207 passes through."""
     world = World(filled())
     pipe = world.connect()
-    assert [each[0] for each in list_offsets(pipe, 5, (0, -1), (0, -2))] == [42, 42]
+    assert [each[0] for each in await list_offsets(pipe, 5, (0, -1), (0, -2))] == [42, 42]
     world.partition.error = OffsetNotAvailable()
-    assert list_offsets(pipe, 5, (0, -1)) == [(78, -1, -1)]
+    assert await list_offsets(pipe, 5, (0, -1)) == [(78, -1, -1)]
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
@@ -126,7 +127,7 @@ async def test_the_end_of_a_leader_epoch_is_told(version: int) -> None:
     message = make.OffsetForLeaderEpochRequest(
         topics=(make.OffsetForLeaderTopic(topic=TOPIC, partitions=partitions),)
     )
-    (topic,) = ask(pipe, 23, version, message).topics
+    (topic,) = (await ask(pipe, 23, version, message)).topics
     found = [(each.error_code, each.leader_epoch, each.end_offset) for each in topic.partitions]
     assert found == [(0, 4, 5), (3, -1, -1)]
 
@@ -198,7 +199,7 @@ async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
     pipe = World().connect()
     make = request_shapes(18, version)
     message = make.ApiVersionsRequest(client_software_name="a-client", client_software_version="1.2.3")
-    answer = ask(pipe, 18, version, message)
+    answer = await ask(pipe, 18, version, message)
     assert answer.error_code == 0
     listed = {each.api_key: each for each in answer.api_keys}
     assert {0, 1, 2, 3, 18, 21, 22, 23} <= set(listed) <= BUILT
@@ -207,6 +208,7 @@ async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
     assert finalized.get("transaction.version") == (2 if version >= 3 else None)
     supported = {each.name for each in getattr(answer, "supported_features", ())}
     assert ("transaction.version" in supported) == (version >= 4), "older clients cannot read of level 0"
+    assert ("metadata.version" in supported) == (version >= 3)
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x.", "a b", "ü"])
@@ -215,7 +217,7 @@ async def test_a_client_must_name_itself_properly(name: str) -> None:
     pipe = World().connect()
     make = request_shapes(18, 3)
     message = make.ApiVersionsRequest(client_software_name=name, client_software_version="1")
-    assert ask(pipe, 18, 3, message).error_code == 42
+    assert (await ask(pipe, 18, 3, message)).error_code == 42
 
 
 def test_what_clients_are_likely_to_send_is_warmed_up() -> None:
@@ -223,3 +225,26 @@ def test_what_clients_are_likely_to_send_is_warmed_up() -> None:
     warm_up()
     for key in served():
         assert find_handler(key) is not None
+
+
+async def test_a_partition_that_is_named_twice_is_not_searched() -> None:
+    """A small request must not make work on disks that is refused in the end."""
+    world = World(filled())
+    pipe = world.connect()
+    assert await list_offsets(pipe, 7, *[(0, 3)] * 100) == [(42, -1, -1)] * 100
+    assert not world.offload.calls
+
+
+async def test_one_thread_searches_for_all_requests_together() -> None:
+    """The other threads are there for syncs, however many clients look for times."""
+    world = World(filled())
+    pipes = [world.connect() for _ in range(5)]
+    for pipe in pipes:
+        pipe.send(listing(7, (0, 3)))
+    for pipe in pipes:
+        while not world.offload.calls:
+            await asyncio.sleep(0)
+        assert len(world.offload.calls) == 1
+        world.offload.run()
+        await pipe.wait()
+        assert listed(pipe, 7) == [(0, 3, 3)]

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from raftlog.base.errors import NotController, RequestTimedOut
+from raftlog.broker.handlers.config_resources import CONFIGS_MAX
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import (
     CreatePartitions,
@@ -135,6 +136,22 @@ async def test_malformed_topics_never_reach_the_controller(name: str) -> None:
     (result,) = response.topics
     assert result.error_code in (39, 42) and result.error_message
     assert cluster.asked == []
+
+
+async def test_a_topic_has_no_more_configs_than_the_controller_checks_in_one_turn() -> None:
+    """INVALID_REQUEST: each unknown name among them is compared with the known ones."""
+    cluster = Cluster()
+    creating(cluster)
+    make = request_shapes(CREATE, 7)
+
+    async def created(count: int) -> int:
+        configs = tuple(make.CreatableTopicConfig(name=f"a{each}", value="1") for each in range(count))
+        response = await cluster.call(CREATE, 7, topics=(creatable(7, "new", configs=configs),))
+        return int(response.topics[0].error_code)
+
+    assert await created(CONFIGS_MAX + 1) == 42
+    assert not cluster.asked
+    assert await created(CONFIGS_MAX) == 0
 
 
 async def test_validate_only_creates_nothing() -> None:

@@ -1,0 +1,84 @@
+"""Turns of the event loop that one request held for too long, by API: counted for the metrics, told in the log.
+
+While one request is handled no other is, and no heartbeat leaves: a turn as long as broker.session.timeout.ms gets this
+node fenced. So a turn of LONG_TURN_S is a fault of ours, whatever the request asked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Final, TypeVar
+
+from raftlog.base.log import get_logger
+from raftlog.protocol.apis import APIS
+
+Result = TypeVar("Result")
+
+LONG_TURN_S: Final = 0.05
+
+LOG_EVERY_S: Final = 10.0
+"""The log tells of one long turn of an API in so many seconds; the metrics count all."""
+
+log = get_logger(__name__)
+
+
+class LongTurns:
+    """Notes them in `counts`, by API key. `clock` is in seconds; a simulation's stands still during a turn."""
+
+    __slots__ = ("_clock", "_counts", "_logged_at")
+
+    def __init__(self, clock: Callable[[], float], counts: defaultdict[int, int]) -> None:
+        self._clock = clock
+        self._counts = counts
+        self._logged_at: dict[int, float] = {}
+
+    def note(self, api_key: int, seconds: float) -> None:
+        """Count a turn, if it was long."""
+        if seconds <= LONG_TURN_S:
+            return
+        self._counts[api_key] += 1
+        now = self._clock()
+        if now - self._logged_at.get(api_key, now - LOG_EVERY_S) >= LOG_EVERY_S:
+            self._logged_at[api_key] = now
+            api = APIS.get(api_key)
+            log.warning(
+                "request_held_the_loop", api=api.name if api else api_key, milliseconds=round(seconds * 1000)
+            )
+
+    def timed(self, api_key: int, work: Awaitable[Result]) -> Awaitable[Result]:
+        """Return work for a request, to be awaited: each of its steps is a turn of its own."""
+        return _Timed(self, api_key, work)
+
+    def steps_of(self, api_key: int, work: Awaitable[Result]) -> Generator[Any, Any, Result]:
+        """Drive work from one wait to the next, and note how long each step took."""
+        steps, clock = work.__await__(), self._clock
+        step: Callable[[Any], Any] = steps.send
+        given: Any = None
+        while True:
+            began_at = clock()
+            try:
+                waits_for = step(given)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # what the work returns
+            finally:
+                self.note(api_key, clock() - began_at)
+            try:
+                given = yield waits_for
+                step = steps.send
+            except BaseException as error:  # cancellations too: they are the work's to deal with
+                step, given = steps.throw, error
+
+
+class _Timed:
+    """Work whose steps are timed."""
+
+    __slots__ = ("_api_key", "_turns", "_work")
+
+    def __init__(self, turns: LongTurns, api_key: int, work: Awaitable[Any]) -> None:
+        self._turns = turns
+        self._api_key = api_key
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._turns.steps_of(self._api_key, self._work)

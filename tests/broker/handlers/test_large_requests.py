@@ -1,0 +1,199 @@
+"""No request holds the event loop, whatever it asks for: every array of every API, filled with very many parts.
+
+Work is measured, not time: calls of functions, Python's and C's, in one callback of the loop. All of a node takes part,
+as in production: its connection, dispatcher, handlers, coordinators and controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import msgspec
+import pytest
+
+from raftlog import control
+from raftlog.broker.asking import ask
+from raftlog.broker.handlers import served
+from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic
+from raftlog.proof.simulator import SimLoop, simulate
+from raftlog.proof.simulator.cluster import PORT, SimCluster
+from raftlog.proof.simulator.handles import SimHandle, SimTimer
+from raftlog.protocol import reader
+from raftlog.protocol.apis import APIS, ApiKey
+from raftlog.protocol.wire import PARTS_MAX as HOT_PARTS_MAX
+from tests.broker.large_requests import TOPIC, TOPIC_ID, Case, cases, frame_of
+
+PARTS = int(os.environ.get("LARGE_REQUEST_PARTS", "4000"))
+"""Parts of each request. Where there is time, 50,000 find what costs little for each, and take five minutes."""
+
+HOT_PARTS = {ApiKey.PRODUCE: HOT_PARTS_MAX - 1, ApiKey.FETCH: HOT_PARTS_MAX - 1}
+"""Partitions of one topic, of requests that take fewer than others and are decoded at once."""
+
+IS_THOROUGH = PARTS >= 10_000
+
+WORK = {"call": 3, "c_call": 1}
+"""What a call of a Python function counts, and one of a C function: some 0.1 µs a unit."""
+
+WORK_AT_ONCE = 350_000
+"""Of one turn of the loop: 35 ms."""
+
+WORK_FOR_FEW = 130_000
+"""What 4,000 parts take that are dealt with in one turn, so that one more look at each of them is seen."""
+
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "2",
+    "log.segment.bytes": "1048576",
+}
+
+
+class Watched(str):
+    """A string whose comparisons are calls of Python functions: looking through a list for it is seen."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
+class Turns:
+    """Counts the units in each callback that a process runs."""
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+        self._work = 0
+        self._is_paused = False
+        self.most = 0
+        self.where = ""
+
+    def profile(self, frame: FrameType, event: str, argument: object) -> None:
+        if not self._is_paused:
+            self._work += WORK.get(event, 0)
+
+    def run(self, handle: SimHandle | SimTimer, call: Callable[[], None]) -> None:
+        if handle.process.name != self._process:
+            return call()
+        self._work = 0
+        sys.setprofile(self.profile)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+        if self._work > self.most:
+            self.most, self.where = self._work, repr(handle._callback)
+
+    def uncounted(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def run(argument: Any) -> Any:
+            before, self._is_paused = self._is_paused, True
+            try:
+                return call(argument)
+            finally:
+                self._is_paused = before
+
+        return run
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[Turns]:
+    """Counts the work of the only node, with strings that clients send watched."""
+    made = Turns("node1")
+    run = asyncio.Handle._run
+    for kind in (SimHandle, SimTimer):  # bytes arrive by a timer
+        monkeypatch.setattr(kind, "_run", lambda handle: made.run(handle, lambda: run(handle)), raising=False)
+    monkeypatch.setattr(reader, "_to_str", lambda data: Watched(data, "utf-8"))
+    encode = control.encode
+    monkeypatch.setattr(control, "encode", made.uncounted(lambda request: encode(_unwatched(request))))
+    for cached in (reader.entity_reader, reader.entity_pieces):
+        cached.cache_clear()
+    yield made
+    for cached in (reader.entity_reader, reader.entity_pieces):
+        cached.cache_clear()
+
+
+def _unwatched(value: Any) -> Any:
+    """Return a request to the controller with strings as msgspec takes them."""
+    if isinstance(value, Watched):
+        return str(value)
+    if isinstance(value, msgspec.Struct):
+        return type(value)(*map(_unwatched, msgspec.structs.astuple(value)))
+    if isinstance(value, tuple):
+        return tuple(map(_unwatched, value))
+    if isinstance(value, dict):
+        return {_unwatched(key): _unwatched(each) for key, each in value.items()}
+    return value
+
+
+class Raw(asyncio.Protocol):
+    """A client that sends bytes, and waits until the broker has answered them or closed the connection."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self.ended = asyncio.Event()
+        self.answered = False
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        if len(self._data) >= 4 and len(self._data) >= 4 + int.from_bytes(self._data[:4], "big"):
+            self.answered = True
+            self.ended.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.ended.set()
+
+
+async def send(loop: SimLoop, frame: bytes) -> Raw:
+    transport, client = await loop.create_connection(Raw, "node1", PORT)
+    transport.write(frame)
+    async with asyncio.timeout(120):
+        await client.ended.wait()
+    transport.abort()
+    return client
+
+
+@pytest.mark.parametrize("api_key", sorted(served()), ids=lambda key: APIS[key].name)
+def test_no_turn_of_the_loop_is_long_however_much_is_asked_for(api_key: int, turns: Turns) -> None:
+    """Each array is filled with the same part again and again, and with different ones. Source: `broker/turns.py`."""
+    versions = {APIS[api_key].max_version}
+    if IS_THOROUGH:
+        versions.add(APIS[api_key].min_version)
+    wanted = [case for version in sorted(versions) for case in cases(api_key, version)]
+    long: dict[Case, str] = {}
+    limit = WORK_AT_ONCE if IS_THOROUGH or api_key in HOT_PARTS else WORK_FOR_FEW
+
+    async def program(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 1, settings=SETTINGS)
+        cluster.start()
+        await cluster.until_ready()
+        node = cluster.nodes[1].node
+        assert node is not None and node.broker is not None
+        await cluster.nodes[1].host.start(_prepare(node.broker))
+        for case in wanted:
+            turns.most = 0
+            client = loop.host("client")
+            await client.start(send(loop, frame_of(case, HOT_PARTS.get(ApiKey(api_key), PARTS))))
+            if turns.most > limit:
+                long[case] = f"{case}: {turns.most} units in {turns.where}"
+        cluster.check()
+
+    simulate(program)
+    assert not long, "\n".join(long.values())
+
+
+async def _prepare(broker: Any) -> None:
+    topics = (NewTopic(TOPIC, 50, 1, topic_id=TOPIC_ID),)
+    await ask(broker.context, CreateTopics(topics), CreateTopicsReply)
+    await broker.coordinators.offsets_topic()
+    await broker.transactions.find("x")
