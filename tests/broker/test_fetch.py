@@ -732,3 +732,21 @@ async def test_a_fetch_without_a_session_waits_only_in_memory_that_there_is() ->
     assert second.correlation_ids() == [1]
     first.connection._slots[0].expired()
     assert (first.correlation_ids(), requests.used) == ([1], 0)
+
+
+@pytest.mark.parametrize("ending", ["answered", "refused", "left"])
+async def test_the_partitions_of_a_large_fetch_are_counted_while_it_takes_its_turns(ending: str) -> None:
+    """No session that is kept counts them; nothing stays counted, however the fetch ends."""
+    world = World(filled())
+    pipe = world.connect()
+    session = (77, 5) if ending == "refused" else (0, -1)
+    pipe.send(fetch(1, *[(index, 0) for index in range(1_500)], max_wait_ms=0, session=session))
+    requests = world.server.memory.requests
+    assert requests.used >= 1_500 * ENTRY_BYTES
+    if ending == "left":
+        pipe.connection.abort()
+        pipe.connection.connection_lost(None)
+    while world.server.tasks:
+        await asyncio.sleep(0)
+    assert requests.used == 0
+    assert len(pipe.frames()) == (ending != "left")
