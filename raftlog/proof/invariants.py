@@ -13,6 +13,7 @@ from zlib import crc32
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, changed_partitions
 from raftlog.metadata.snapshot import encode_image
+from raftlog.metadata.usage import usage_of
 from raftlog.proof.replica_watch import PartitionTruth, ReplicaWatch
 
 if TYPE_CHECKING:
@@ -178,6 +179,8 @@ class Invariants:
         first = self._images.setdefault(image.offset, encoded)
         if first != encoded:
             self.failures.append(f"node {watch.node_id} has other metadata at offset {image.offset}")
+        if image.usage is not old.usage and image.usage != usage_of(image):
+            self.failures.append(f"node {watch.node_id} miscounts its metadata at offset {image.offset}")
         if first is not encoded:
             return
         controller = self._epoch_controllers.setdefault(image.controller_epoch, image.controller_id)
