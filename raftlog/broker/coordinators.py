@@ -60,6 +60,12 @@ STALL_S: Final = 1.0
 """A tick later than this means that the broker itself stood still."""
 
 
+DELETED_KNOWN_S: Final = 600.0
+"""How long a deleted topic's name is known: clients look for what there is every five minutes, by default."""
+
+MOST_DELETED: Final = 10_000
+"""Names of deleted topics that are known; of more, the last."""
+
 MOST_UNUSED_ID_BYTES: Final = 32 * 1024 * 1024
 """For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
 
@@ -72,6 +78,8 @@ class Coordinators:
         self._topics = Topics(broker.image)
         self._tenures = Tenures(broker, CONSUMER_OFFSETS_TOPIC, self._new_tenure)
         self._ask = self._tenures.ask
+        self._deleted: dict[str, float] = {}
+        """Names of deleted topics, until when each is known (loop seconds), the oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due_at = 0.0
         self._timer_at = 0.0
@@ -140,10 +148,23 @@ class Coordinators:
 
     def _active(self) -> list[GroupCoordinator]:
         return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
+            self._note_deleted(gone.keys() - new.topics.keys())
 
     def failures(self) -> list[Failure]:
         """Return what could not be done for single groups."""
         return [failure for each in self._active() for failure in each.failures]
+
+    def _note_deleted(self, names: Iterable[str]) -> None:
+        known_until = asyncio.get_running_loop().time() + DELETED_KNOWN_S
+        for name in sorted(names):
+            self._deleted.pop(name, None)
+            self._deleted[name] = known_until
+        while len(self._deleted) > MOST_DELETED:
+            del self._deleted[next(iter(self._deleted))]
+
+    def was_deleted(self, name: str) -> bool:
+        """Whether a topic of this name was deleted in the last minutes, as far as this broker knows."""
+        return asyncio.get_running_loop().time() < self._deleted.get(name, 0.0)
 
     async def close(self) -> None:
         """Answer everybody with NOT_COORDINATOR and stop."""
