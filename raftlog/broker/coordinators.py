@@ -110,7 +110,7 @@ class Coordinators:
             self._broker.config,
             append,
             new_uuid=self._new_uuid,
-            room=Room(self._may_add, self._may_expect),
+            room=Room(self._may_add, self._may_expect, self._may_keep),
             topics=self._topics,
             transactions=transactions,
         )
@@ -126,6 +126,18 @@ class Coordinators:
         """Whether there is room for one more member id that nobody has used yet."""
         return sum(each.unused_id_bytes for each in self._active()) < MOST_UNUSED_ID_BYTES
 
+    def _may_keep(self, growth: int, limit: int) -> bool:
+        """Whether all groups may take so many bytes more, up to so many in all."""
+        return self.kept_bytes() + growth <= limit
+
+    def kept_bytes(self) -> int:
+        """Return about how many bytes all groups take that this broker coordinates."""
+        return sum(each.kept_bytes for each in self._active())
+
+    def weighed_bytes(self) -> int:
+        """Weigh all groups anew, for whoever checks `kept_bytes`."""
+        return sum(each.weighed_bytes() for each in self._active())
+
     def _forget_deleted_topics(
         self, old: MetadataImage, new: MetadataImage, tenures: Iterable[GroupTenure]
     ) -> None:
@@ -136,23 +148,11 @@ class Coordinators:
             if (now := new.topics.get(name)) is None or now.topic_id != topic.topic_id
         }
         if gone:
+            self._note_deleted(gone.keys() - new.topics.keys())
             for tenure in tenures:
                 tenure.forget_topics(gone)
             if self._timer is not None:
                 self._tick()
-
-    def _is_gone(self, name: str, topic_id: UUID) -> bool:
-        """Whether a topic that the metadata once had is no more, or another one has its name."""
-        topic = self._broker.image().topics.get(name)
-        return topic is None or topic.topic_id != topic_id
-
-    def _active(self) -> list[GroupCoordinator]:
-        return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
-            self._note_deleted(gone.keys() - new.topics.keys())
-
-    def failures(self) -> list[Failure]:
-        """Return what could not be done for single groups."""
-        return [failure for each in self._active() for failure in each.failures]
 
     def _note_deleted(self, names: Iterable[str]) -> None:
         known_until = asyncio.get_running_loop().time() + DELETED_KNOWN_S
@@ -165,6 +165,18 @@ class Coordinators:
     def was_deleted(self, name: str) -> bool:
         """Whether a topic of this name was deleted in the last minutes, as far as this broker knows."""
         return asyncio.get_running_loop().time() < self._deleted.get(name, 0.0)
+
+    def _is_gone(self, name: str, topic_id: UUID) -> bool:
+        """Whether a topic that the metadata once had is no more, or another one has its name."""
+        topic = self._broker.image().topics.get(name)
+        return topic is None or topic.topic_id != topic_id
+
+    def _active(self) -> list[GroupCoordinator]:
+        return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
+
+    def failures(self) -> list[Failure]:
+        """Return what could not be done for single groups."""
+        return [failure for each in self._active() for failure in each.failures]
 
     async def close(self) -> None:
         """Answer everybody with NOT_COORDINATOR and stop."""
