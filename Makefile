@@ -5,15 +5,23 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SPARK := .venv/.spark-installed
 
-.PHONY: demo test lint sim planted chaos interop interop-groups interop-java interop-spark api compose-test test-spark pipeline-demo bench clean
+# Processes that run tests. Most of the long tests wait, so more than two cores' worth get two cores busy.
+WORKERS ?= 3
+
+# Without byte code each process compiles what it imports: a test run would take half as long again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test lint sim sim-stories planted chaos attack fuzz interop interop-groups interop-java interop-spark api compose-test \
+	test-spark pipeline-demo bench slow nightly clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
 	$(BIN)/raftlog demo $(DEMO)
 
-# TEST="tests/base -k config" runs a part, TEST="-n 0 ..." in one process. A module's tests share a process and its cluster.
+# About four minutes on two cores. TEST="tests/base -k config" runs a part, TEST="-n 0 ..." in one process. A module's tests
+# share a process and its cluster. A test of real nodes that fails is run once more, and told as FLAKY if it passes then.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(TEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -24,6 +32,10 @@ lint: $(STAMP)
 sim: $(STAMP)
 	$(BIN)/raftlog sim --regressions --seeds 1..300 --jobs 2 $(SIM)
 
+# The stories that bring about one kind of trouble each, all of them in turn. SIM="--seeds 1..1000" tells more.
+sim-stories: $(STAMP)
+	$(BIN)/raftlog sim --story all --seeds 1..300 --jobs 2 $(SIM)
+
 # Plants bugs and shows how soon the simulator finds each. PLANTED="--only ack-before-flush" hunts one.
 planted: $(STAMP)
 	$(BIN)/python -m tests.planted --jobs 2 --seeds 500 $(PLANTED)
@@ -32,6 +44,19 @@ planted: $(STAMP)
 # CHAOS="--suite full --minutes 60" runs others. A fault that this machine can't inject is said, and fails with CHAOS=--strict.
 chaos: $(STAMP)
 	$(BIN)/raftlog chaos --suite ci $(CHAOS)
+
+# Hostile scripts against a real cluster, one after the other, while stock clients work. ATTACK="--list" lists them all,
+# ATTACK="--only zstd-bombs" runs one, ATTACK="--only-ci" eight, ATTACK="--report attacks.md" writes the table to a file.
+attack: $(STAMP)
+	$(BIN)/raftlog attack $(ATTACK)
+
+# Random frames, made from Kafka's schemas. FRAMES=20000000 SEED=7 goes on for long, FUZZ="--live" sends them to a real
+# cluster, FUZZ="--first 40" goes on where a run was interrupted. Frames that find something are kept with the tests,
+# which send them again.
+FRAMES ?= 200000
+SEED ?= 1
+fuzz: $(STAMP)
+	$(BIN)/raftlog fuzz --frames $(FRAMES) --seed $(SEED) --out tests/proof/fuzz/kept $(FUZZ)
 
 # Every stock client library against real processes.
 interop: $(STAMP)
@@ -71,6 +96,14 @@ test-spark: $(SPARK)
 
 bench: $(STAMP)
 	$(BIN)/raftlog bench $(BENCH)
+
+# The demo and a sample of the tests on a machine that is slow: beside two loops on one core, and on a tenth of a core.
+slow: $(STAMP)
+	$(BIN)/python -m tests.slow_machine $(SLOW)
+
+# Everything, one part after the other, for hours; a table at the end. PARTS="demo slow" runs some of it.
+nightly: $(STAMP)
+	$(BIN)/python -m tests.nightly $(PARTS)
 
 # An editable install: only a change of pyproject.toml makes it again.
 $(STAMP): pyproject.toml

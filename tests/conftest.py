@@ -6,17 +6,31 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.kit.again import Again, stretch_timeout
+from tests.kit.garbage import Spared
+from tests.kit.order import LongestFirst
+
 _TOO_SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("raftlog", derandomize=True, **_TOO_SLOW)
-settings.register_profile("explore", **_TOO_SLOW)
+settings.register_profile("raftlog", derandomize=True, max_examples=34, **_TOO_SLOW)
+settings.register_profile("nightly", derandomize=True, max_examples=100, **_TOO_SLOW)
+"""Three times as many examples; see tests/kit/examples.py."""
+settings.register_profile("explore", max_examples=100, **_TOO_SLOW)
 """New examples in each run: `make test TEST="--hypothesis-profile explore"`."""
 settings.load_profile("raftlog")
 
 
-def pytest_configure() -> None:
-    """Who runs the tests in the background ignores these signals, and the nodes that tests start would inherit that."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Run tests of nodes that fail once more, and give a test as much time as RAFTLOG_PATIENCE says.
+
+    Also, a shell that runs the tests in the background ignores these signals, and the nodes would inherit that.
+    """
+    config.pluginmanager.register(Again())
+    config.pluginmanager.register(LongestFirst())
+    config.pluginmanager.register(Spared())
+    stretch_timeout(config)
     for each, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(each) is signal.SIG_IGN:
             signal.signal(each, default)

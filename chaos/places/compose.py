@@ -19,6 +19,7 @@ from raftlog.base.config import environment_name
 from raftlog.proof.chaos.ground import Unavailable
 from raftlog.proof.chaos.places import load
 from raftlog.proof.place import Ability, DiskTrouble, View
+from raftlog.proof.progress import patient, wait_until_async
 
 processes = load(Path(__file__).resolve().with_name("processes.py"))
 
@@ -33,8 +34,8 @@ ABILITIES: Final = frozenset(
 NODES: Final = 3
 HOST_PORT: Final = 19090
 """Node N is published at this port + N."""
-COMMAND_S: Final = 60.0
-START_S: Final = 90
+COMMAND_S: Final = 600.0
+"""For what the engine is asked to do; the first time it builds an image."""
 LOG_LINES: Final = 200_000
 
 
@@ -46,6 +47,8 @@ class _Container(NamedTuple):
     pid: int
     address: str
     exit_code: int
+    health: str
+    """"starting", "healthy", "unhealthy"; "" without a check."""
 
 
 class ComposePlace:
@@ -65,15 +68,31 @@ class ComposePlace:
         self._bad: dict[tuple[int, int], float] = {}
         """(source, target) -> the share of packets that get lost; 1.0 is a cut."""
         self._seen: dict[int, _Container] = {}
+        self._logged = 0
+        """Bytes of all logs."""
 
     # --- the whole
 
     async def open(self) -> None:
-        """Bring everything up. Raises Unavailable with the engine's own words."""
-        await self._run(*self._compose, "up", "--detach", "--wait", "--wait-timeout", str(START_S))
+        """Bring everything up. Raises Unavailable with the engine's own words, or Stalled."""
+        await self._run(*self._compose, "up", "--detach")
         for node_id in self.nodes:
             container = await self._run(*self._compose, "ps", "--all", "--quiet", f"node{node_id}")
             self._ids[node_id] = container.strip()
+        await wait_until_async(self._is_healthy, "every container is healthy", seen=self._progress)
+
+    async def _is_healthy(self) -> bool:
+        """Whether all are; raises Unavailable when one has ended."""
+        self._seen = await self._inspect()
+        ended = [node_id for node_id, each in self._seen.items() if each.state == "exited"]
+        if ended:
+            raise Unavailable(f"node {ended[0]} ended while starting")
+        self._logged = sum([len(await self._log_of(node_id)) for node_id in self.nodes])
+        return all(each.health == "healthy" for each in self._seen.values())
+
+    def _progress(self) -> str:
+        health = ", ".join(f"node {node_id} {each.health}" for node_id, each in self._seen.items())
+        return f"{health}; {self._logged} bytes logged"
 
     async def close(self) -> None:
         await self._write_logs()
@@ -85,10 +104,10 @@ class ComposePlace:
     async def _write_logs(self) -> None:
         for node_id, path in self.logs().items():
             if node_id in self._ids:
-                text = await self._run(
-                    "docker", "logs", "--tail", str(LOG_LINES), self._ids[node_id], fails=True
-                )
-                await asyncio.to_thread(_write, path, text)
+                await asyncio.to_thread(_write, path, await self._log_of(node_id))
+
+    async def _log_of(self, node_id: int) -> str:
+        return await self._run("docker", "logs", "--tail", str(LOG_LINES), self._ids[node_id], fails=True)
 
     def fallen(self) -> Mapping[int, str]:
         return dict(self._fallen)
@@ -206,7 +225,7 @@ class ComposePlace:
             stderr=asyncio.subprocess.STDOUT if fails else asyncio.subprocess.PIPE,
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), COMMAND_S + START_S)
+            out, err = await asyncio.wait_for(process.communicate(), patient(COMMAND_S))
         except BaseException:
             if process.returncode is None:
                 process.kill()
@@ -233,7 +252,8 @@ def _container(found: Mapping[str, Any]) -> _Container:
     networks = found["NetworkSettings"]["Networks"].values()
     address = next((each["IPAddress"] for each in networks if each["IPAddress"]), "")
     state = found["State"]
-    return _Container(state["Status"], state["Pid"], address, state["ExitCode"])
+    health = state.get("Health", {}).get("Status", "")
+    return _Container(state["Status"], state["Pid"], address, state["ExitCode"], health)
 
 
 def _compose_file() -> Path:

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 from raftlog.cli import bench_groups, exits
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.proof.chaos.landmarks import LANDMARKS, count_events
+from raftlog.proof.progress import patient
 from raftlog.testing import measure
 from raftlog.testing.cluster import Cluster, ClusterError
 from raftlog.testing.failover import AIMS, SCENARIOS, FailoverRun, Outcome, Round
@@ -105,10 +106,23 @@ def _start(options: BenchOptions) -> Iterator[Figure]:
         with closing(Cluster(NODES)) as cluster:
             seconds.append(cluster.start())
             if not left:
+                imports = list(
+                    _imports(statistics.mean(measure.cpu_seconds([pid]) for pid in _pids(cluster)))
+                )
                 idle = _idle(cluster, "start")
     spread = f"median of {len(seconds)}, worst {max(seconds):.2f} s"
     yield Figure("start", "ready", statistics.median(seconds), "s", 1.5, note=spread)
+    yield from imports
     yield from idle
+
+
+def _imports(start_cpu_s: float) -> Iterator[Figure]:
+    """Yield what a node's imports cost, from byte code and from source, and how much of its start that is."""
+    loaded_s, compiled_s = measure.import_seconds(compiled=True), measure.import_seconds(compiled=False)
+    rest_s = max(0.0, start_cpu_s - loaded_s)
+    for name, own_s in (("imports", loaded_s), ("imports without byte code", compiled_s)):
+        share = 100 * own_s / (own_s + rest_s)
+        yield Figure("start", name, own_s, "s", note=f"{share:.0f} % of a node's CPU time until it is ready")
 
 
 def _idle(cluster: Cluster, part: str, *, cpu_aim: float = 2.0, rss_aim: float | None = 70.0) -> list[Figure]:
@@ -272,9 +286,9 @@ def _create_topic(cluster: Cluster, name: str, partitions: int) -> None:
         name, num_partitions=partitions, replication_factor=NODES, config={"min.insync.replicas": "2"}
     )
     admin = admin_module.AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    options = {"operation_timeout": CREATE_TIMEOUT_S, "request_timeout": CREATE_TIMEOUT_S}
-    for future in admin.create_topics([topic], **options).values():
-        future.result(CREATE_TIMEOUT_S)
+    limit_s = patient(CREATE_TIMEOUT_S)
+    for future in admin.create_topics([topic], operation_timeout=limit_s, request_timeout=limit_s).values():
+        future.result(2 * limit_s)
 
 
 def _all_led(cluster: Cluster) -> bool:

@@ -29,7 +29,6 @@ CLIENTS: Final = 30
 LAG_AIM_MS: Final = 100.0
 REBALANCE_AIM_S: Final = 3.0
 RESUMED_AIM_S: Final = 2.0
-STEP_S: Final = 180.0
 
 T = TypeVar("T")
 Make = Callable[..., "Figure"]
@@ -53,7 +52,7 @@ async def _many_groups(cluster: AdminCluster, make: Make) -> list[Figure]:
         began = time.monotonic()
         for number in range(MANY_GROUPS):
             load.add(f"group-{number}")
-        await load.until(lambda: all(each.synced >= 0 for each in load.members), "all joined", seconds=STEP_S)
+        await load.until(lambda: all(each.synced >= 0 for each in load.members), "all joined")
         formed_s = time.monotonic() - began
         name = f"{MANY_GROUPS:,} groups"
         figures = [make("groups", f"{name} formed", formed_s, "s", note="by one client process")]
@@ -99,7 +98,7 @@ async def _without_coordinator(cluster: AdminCluster, load: Load, make: Make, na
     cluster.kill(victim)
     since = asyncio.get_running_loop().time()
     beats = lambda: all(each.beaten_at > since and each.synced >= 0 for each in struck)  # noqa: E731
-    took_s = await load.until(beats, "all are heard again", seconds=STEP_S)
+    took_s = await load.until(beats, "all are heard again")
     note = f"kill -9 of who coordinated {len(struck):,}; each beats every {load.habits.heartbeat_s:g} s"
     figures = [make("groups", f"{name} heard again", took_s, "s", note=note)]
     figures += _lags(make, f"{name} taken over", before, _look(cluster))
@@ -115,7 +114,6 @@ async def _gather(load: Load, group_id: str, more: int) -> float:
     return await load.until(
         lambda: load.in_step(load.members) and load.members[0].synced > before,
         "all have their assignments",
-        seconds=STEP_S,
     )
 
 

@@ -39,7 +39,6 @@ ANYWHERE: Final = "auto"
 OVERHEAD_S: Final = 15.0
 """What a case takes besides its faults: start, healing, reading, judging."""
 LEAST_FAULTS_S: Final = 10.0
-OPEN_TIMEOUT_S: Final = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +189,9 @@ class Session:
         folder = run_folder.new_folder(self._options.out, case.name, datetime.now(UTC))
         run_folder.write_config(folder, case, place=place_file.name, seed=self._seed, version=__version__)
         try:
-            async with asyncio.timeout(OPEN_TIMEOUT_S):
-                place = await place_file.open(
-                    folder / run_folder.NODES, nodes=case.nodes, settings=case.settings, seed=self._seed
-                )
+            place = await place_file.open(
+                folder / run_folder.NODES, nodes=case.nodes, settings=case.settings, seed=self._seed
+            )
         except Unavailable:
             shutil.rmtree(folder, ignore_errors=True)
             raise

@@ -24,6 +24,7 @@ from raftlog.cli.demo_stream import Stream
 from raftlog.cli.demo_text import Text, find_text
 from raftlog.cli.demo_verdict import Checker, Verdict, read_back
 from raftlog.cli.librdkafka import confluent_kafka
+from raftlog.proof.progress import Stalled, patient
 from raftlog.testing.cluster import Cluster, ClusterError
 
 TOPIC = "demo"
@@ -31,7 +32,7 @@ PARTITIONS = 6
 TRICKLE_PER_S = 5_000
 """Records per second while nodes are killed: fine enough to see a gap, and it leaves the machine to the cluster."""
 BULK_SHARE = 0.75
-CREATE_TIMEOUT_S = 30.0
+CREATE_TIMEOUT_S = 60.0
 CLEAN = "clean: nothing lost, nothing doubled, every byte as in the file"
 PROMISES_NOTHING = (
     "acks={} promises nothing when a leader dies: what is missing or doubled above is within its terms"
@@ -124,7 +125,7 @@ def run(options: DemoOptions) -> int:
         os._exit(
             exits.INTERRUPTED
         )  # all is taken down; a client that still looks for the nodes would hold up the end
-    except (ClusterError, OSError, ImportError) as error:
+    except (ClusterError, Stalled, OSError, ImportError) as error:
         print(f"raftlog: {error}", file=sys.stderr)
         return exits.FAILED
     return 0 if report.passed else exits.VERIFICATION_FAILED
@@ -206,8 +207,9 @@ def _create_topic(cluster: Cluster, nodes: int) -> None:
         config={"min.insync.replicas": "2" if nodes >= 3 else "1"},
     )
     admin = client.admin.AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    for future in admin.create_topics([topic], operation_timeout=CREATE_TIMEOUT_S).values():
-        future.result(CREATE_TIMEOUT_S)
+    limit_s = patient(CREATE_TIMEOUT_S)
+    for future in admin.create_topics([topic], operation_timeout=limit_s, request_timeout=limit_s).values():
+        future.result(2 * limit_s)
 
 
 def _stream_through_faults(cluster: Cluster, stream: Stream, screen: Screen) -> tuple[Outage, ...]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raftlog.cli.demo_stream import Stream
-from raftlog.testing.cluster import Cluster, ClusterError
+from raftlog.testing.cluster import Cluster
+from raftlog.testing.probe import PartitionView
 
 ENOUGH_NODES = 3
 """With fewer nodes none can be missed, so a killed one is started again at once and none is paused."""
-STEP_TIMEOUT_S = 60.0
-ASK_TIMEOUT_S = 2.0
-ASK_TIMES = 15
 QUIET_S = 0.5
 """Between two faults, so that their gaps do not run into each other."""
 
@@ -29,25 +27,14 @@ class FaultScript:
     """Runs the faults one after the other. `say` is told each event as it happens."""
 
     def __init__(self, cluster: Cluster, stream: Stream, *, topic: str, say: Callable[[str], None]) -> None:
-        from confluent_kafka.admin import AdminClient
-
         self._cluster = cluster
         self._stream = stream
         self._topic = topic
         self._say = say
-        self._admin = AdminClient(
-            {
-                "bootstrap.servers": cluster.bootstrap_servers,
-                "log_level": 0,
-                "socket.timeout.ms": int(
-                    ASK_TIMEOUT_S * 1000
-                ),  # a paused node takes questions and stays silent
-            }
-        )
         self.outages: list[Outage] = []
 
     def run(self) -> None:
-        """Run all faults. Raises ClusterError when the cluster does not recover from one in time."""
+        """Run all faults. Raises ClusterError when the cluster does not recover from one."""
         self._wait(lambda: self._stream.every_partition_acked_since(0), "records flow")
         leader = self._partitions()[0].leader
         self._kill(leader, f"the leader of {self._topic}-0")
@@ -81,7 +68,7 @@ class FaultScript:
         began = time.monotonic()
         self._say(event)
         self._cluster.pause(follower)
-        self._wait(lambda: follower not in self._partitions()[0].isrs, f"the ISR loses node {follower}")
+        self._wait(lambda: follower not in self._partitions()[0].isr, f"the ISR loses node {follower}")
         self._say(f"  the ISR shrank after {time.monotonic() - began:.1f} s")
         self._wait(lambda: self._led_by_the_living() and self._resumed(), f"records flow after {event}")
         self._note(event, began)
@@ -97,17 +84,16 @@ class FaultScript:
 
     # --- conditions
 
-    def _partitions(self) -> dict[int, Any]:
-        """Return the topic's partitions as the cluster tells any client; the next node is asked if one is silent."""
-        from confluent_kafka import KafkaException
+    def _partitions(self) -> dict[int, PartitionView]:
+        """Return the topic's partitions as the cluster tells any client, once a node answers."""
+        found: dict[int, PartitionView] = {}
 
-        for _ in range(ASK_TIMES):
-            try:
-                described = self._admin.list_topics(self._topic, timeout=ASK_TIMEOUT_S)
-            except KafkaException:
-                continue
-            return dict(described.topics[self._topic].partitions)
-        raise ClusterError(f"no node described {self._topic} within {ASK_TIMES * ASK_TIMEOUT_S:g} s")
+        def answered() -> bool:
+            found.update(self._cluster.partitions(self._topic))
+            return bool(found)
+
+        self._cluster.wait_until(answered, f"a node describes {self._topic}")
+        return found
 
     def _led_by_the_living(self) -> bool:
         living = self._cluster.running_ids()
@@ -121,7 +107,7 @@ class FaultScript:
         return True
 
     def _isr_is_full(self) -> bool:
-        return all(set(each.isrs) == set(each.replicas) for each in self._partitions().values())
+        return all(set(each.isr) == set(each.replicas) for each in self._partitions().values())
 
     def _wait(self, holds: Callable[[], bool], what: str) -> None:
-        self._cluster.wait_until(holds, what, timeout_s=STEP_TIMEOUT_S)
+        self._cluster.wait_until(holds, what, seen=lambda: self._cluster.partitions(self._topic))

@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any
 
 from raftlog.cli.demo_text import Text
+from raftlog.proof.progress import Wait, signs_of_descendants, wait_until
 
 TICK_S = 0.005
-FLUSH_S = 120.0
+FLUSH_S = 0.2
 PROGRESS_EVERY = 1_000
 
 CLIENT_SETTINGS = {
@@ -27,7 +28,7 @@ CLIENT_SETTINGS = {
     "reconnect.backoff.max.ms": 100,
     "topic.metadata.refresh.fast.interval.ms": 50,
     "socket.timeout.ms": 5_000,  # a paused leader keeps its connection; only this makes the client look elsewhere
-    "message.timeout.ms": 120_000,
+    "message.timeout.ms": 0,  # no limit: the stream's own waits end once nothing is acknowledged any more
 }
 
 
@@ -57,16 +58,18 @@ class Stream:
     # --- sending
 
     def bulk(self, count: int, *, progress: Callable[[int], None]) -> float:
-        """Send `count` records as fast as the client can and wait for them; returns the seconds it took."""
+        """Send `count` records as fast as the client can and wait for them; returns the seconds it took.
+
+        Raises Stalled.
+        """
         began = time.monotonic()
         for index in range(count):
             self._send()
             if index % PROGRESS_EVERY == 0:
-                if self.asked_to_end.is_set():
-                    raise KeyboardInterrupt
+                self._check_asked()
                 self._producer.poll(0)
                 progress(self.acked)
-        self._producer.flush(FLUSH_S)
+        self._flush()
         return time.monotonic() - began
 
     def start_trickle(self, per_second: int) -> None:
@@ -78,11 +81,25 @@ class Stream:
         self._thread.start()
 
     def finish(self) -> None:
-        """Stop the trickle and wait for what is under way."""
+        """Stop the trickle and wait for what is under way. Raises Stalled."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
-        self._producer.flush(FLUSH_S)
+        self._flush()
+
+    def _flush(self) -> None:
+        def flushed() -> bool:
+            self._check_asked()
+            return self._producer.flush(FLUSH_S) == 0
+
+        wait_until(flushed, "every record is acknowledged", seen=self._progress)
+
+    def _check_asked(self) -> None:
+        if self.asked_to_end.is_set():
+            raise KeyboardInterrupt
+
+    def _progress(self) -> str:
+        return f"{self.acked:,} of {self.sent:,} records acknowledged"
 
     def _trickle(self, per_second: int) -> None:
         began, base = time.monotonic(), self.sent
@@ -100,6 +117,7 @@ class Stream:
     def _send(self) -> None:
         number = self.sent
         key, value = self._text.record(number)
+        wait: Wait | None = None
         while True:
             try:
                 self._producer.produce(
@@ -111,6 +129,10 @@ class Stream:
                 )
                 break
             except BufferError:
+                wait = wait or Wait(
+                    "there is room for a record", seen=self._progress, signs=signs_of_descendants
+                )
+                wait.pause()
                 self._producer.poll(TICK_S)
         self.sent = number + 1
         self.bytes += len(key) + len(value)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from raftlog.cli.demo_text import Text
-
-SILENCE_S = 60.0
-"""So long the reader waits for the next record before it gives the rest up."""
+from raftlog.proof.progress import Stalled, Wait, signs_of_descendants
 
 
 @dataclass(slots=True)
@@ -73,7 +70,10 @@ class Checker:
 
 
 def read_back(bootstrap: str, topic: str, *, checker: Checker, progress: Callable[[int], None]) -> None:
-    """Feed every record of a topic to the checker, from the first offset to the end as it is now."""
+    """Feed every record of a topic to the checker, from the first offset to the end as it is now.
+
+    What is not read because nothing progresses any more counts as lost.
+    """
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(
@@ -94,15 +94,15 @@ def read_back(bootstrap: str, topic: str, *, checker: Checker, progress: Callabl
 def _read_to(
     consumer: Any, ends: dict[Any, int], *, checker: Checker, progress: Callable[[int], None]
 ) -> None:
-    heard = time.monotonic()
+    wait = Wait("the next record is read", seen=lambda: checker.verdict.read, signs=signs_of_descendants)
     while any(consumer.position(partition) < end for partition, end in ends.items()):
         batches = consumer.poll(timeout_ms=500, max_records=5_000)
         for partition, records in batches.items():
             for record in records:
                 number = int.from_bytes(dict(record.headers).get("n", b""), "big", signed=True)
                 checker.saw(partition.partition, number, record.key, record.value)
-        if batches:
-            heard = time.monotonic()
-        elif time.monotonic() - heard > SILENCE_S:
-            return  # what was not read counts as lost
+        try:
+            wait.pause()
+        except Stalled:
+            return
         progress(checker.verdict.read)

@@ -11,7 +11,6 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -29,7 +28,6 @@ FIRST_CONTROLLER_PORT: Final = 9192
 FIRST_HTTP_PORT: Final = 9644
 LAYOUT: Final = "dev.json"
 LOOK_EVERY_S: Final = 0.5
-STOP_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +116,8 @@ def _run(folder: Path, kept: bool, *, nodes: int, port: int, settings: Mapping[s
         try:
             took_s = cluster.start()
         except ClusterError as error:
-            raise Failure(str(error)) from None
+            message, *log = str(error).splitlines()
+            raise Failure(message, details=log) from None
         _tell(cluster, kept=kept, took_s=took_s, asked_port=port)
         try:
             return _watch(cluster)
@@ -248,10 +247,12 @@ def _watch(cluster: Any) -> int:
 
 
 def _stop(cluster: Any) -> None:
-    """Let all nodes end in order, at the same time; whoever does not is killed by the cluster."""
+    """Let all nodes end in order, at the same time; the cluster kills those that do nothing any more."""
+    from raftlog.proof.progress import Stalled, wait_until
+
     for node in cluster.nodes.values():
         node.signal(signal.SIGTERM)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    pause = threading.Event()
-    while cluster.running_ids() and time.monotonic() < deadline:
-        pause.wait(0.02)
+    try:
+        wait_until(lambda: not cluster.running_ids(), "all nodes end")
+    except Stalled as error:
+        print(f"raftlog: {error}", file=sys.stderr)

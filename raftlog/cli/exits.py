@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 OK = 0
@@ -33,8 +34,9 @@ TABLE: Final = (
 
 
 class Failure(Exception):
-    """What ends a command: one line for a person on standard error, and an exit code."""
+    """What ends a command: a line for a person on standard error, those of `details` below it, and an exit code."""
 
-    def __init__(self, message: str, code: int = FAILED) -> None:
+    def __init__(self, message: str, code: int = FAILED, *, details: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.code = code
+        self.details = tuple(details)

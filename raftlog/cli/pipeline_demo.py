@@ -29,6 +29,7 @@ from raftlog.pipeline.jobs.control import BatchDone, Control, JobError, MissingE
 from raftlog.pipeline.jobs.session import NO_JAVA, java, make_session
 from raftlog.pipeline.jobs.settings import build
 from raftlog.pipeline.jobs.trips import SCHEMA, count_demand, trips
+from raftlog.proof.progress import Stalled, patient, wait_until
 from raftlog.testing.cluster import Cluster, ClusterError
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ CHUNKS = 150
 """The file goes in so many pieces, each acknowledged before the next: no partition runs ahead of another by days."""
 STREAM_S = 15.0
 EVERY_S = 1.0
-JOIN_S = 120.0
+FLUSH_S = 0.2
+REQUEST_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def run(options: DemoOptions) -> int:
     except MissingError as error:
         print(f"raftlog: {error}", file=sys.stderr)
         return exits.NOT_RUN
-    except (JobError, ClusterError, OSError, ImportError) as error:
+    except (JobError, ClusterError, Stalled, OSError, ImportError) as error:
         print(f"raftlog: {error}", file=sys.stderr)
         return exits.FAILED
     print(json.dumps(report.as_json(), indent=2) if options.json else "\n".join(report.as_text()))
@@ -213,7 +215,7 @@ def _stream(cluster: Cluster, lines: list[str], jobs: _Jobs, screen: Screen) -> 
     def meanwhile() -> None:
         sender = threading.Thread(target=_send, args=(cluster.bootstrap_servers, lines, started), daemon=True)
         sender.start()
-        started.wait(JOIN_S)
+        _wait_for(started.is_set, "a job has read something", control)
         leader = cluster.partitions(TOPIC)[0].leader
         cluster.kill(leader)
         killed.append(leader)
@@ -221,9 +223,7 @@ def _stream(cluster: Cluster, lines: list[str], jobs: _Jobs, screen: Screen) -> 
         time.sleep(STREAM_S / 3)
         cluster.restart(leader)
         screen.say(f"node {leader} is back")
-        sender.join(JOIN_S)
-        if sender.is_alive():
-            raise JobError("the file was not acknowledged in time")
+        _wait_for(lambda: not sender.is_alive(), "the file is acknowledged", control)
         control.stopping.set()
 
     summaries = _both(jobs, EVERY_S, control, meanwhile)
@@ -253,12 +253,16 @@ def _both(jobs: _Jobs, every: float, control: Control, meanwhile: Callable[[], N
         control.stopping.set()
         raise
     finally:
-        for thread in threads:
-            thread.join(JOIN_S)
+        wait_until(lambda: not any(each.is_alive() for each in threads), "both jobs end")
     for result in done.values():
         if isinstance(result, BaseException):
             raise result
     return done
+
+
+def _wait_for(holds: Callable[[], bool], what: str, control: Control) -> None:
+    """Wait for something that a job which failed will not bring about. Raises Stalled."""
+    wait_until(lambda: holds() or control.stopping.is_set(), what)
 
 
 def _send(bootstrap: str, lines: list[str], started: threading.Event) -> None:
@@ -274,12 +278,12 @@ def _send(bootstrap: str, lines: list[str], started: threading.Event) -> None:
     size = -(-len(lines) // CHUNKS)
     for number, start in enumerate(range(0, len(lines), size)):
         if number == CHUNKS // 5:
-            started.wait(JOIN_S)
+            started.wait()
         time.sleep(STREAM_S / CHUNKS)
         for index, line in enumerate(lines[start : start + size], start):
             producer.produce(TOPIC, line.encode(), key=str(index).encode())
             producer.poll(0)
-        producer.flush(JOIN_S)
+        wait_until(lambda: producer.flush(FLUSH_S) == 0, "the records are acknowledged")
 
 
 def _create_topics(cluster: Cluster) -> None:
@@ -290,8 +294,9 @@ def _create_topics(cluster: Cluster) -> None:
         client.admin.NewTopic(name, num_partitions=count, replication_factor=3, config=durable)
         for name, count in ((TOPIC, PARTITIONS), (DEAD, 1))
     ]
-    for future in admin.create_topics(topics, operation_timeout=JOIN_S).values():
-        future.result(JOIN_S)
+    limit_s = patient(REQUEST_S)
+    for future in admin.create_topics(topics, operation_timeout=limit_s, request_timeout=limit_s).values():
+        future.result(2 * limit_s)
 
 
 def _judge(

@@ -19,6 +19,9 @@ from raftlog.proof.sweep import STRICT_STORY, Outcome, Summary, Sweep, Tale, sil
 SHOWN_FAILURES = 20
 """Failures that are told in full; the rest are only named."""
 
+ALL = "all"
+"""In the place of a story's name: all of them in turn, seed by seed."""
+
 Say = Callable[[str], None]
 Advance = Callable[[Outcome], None]
 
@@ -43,8 +46,12 @@ class Request(NamedTuple):
         first, last = seeds_of(self.seeds)
         return [
             *(Tale(each.story, each.seed, each.seconds) for each in known),
-            *(Tale(self.story, seed, self.seconds) for seed in range(first, last + 1)),
+            *(Tale(self.story_of(seed), seed, self.seconds) for seed in range(first, last + 1)),
         ]
+
+    def story_of(self, seed: int) -> str:
+        """Return what to tell with a seed: of all stories each has its turn."""
+        return [*STORIES][seed % len(STORIES)] if self.story == ALL else self.story
 
 
 def run(request: Request) -> int:
@@ -54,11 +61,11 @@ def run(request: Request) -> int:
             summary = (story.__doc__ or "").splitlines()[0].removesuffix(" Raises AssertionError.")
             print(f"{name:14} {summary}")
         return 0
-    if request.story not in STORIES:
+    if request.story not in (ALL, *STORIES):
         print(f"raftlog: no story is called {request.story}; there are {', '.join(STORIES)}", file=sys.stderr)
         return exits.USAGE
     if request.seed is not None:
-        return replay(Tale(request.story, request.seed, request.seconds), log=request.log)
+        return replay(Tale(request.story_of(request.seed), request.seed, request.seconds), log=request.log)
     try:
         tales = request.tales()
     except ValueError:

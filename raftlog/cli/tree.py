@@ -89,7 +89,8 @@ class Tree(TyperGroup):
         try:
             return super().invoke(ctx)
         except exits.Failure as failure:
-            print(f"raftlog: {printable(str(failure))}", file=sys.stderr)
+            for line in (f"raftlog: {failure}", *failure.details):
+                print(printable(line), file=sys.stderr)
             raise typer.Exit(failure.code) from None
         except BrokenPipeError:
             # whoever read our output has enough; nothing may be written when the interpreter ends, either

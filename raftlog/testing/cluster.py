@@ -12,7 +12,6 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,16 +24,16 @@ from raftlog.proof.disks import harm
 from raftlog.proof.disks.power_cut import Loss, at_risk, cut_power
 from raftlog.proof.node_faults import faults_of
 from raftlog.proof.place import DiskTrouble
+from raftlog.proof.progress import Stalled, patient, wait_until
 from raftlog.testing.hosts import Addresses, Hosts, Loopback
-from raftlog.testing.node_process import STOP_TIMEOUT_S, NodeProcess
+from raftlog.testing.node_process import NodeProcess
 from raftlog.testing.probe import ClusterView, PartitionView, find_controller, view_cluster, view_topic
 
-READY_TIMEOUT_S = 30.0
-POLL_S = 0.01
+CONNECT_TIMEOUT_S = 10.0
 
 
 class ClusterError(RuntimeError):
-    """The cluster did not do what was waited for; the message ends with the logs of the nodes concerned."""
+    """The cluster did not do what was waited for. The lines after the first are the logs of the nodes concerned."""
 
 
 class Cluster:
@@ -85,12 +84,12 @@ class Cluster:
 
     # --- the whole
 
-    def start(self, *, timeout_s: float = READY_TIMEOUT_S) -> float:
-        """Start all nodes and wait until they are ready; returns how many seconds that took."""
+    def start(self) -> float:
+        """Start all nodes and wait until they are ready; returns how many seconds that took. Raises ClusterError."""
         began = time.monotonic()
         for node in self.nodes.values():
             node.start()
-        self.wait_ready(timeout_s=timeout_s)
+        self.wait_ready()
         return time.monotonic() - began
 
     def __enter__(self) -> Self:
@@ -118,8 +117,18 @@ class Cluster:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
+    def addresses(self) -> Mapping[int, Addresses]:
+        """Where each node listens."""
+        return self._hosts.addresses
+
+    @property
     def bootstrap_servers(self) -> str:
         return ",".join(node.address for node in self.nodes.values())
+
+    def limit_files(self, count: int) -> None:
+        """Let nodes that are started from now on open so many files at most."""
+        for node in self.nodes.values():
+            node.open_files = count
 
     # --- single nodes
 
@@ -132,13 +141,13 @@ class Cluster:
         """Kill -9 a node."""
         self.nodes[node_id].kill()
 
-    def stop(self, node_id: int, *, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Ask a node to stop (SIGTERM) and wait for it; returns its exit code."""
+    def stop(self, node_id: int) -> int:
+        """Ask a node to stop (SIGTERM) and wait for it; returns its exit code. Raises ClusterError."""
         self.nodes[node_id].signal(signal.SIGTERM)
         try:
-            return self.nodes[node_id].wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise self._error(f"node {node_id} did not stop within {timeout_s:g} s", [node_id]) from None
+            return self.nodes[node_id].wait()
+        except Stalled as error:
+            raise self._error(str(error), [node_id]) from None
 
     def pause(self, node_id: int) -> None:
         """Stop a node in its tracks (SIGSTOP); its connections stay open."""
@@ -150,12 +159,12 @@ class Cluster:
         self.nodes[node_id].signal(signal.SIGCONT)
         self.nodes[node_id].paused = False
 
-    def restart(self, node_id: int, *, wait: bool = True, timeout_s: float = READY_TIMEOUT_S) -> None:
+    def restart(self, node_id: int, *, wait: bool = True) -> None:
         """Start a node again on its old data, killing it first if it runs."""
         self.nodes[node_id].kill()
         self.nodes[node_id].start()
         if wait:
-            self.wait_ready(timeout_s=timeout_s)
+            self.wait_ready()
 
     # --- harm
 
@@ -218,9 +227,10 @@ class Cluster:
                 return controller
         return None
 
-    def wait_ready(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+    def wait_ready(self) -> None:
         """Wait until every running node sees exactly the running nodes. Raises ClusterError."""
         waiting = set(self.running_ids())
+        seen: dict[int, str] = {}
 
         def ready() -> bool:
             for node_id in sorted(waiting):
@@ -228,25 +238,28 @@ class Cluster:
                     raise self._error(f"node {node_id} ended while starting", [node_id])
                 try:
                     view = self.view(node_id)
-                except OSError:
+                except OSError as error:
+                    seen[node_id] = f"no answer ({error})"
                     return False
+                seen[node_id] = f"sees {sorted(view.broker_ids)}"
                 if view.broker_ids != self.running_ids():
                     return False
                 waiting.discard(node_id)
             return True
 
-        self.wait_until(ready, "all nodes see each other", timeout_s=timeout_s)
+        self.wait_until(ready, "all nodes see each other", seen=lambda: dict(seen))
 
     def wait_until(
-        self, holds: Callable[[], bool], what: str, *, timeout_s: float = READY_TIMEOUT_S
+        self, holds: Callable[[], object], what: str, *, seen: Callable[[], object] = lambda: None
     ) -> float:
-        """Wait until `holds()`; returns the seconds it took. Raises ClusterError."""
-        began = time.monotonic()
-        while not holds():
-            if time.monotonic() - began > timeout_s:
-                raise self._error(f"not within {timeout_s:g} s: {what}", self.nodes)
-            time.sleep(POLL_S)
-        return time.monotonic() - began
+        """Wait until `holds()`; returns the seconds that took. Raises ClusterError once nothing progresses.
+
+        `seen` returns the state that the condition looks at, which must be comparable.
+        """
+        try:
+            return wait_until(holds, what, seen=seen)
+        except Stalled as error:
+            raise self._error(str(error), self.nodes) from None
 
     def _error(self, message: str, node_ids: Iterable[int]) -> ClusterError:
         tails = (f"--- node {node_id}: {self.nodes[node_id].log_tail()}" for node_id in node_ids)
@@ -258,17 +271,15 @@ class AdminCluster(Cluster):
 
     admin = True
 
-    def wait_ready(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+    def wait_ready(self) -> None:
         """Wait for the HTTP APIs, too: they open after the node takes part. Raises ClusterError."""
-        super().wait_ready(timeout_s=timeout_s)
-        self.wait_until(
-            lambda: all(map(self._listens, self.running_ids())), "HTTP answers", timeout_s=timeout_s
-        )
+        super().wait_ready()
+        self.wait_until(lambda: all(map(self._listens, self.running_ids())), "HTTP answers")
 
     def _listens(self, node_id: int) -> bool:
         each = self._hosts.addresses[node_id]
         try:
-            socket.create_connection((each.host, each.admin_port), timeout=1).close()
+            socket.create_connection((each.host, each.admin_port), timeout=patient(CONNECT_TIMEOUT_S)).close()
         except OSError:
             return False
         return True

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from raftlog.proof.progress import Wait, patient, signs_of_descendants
 from raftlog.proof.workloads.wire import (
     AWAY,
     FIND_COORDINATOR,
@@ -251,7 +252,7 @@ class Load:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _client(self, number: int) -> Client:
-        return Client(f"load-{number}", self._bootstrap, timeout_s=PATIENCE_S)
+        return Client(f"load-{number}", self._bootstrap, timeout_s=patient(PATIENCE_S))
 
     def add(self, group_id: str) -> Member:
         """Let one more member join a group."""
@@ -270,15 +271,19 @@ class Load:
         """Whether these have their assignments of one generation."""
         return len({each.synced for each in members}) == 1 and members[0].synced >= 0
 
-    async def until(self, holds: Any, what: str, *, seconds: float = 120.0) -> float:
-        """Wait until `holds()`; returns the seconds it took. Raises TimeoutError."""
+    async def until(self, holds: Callable[[], object], what: str) -> float:
+        """Wait until `holds()`; returns the seconds it took. Raises Stalled."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        wait = Wait(what, seen=self._progress, signs=signs_of_descendants)
         while not holds():
-            if loop.time() - began > seconds:
-                raise TimeoutError(f"not within {seconds:g} s: {what}; {self.book.errors[:3]}")
+            wait.pause()
             await asyncio.sleep(max(0.005, LOOK_S * len(self.members)))
         return loop.time() - began
+
+    def _progress(self) -> str:
+        synced = sum(each.synced >= 0 for each in self.members)
+        return f"{synced} of {len(self.members)} members have assignments; {self.book.errors[:3]}"
 
     async def close(self) -> None:
         """End all members; what a task raised is raised."""

@@ -14,11 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
+from raftlog.proof.progress import patient
+
 T = TypeVar("T")
 
 CLONE_NEWNET: Final = 0x4000_0000
 _MINE: Final = "/proc/thread-self/ns/net"
-COMMAND_TIMEOUT_S: Final = 10
+COMMAND_TIMEOUT_S: Final = 60.0
 
 
 class Namespace:
@@ -72,7 +74,12 @@ class Namespace:
         def go_and_run() -> subprocess.CompletedProcess[str]:
             self.enter()
             return subprocess.run(  # noqa: S603 - commands of ours
-                command, input=script, text=True, capture_output=True, timeout=COMMAND_TIMEOUT_S, check=False
+                command,
+                input=script,
+                text=True,
+                capture_output=True,
+                timeout=patient(COMMAND_TIMEOUT_S),
+                check=False,
             )
 
         ended = _in_a_thread(go_and_run)

@@ -13,18 +13,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from raftlog.base.faults import NodeFault
 from raftlog.proof import node_faults
 from raftlog.proof.node_faults import Command
+from raftlog.proof.progress import patient, signs_of_process, wait_until
 from raftlog.testing.hosts import Hosts
 from raftlog.testing.ports import LOOPBACK
 
-STOP_TIMEOUT_S: Final = 15.0
-ANSWER_TIMEOUT_S: Final = 10.0
+ANSWER_TIMEOUT_S: Final = 30.0
 LOG_TAIL_LINES: Final = 30
+LIMITED: Final = 'ulimit -n "$0" && exec "$@"'
+"""A shell's script: the same process runs the command with a limit of open files."""
 
 
 class NodeProcess:
@@ -47,6 +50,8 @@ class NodeProcess:
         self.log_path = directory / "node.log"
         self.config_path = directory / "node.properties"
         self.paused = False
+        self.open_files: int | None = None
+        """The most file descriptors that the process may have; None: as many as this one."""
         self._settings = settings
         self._inside: Callable[[int], AbstractContextManager[object]] = hosts.inside if hosts else nullcontext
         self._process: subprocess.Popen[bytes] | None = None
@@ -85,11 +90,12 @@ class NodeProcess:
     def start(self) -> None:
         """Start the process; does not wait for it."""
         assert not self.running, f"node {self.node_id} is running"
+        limited = () if self.open_files is None else ("/bin/sh", "-c", LIMITED, str(self.open_files))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAFTLOG_")}
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs, self._inside(self.node_id):
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and files
-                [sys.executable, "-m", "raftlog", "server", *self._arguments()],
+                [*limited, sys.executable, "-m", "raftlog", "server", *self._arguments()],
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,
@@ -126,7 +132,7 @@ class NodeProcess:
         assert self._line is not None
         self._asked += 1
         command.id = self._asked
-        self._line.settimeout(ANSWER_TIMEOUT_S)
+        self._line.settimeout(patient(ANSWER_TIMEOUT_S))
         try:
             self._line.sendall(node_faults.write_line(command) + b"\n")
             while not self.paused and self._next_answer() < command.id:
@@ -152,10 +158,12 @@ class NodeProcess:
         if self.running:
             os.kill(self.pid, number)
 
-    def wait(self, timeout_s: float) -> int:
-        """Wait for the process to end and return its exit code. Raises subprocess.TimeoutExpired."""
+    def wait(self) -> int:
+        """Wait for the process to end and return its exit code. Raises Stalled once it does nothing any more."""
         assert self._process is not None, f"node {self.node_id} was never started"
-        code = self._process.wait(timeout_s)
+        signs = partial(signs_of_process, self.pid)
+        wait_until(lambda: not self.running, f"node {self.node_id} ends", signs=signs)
+        code: int = self._process.returncode
         if self._line is not None:
             self._line.close()
             self._line = None
@@ -165,7 +173,7 @@ class NodeProcess:
         """Kill -9, and wait until the process is gone."""
         if self._process is not None:
             self.signal(signal.SIGKILL)
-            self.wait(STOP_TIMEOUT_S)
+            self.wait()
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
         """Return the last lines of the log."""

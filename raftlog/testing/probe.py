@@ -11,6 +11,10 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from raftlog.proof.progress import patient
+
+ANSWER_S: Final = 10.0
+"""So long a node may take for its answer; what is known to be paused is better not asked."""
 _METADATA, _ELECT_LEADERS, _DESCRIBE_QUORUM = 3, 43, 55
 _PREFERRED = 0
 _ALL = -1
@@ -93,7 +97,7 @@ class _Reader:
             self.skip(self.varint())
 
 
-def view_cluster(host: str, port: int, *, timeout_s: float = 1.0) -> ClusterView:
+def view_cluster(host: str, port: int, *, timeout_s: float = ANSWER_S) -> ClusterView:
     """Ask a node for its cluster. Raises OSError while it does not answer."""
     answer = _ask(host, port, _METADATA, version=1, body=struct.pack(">i", 0), timeout_s=timeout_s)
     return ClusterView(frozenset(_take_brokers(answer)), answer.take("i"))
@@ -107,7 +111,7 @@ def _take_brokers(answer: _Reader) -> Iterator[int]:
         answer.skip_string()
 
 
-def view_topic(host: str, port: int, topic: str, *, timeout_s: float = 1.0) -> dict[int, PartitionView]:
+def view_topic(host: str, port: int, topic: str, *, timeout_s: float = ANSWER_S) -> dict[int, PartitionView]:
     """Ask a node for a topic's partitions; empty when it knows none. Raises OSError while it does not answer."""
     name = topic.encode()
     body = struct.pack(f">ih{len(name)}s", 1, len(name), name)
@@ -125,7 +129,7 @@ def view_topic(host: str, port: int, topic: str, *, timeout_s: float = 1.0) -> d
     return partitions
 
 
-def view_topics(host: str, port: int, *, timeout_s: float = 1.0) -> Topics:
+def view_topics(host: str, port: int, *, timeout_s: float = ANSWER_S) -> Topics:
     """Ask a node for all topics. Raises OSError while it does not answer."""
     body = struct.pack(">ib", _ALL, 0)  # a null array: all; and do not create any
     answer = _ask(host, port, _METADATA, version=7, body=body, timeout_s=timeout_s)
@@ -151,18 +155,18 @@ def view_topics(host: str, port: int, *, timeout_s: float = 1.0) -> Topics:
     return Topics(frozenset(brokers), found)
 
 
-def elect_preferred_leaders(host: str, port: int, *, timeout_s: float = 5.0) -> None:
+def elect_preferred_leaders(host: str, port: int, *, timeout_s: float = ANSWER_S) -> None:
     """Have every partition led by its first replica where that is in sync. Raises OSError when nobody answers."""
     body = struct.pack(">bii", _PREFERRED, _ALL, int(timeout_s * 1000))
     _ask(host, port, _ELECT_LEADERS, version=1, body=body, timeout_s=timeout_s)
 
 
-def find_controller(host: str, port: int, *, timeout_s: float = 1.0) -> int:
+def find_controller(host: str, port: int, *, timeout_s: float = ANSWER_S) -> int:
     """Ask a node which node leads the metadata quorum; -1 when none does. Raises OSError while it does not answer."""
     return view_quorum(host, port, timeout_s=timeout_s).leader_id
 
 
-def view_quorum(host: str, port: int, *, timeout_s: float = 1.0) -> QuorumView:
+def view_quorum(host: str, port: int, *, timeout_s: float = ANSWER_S) -> QuorumView:
     """Ask a node who leads the metadata quorum. Raises OSError while it does not answer."""
     topic = bytes([2, len(_QUORUM_TOPIC) + 1]) + _QUORUM_TOPIC + b"\x02" + struct.pack(">i", 0) + b"\x00\x00"
     answer = _ask(
@@ -181,7 +185,7 @@ def view_quorum(host: str, port: int, *, timeout_s: float = 1.0) -> QuorumView:
 def _ask(host: str, port: int, api_key: int, *, version: int, body: bytes, timeout_s: float) -> _Reader:
     # header v1, of which v2 (flexible requests) is this and a tag section, which such a body brings along
     frame = struct.pack(">hhih", api_key, version, 1, -1) + body
-    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+    with socket.create_connection((host, port), timeout=patient(timeout_s)) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         (size,) = struct.unpack(">i", _receive(connection, 4))
         if not 4 <= size <= _LARGEST_ANSWER:

@@ -1,4 +1,4 @@
-"""One cluster of three nodes with their admin APIs for all tests of a module, and a plain HTTP client."""
+"""Clusters of three nodes with their admin APIs, shared by all modules or of one, and a plain HTTP client."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from raftlog.testing.cluster import AdminCluster
+from tests.kit.waits import PATIENCE_S
 
 
 class Answer(NamedTuple):
@@ -31,7 +32,7 @@ class Api:
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_S)
         try:
             content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
             sent = {"Content-Type": "application/json"} if content is not None else {}
@@ -53,8 +54,21 @@ def _parsed(text: bytes) -> Any:
         return [json.loads(line) for line in text.splitlines()]
 
 
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[AdminCluster]:
+    with AdminCluster(3) as running:
+        yield running
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[AdminCluster]:
+def cluster(shared_cluster: AdminCluster) -> AdminCluster:
+    """Three nodes that all modules share; modules that hurt nodes have their own."""
+    return shared_cluster
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[AdminCluster]:
+    """Three nodes for the tests of one module."""
     with AdminCluster(3) as running:
         yield running
 

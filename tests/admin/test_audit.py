@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from typing import Any, Final
+from typing import Any
 
 from raftlog.admin.audit import MOST_NAMED, tell_parts
 from raftlog.admin.limits import Limits
 from raftlog.admin.route import Call
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
-
-PATIENCE_S: Final = 30.0
+from tests.kit.waits import until
 
 
 def audited(cluster: AdminCluster, api: Api, *request: Any) -> dict[str, Any]:
@@ -20,14 +18,19 @@ def audited(cluster: AdminCluster, api: Api, *request: Any) -> dict[str, Any]:
     method, path, body = request
     answer = api.ask(method, path, body)
     request_id = answer.headers["X-Request-Id"]
-    log, end_at = cluster.nodes[2].log_path, time.monotonic() + PATIENCE_S
-    while time.monotonic() < end_at:  # of a stream, the line is written behind the last answer
-        lines = [each for each in log.read_text().splitlines() if _tells_of(request_id, each)]
-        if lines:
-            (line,) = lines
-            found: dict[str, Any] = json.loads(line)
-            return found
-    raise AssertionError(f"no line of the audit log tells of {request_id}")
+    log = cluster.nodes[2].log_path
+    lines: list[str] = []
+
+    def told() -> bool:
+        lines[:] = [each for each in log.read_text().splitlines() if _tells_of(request_id, each)]
+        return bool(lines)
+
+    until(
+        told, f"the audit log tells of {request_id}"
+    )  # of a stream, the line is written behind the last answer
+    (line,) = lines
+    found: dict[str, Any] = json.loads(line)
+    return found
 
 
 def _tells_of(request_id: str, line: str) -> bool:

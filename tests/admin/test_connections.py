@@ -14,6 +14,7 @@ import pytest
 from raftlog.cli import exits, ready
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.certificate import make_certificate, needs_openssl
+from tests.kit.waits import PATIENCE_S
 
 
 @needs_openssl
@@ -26,10 +27,12 @@ def test_api_speaks_https_with_its_certificate_and_nothing_else(
     with AdminCluster(1, settings=settings) as cluster:
         address = cluster.admin_url().removeprefix("http://")
         trusting = ssl.create_default_context(cafile=str(certificate))
-        with urllib.request.urlopen(f"https://{address}/v1/live", context=trusting, timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"https://{address}/v1/live", context=trusting, timeout=PATIENCE_S
+        ) as answer:
             assert json.load(answer)["status"] == "alive"
         with pytest.raises((urllib.error.URLError, OSError)):
-            urllib.request.urlopen(f"http://{address}/v1/live", timeout=30)
+            urllib.request.urlopen(f"http://{address}/v1/live", timeout=PATIENCE_S)
         monkeypatch.setenv("RAFTLOG_ADMIN_LISTENER", address)
         assert ready.main() == exits.UNREACHABLE
         monkeypatch.setenv("RAFTLOG_ADMIN_SSL_CERTIFICATE", str(certificate))
@@ -39,7 +42,7 @@ def test_api_speaks_https_with_its_certificate_and_nothing_else(
 def test_slow_client_holds_up_nobody(cluster: AdminCluster) -> None:
     """Half a request is waited for, not with: others are answered meanwhile."""
     host, _, port = cluster.admin_url(1).removeprefix("http://").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as slow:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as slow:
         slow.sendall(b"POST /v3/clusters/x/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n")
-        with urllib.request.urlopen(f"{cluster.admin_url(1)}/v1/live", timeout=30) as answer:
+        with urllib.request.urlopen(f"{cluster.admin_url(1)}/v1/live", timeout=PATIENCE_S) as answer:
             assert answer.status == 200

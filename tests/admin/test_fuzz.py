@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raftlog.admin.resources import ROUTES
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.fuzz import failures_in_logs, judge, populate
+
+
+@pytest.fixture(scope="module")
+def cluster(own_cluster: AdminCluster) -> AdminCluster:
+    return own_cluster
 
 
 def test_every_answer_is_what_the_document_says(cluster: AdminCluster) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from raftlog.admin.v1.health import _of_chores
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
@@ -11,6 +13,11 @@ from raftlog.base.failures import Failure
 from raftlog.metadata.image import MetadataImage
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
+
+
+@pytest.fixture(scope="module")
+def cluster(own_cluster: AdminCluster) -> AdminCluster:
+    return own_cluster
 
 
 def api_of(cluster: AdminCluster, node_id: int) -> Api:

@@ -22,6 +22,7 @@ from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
 from raftlog.metadata.image import EMPTY_IMAGE
 from tests.admin.certificate import Certificate, make_certificate, needs_openssl
+from tests.kit.waits import PATIENCE_S
 
 MOST = 8
 NEVER_S = 3600.0
@@ -46,7 +47,7 @@ def served(
         api = AdminServer(view, limits, clock=lambda: 0.0)
         await api.start()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 return await story(api)
         finally:
             await api.stop()

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.test_exposition import NAMES_OF_OTHERS
+from tests.kit.waits import PATIENCE_S
 
 TOPIC = "rides"
 RECORDS = 30
@@ -51,14 +52,14 @@ def cluster() -> Iterator[AdminCluster]:
         producer = Producer({"bootstrap.servers": running.bootstrap_servers, "acks": "all"})
         for number in range(RECORDS):
             producer.produce(TOPIC, b"x" * 100, partition=number % PARTITIONS)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         yield running
 
 
 def scrape(cluster: AdminCluster, node_id: int, query: str = "") -> dict[str, dict[tuple[str, ...], float]]:
     """Return metrics by name and by the values of their labels."""
     host, _, port = cluster.admin_url(node_id).removeprefix("http://").rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
     try:
         connection.request("GET", f"/metrics{query}")
         answer = connection.getresponse()
@@ -131,7 +132,7 @@ def test_a_scrape_is_compressed_for_who_takes_gzip(cluster: AdminCluster) -> Non
     host, _, port = cluster.admin_url(1).removeprefix("http://").rpartition(":")
     sizes = {}
     for coding in ("identity", "gzip"):
-        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
         connection.request("GET", "/metrics", headers={"Accept-Encoding": coding})
         answer = connection.getresponse()
         body = answer.read()
@@ -149,7 +150,7 @@ def test_a_scrape_is_compressed_for_who_takes_gzip(cluster: AdminCluster) -> Non
 def test_promtool_objects_to_nothing_but_names_that_dashboards_query(cluster: AdminCluster) -> None:
     """A second linter beside the one of test_exposition.py."""
     for node_id in (1, 2, 3):
-        with urllib.request.urlopen(f"{cluster.admin_url(node_id)}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"{cluster.admin_url(node_id)}/metrics", timeout=PATIENCE_S) as answer:
             ran = subprocess.run(
                 ["promtool", "check", "metrics"], input=answer.read(), capture_output=True, check=False
             )

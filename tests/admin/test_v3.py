@@ -6,15 +6,16 @@ import base64
 import json
 import struct
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from raftlog.admin.v3.groups import read_assignment
+from raftlog.proof.progress import patient
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
+from tests.kit.waits import until
 
 
 def create(api: Api, name: str, **more: Any) -> None:
@@ -23,14 +24,6 @@ def create(api: Api, name: str, **more: Any) -> None:
 
 def create_once(api: Api, name: str) -> None:
     api.ask("POST", "/topics", {"topic_name": name, "partitions_count": 1})
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Ask again for half a minute at most."""
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_topic_is_created_grown_and_deleted(api: Api) -> None:
@@ -50,7 +43,7 @@ def test_what_the_cluster_keeps_itself_is_not_deleted_over_http(api: Api) -> Non
     """All groups would be lost with __consumer_offsets; Kafka's own clients may all the same."""
     found = lambda: api.get("/topics/__consumer_offsets").status == 200  # noqa: E731
     api.get("/consumer-groups/nobody")  # whoever looks for a coordinator has the topic made
-    until(found)
+    until(found, "it is found")
     refused = api.ask("DELETE", "/topics/__consumer_offsets")
     assert (refused.status, refused.body["error_code"]) == (409, 409)
     assert "the cluster's own" in refused.body["message"] and found()
@@ -296,7 +289,10 @@ def test_partition_moves_and_its_move_is_shown_until_it_is_done(api: Api) -> Non
     assert begun.status in {202, 204}
     if begun.status == 202:
         assert (begun.body["adding_replicas"], begun.body["removing_replicas"]) == ([3, 2], [1])
-    until(lambda: [each["broker_id"] for each in api.get(f"{at}/replicas").body["data"]] == [3, 2])
+    until(
+        lambda: [each["broker_id"] for each in api.get(f"{at}/replicas").body["data"]] == [3, 2],
+        "the replicas have moved",
+    )
     for path in ("/topics/-/partitions/-/reassignment", "/topics/moved/partitions/-/reassignment"):
         assert api.get(path).body["data"] == []
     assert api.ask("PUT", f"{at}/reassignment", {"replica_ids": [3, 9]}).body["error_code"] == 40002
@@ -387,16 +383,17 @@ def test_question_that_waits_is_neither_cut_short_nor_waited_for(api: Api, node:
     """Requests to one broker do not share a connection: a fetch that waits ends when another comes behind it."""
     create_once(api, "quiet")
     at = "/v1/topics/quiet/partitions/0/records"
-    until(lambda: node.get(at).status == 200)
+    until(lambda: node.get(at).status == 200, "its leader is known")
     with ThreadPoolExecutor() as threads:
         began_at = time.monotonic()
-        waiting = threads.submit(node.get, f"{at}?offset=0&timeout_ms=1500")
+        waits_s = patient(1.5)
+        waiting = threads.submit(node.get, f"{at}?offset=0&timeout_ms={round(waits_s * 1000)}")
         meanwhile = 0
         while not waiting.done():
             assert node.get(at).status == 200
             meanwhile += not waiting.done()
         assert waiting.result().body["records"] == []
-        assert time.monotonic() - began_at >= 1.4
+        assert time.monotonic() - began_at >= waits_s - 0.1
     assert meanwhile > 3, "behind the one that waits there would be one answer, when that has ended"
 
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import pytest
+
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.admin.test_health import api_of, create
 
 TOPIC = "trips"
+
+
+@pytest.fixture(scope="module")
+def cluster(own_cluster: AdminCluster) -> AdminCluster:
+    return own_cluster
 
 
 def why(node: Api, partition: int = 0) -> dict[str, Any]:
@@ -99,7 +106,7 @@ def test_a_controlled_shutdown_is_told_as_what_it_is(cluster: AdminCluster) -> N
     cluster.wait_until(lambda: len(why(api_of(cluster, 1))["isr"]) == 3, "the ISR is whole")
     victim = follower_of_quorum(cluster)
     cluster.nodes[victim].signal(signal.SIGTERM)
-    cluster.nodes[victim].wait(60)
+    cluster.nodes[victim].wait()
     asked = api_of(cluster, next(iter(cluster.running_ids())))
     cluster.wait_until(lambda: broker_why(asked, victim)["fenced"], "it is fenced")
     events = broker_why(asked, victim)["events"]

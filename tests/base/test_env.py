@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from raftlog.base.env import Env, ThreadOffload, TurnQueue
+from tests.kit.waits import PATIENCE_S
 
 
 async def test_a_call_runs_elsewhere_and_its_result_or_error_comes_back() -> None:
@@ -28,7 +29,7 @@ async def test_threads_are_started_when_needed_and_no_more_than_allowed() -> Non
 
     def job() -> None:
         ran_in.add(threading.get_ident())
-        assert release.wait(5)
+        assert release.wait(PATIENCE_S)
 
     assert await offload(threading.get_ident) == await offload(threading.get_ident)
     jobs = [offload(job) for _ in range(4)]
@@ -42,7 +43,7 @@ async def test_a_cancelled_call_still_runs_but_nobody_hears_of_it() -> None:
     offload, release, ended = ThreadOffload(1), threading.Event(), threading.Event()
 
     def job() -> None:
-        assert release.wait(5)
+        assert release.wait(PATIENCE_S)
         ended.set()
 
     future = offload(job)

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from raftlog.base import machine
 from raftlog.base.errors import InvalidRequest, KafkaError, NotController, RequestTimedOut
 from raftlog.base.machine import Decision, Runner
+from tests.kit.examples import examples
 
 State = tuple[Any, ...]
 
@@ -220,4 +221,4 @@ class RunnerMachine(RuleBasedStateMachine):
 
 
 TestRunner = RunnerMachine.TestCase
-TestRunner.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestRunner.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

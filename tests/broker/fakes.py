@@ -29,6 +29,7 @@ from raftlog.protocol.codec import RequestHeader, decode_response, encode_reques
 from raftlog.protocol.shapes import request_shapes
 from raftlog.replication.host import PartitionRead
 from raftlog.replication.traffic import Traffic
+from tests.kit.waits import PATIENCE_S
 
 TOPIC = "words"
 TOPIC_ID = UUID(int=7)
@@ -361,7 +362,7 @@ class Pipe:
 
     async def wait(self) -> None:
         """Until something is written that was not read yet."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.transport.written) == self._read:
                 self.transport.wrote.clear()
                 await self.transport.wrote.wait()

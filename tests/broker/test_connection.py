@@ -15,6 +15,7 @@ from raftlog.broker.handlers import list_groups as list_groups_handler
 from raftlog.broker.turns import BYTES_AT_ONCE
 from raftlog.protocol.shapes import request_shapes, response_shapes
 from tests.broker.fakes import FakePartition, Pipe, World, batch, fetch, produce, request
+from tests.kit.examples import examples
 
 
 def api_versions(correlation_id: int, version: int = 3) -> bytes:
@@ -67,7 +68,7 @@ def _answers(sizes: list[int]) -> bytes:
     return asyncio.run(run())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.one_of(st.integers(1, 8), st.integers(1, 70_000)), max_size=60))
 def test_any_fragmentation_of_a_request_stream_gives_the_same_responses(sizes: list[int]) -> None:
     """TCP keeps bytes, not their borders: what arrives in which pieces changes no answer."""

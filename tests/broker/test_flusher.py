@@ -12,6 +12,7 @@ import pytest
 
 from raftlog.base.env import Env, ThreadOffload
 from raftlog.broker.flusher import Flusher
+from tests.kit.waits import PATIENCE_S
 
 
 class FakeTicket:
@@ -56,7 +57,7 @@ class FakePartition:
 
 
 def waited(release: threading.Event) -> None:
-    assert release.wait(5)
+    assert release.wait(PATIENCE_S)
 
 
 def new_flusher() -> Any:
@@ -219,7 +220,7 @@ async def test_a_failed_sync_is_never_repeated(error: Exception, off_loop_until:
 
     partition.log.sync = fail
     dirty(flusher, partition)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await flusher.flushed()
     assert len(failures) == 1
     partition.log.sync = lambda: None

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from raftlog.broker.isr_changes import IsrChanges
 from raftlog.metadata.requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChanged
+from tests.kit.waits import PATIENCE_S
 
 TOPIC_ID = UUID(int=7)
 
@@ -49,7 +50,7 @@ async def test_a_proposal_outlives_whatever_goes_wrong_on_its_way() -> None:
     partitions = [Proposing(0, trips=True), Proposing(1)]
     for each in partitions:
         changes.add(each)  # type: ignore[arg-type]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         for each in partitions:
             await each.answered.wait()
     assert tries[:2] == [2, 2]

@@ -27,6 +27,7 @@ from raftlog.quorum.channel import Accepted, Dialled, Identity, dial
 from raftlog.quorum.listener import Listener as QuorumListener
 from raftlog.replication.host import ReplicaId
 from tests.broker.fakes import LISTENER, World, batch, fetch, produce, request
+from tests.kit.waits import PATIENCE_S
 from tests.quorum.cluster import bound_socket
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -39,7 +40,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]],
 
     def run_on(main: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
-            runner.run(asyncio.wait_for(main, 60))
+            runner.run(asyncio.wait_for(main, PATIENCE_S))
 
     return run_on
 
@@ -336,7 +337,7 @@ async def test_an_idle_connection_is_closed_in_time() -> None:
     world = World(connections_max_idle_ms=100)
     async with serving(world) as connect:
         client = await connect()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             assert await client.is_closed()
     assert world.server.counters.idle_closed == 1
 

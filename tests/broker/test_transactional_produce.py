@@ -27,6 +27,7 @@ from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.replication.host import Marker
 from tests.broker.fakes import TOPIC, Pipe, World, produce
 from tests.broker.test_call_budget import lead
+from tests.kit.waits import PATIENCE_S
 from tests.replication.kit import NOW_MS, FakeHost, registrations
 
 PRODUCER = 9
@@ -231,7 +232,7 @@ async def test_a_transaction_that_is_being_ended_is_waited_for_a_moment(tmp_path
     stage = Stage(tmp_path)
     stage.coordinator.codes = [51, 51]
     stage.pipe.send(request(1, (0, batch(0)), version=12))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while stage.partitions[0].log_end_offset == 0:
             await asyncio.sleep(0.005)
     await stage.settle()

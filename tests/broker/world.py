@@ -253,10 +253,10 @@ class World:
 
 
 async def until(condition: Any, *, within: float = 10.0) -> None:
-    """Wait in virtual time."""
+    """Wait in virtual time; the condition is looked at ten thousand times at most."""
     async with asyncio.timeout(within):
         while not condition():
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(within / 10_000)
 
 
 T = TypeVar("T")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from raftlog.cli.app import app
-from tests.clients.members import until
+from tests.kit.waits import run, until
 
 Rows = list[dict[str, Any]]
 
@@ -57,13 +56,7 @@ class CommandLine:
 
     def process(self, *arguments: str, stdin: bytes = b"") -> Ran:
         """Run a command as a person does."""
-        ran = subprocess.run(
-            [sys.executable, "-m", "raftlog", *arguments, "-b", self.bootstrap],
-            input=stdin,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
+        ran = run([sys.executable, "-m", "raftlog", *arguments, "-b", self.bootstrap], stdin=stdin)
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
     def rows(self, *arguments: str) -> Rows:
@@ -81,5 +74,5 @@ class CommandLine:
             found.append([json.loads(line) for line in ran.stdout.splitlines()])
             return ran.returncode == 0 and bool(holds(found[-1]))
 
-        until(look, " ".join(arguments), seen=lambda: found[-1])
+        until(look, " ".join(arguments), seen=lambda: found[-1:])
         return found[-1]

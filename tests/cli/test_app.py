@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
 from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.cli.app import app
+from tests.kit import waits
 
 HEAVY = (
     "kio",
@@ -151,14 +152,8 @@ def test_a_setting_that_librdkafka_does_not_know_is_an_error_in_words():
 )
 def test_no_broker_is_one_clear_line_with_its_own_exit_code(command):
     """6: timeout or unreachable; and why, but not once for each of librdkafka's attempts."""
-    result = subprocess.run(
-        [sys.executable, "-m", "raftlog", *command, "-b", "127.0.0.1:1", "--timeout", "1"],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-        input="x\n",
-    )
+    asked = [sys.executable, "-m", "raftlog", *command, "-b", "127.0.0.1:1", "--timeout", "1"]
+    result = waits.run(asked, stdin="x\n", text=True)
     assert result.returncode == 6, result.stderr
     assert result.stderr.startswith("raftlog: ") and result.stderr.count("\n") == 1
     assert "no broker answers at 127.0.0.1:1 (" in result.stderr and "refused" in result.stderr

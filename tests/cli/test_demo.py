@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.clients, pytest.mark.slow, pytest.mark.timeout(300)]
+from tests.kit.marks import nightly
+from tests.kit.waits import ended, run
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 COMMAND = [sys.executable, "-m", "raftlog", "demo"]
 
@@ -19,13 +22,7 @@ def test_the_demo_ends_with_a_clean_verdict(tmp_path):
     """The main job end to end: a given file, three faults, another client library to read it back."""
     text = tmp_path / "text"
     text.write_bytes(b"".join(b"line %d of a real file \xff\r\n" % number for number in range(5_000)))
-    result = subprocess.run(
-        [*COMMAND, "--file", str(text), "--records", "4000", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    result = run([*COMMAND, "--file", str(text), "--records", "4000", "--json"], text=True)
     assert result.returncode == 0, result.stderr + result.stdout
     report = json.loads(result.stdout)
     assert report["clean"]
@@ -33,7 +30,7 @@ def test_the_demo_ends_with_a_clean_verdict(tmp_path):
     assert [outage["event"].split()[0] for outage in report["outages"]] == ["kill", "kill", "pause"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, nightly(signal.SIGTERM)])
 def test_an_interrupted_demo_takes_everything_down(number, tmp_path):
     """Ctrl-C in the middle leaves no process and no folder."""
     with subprocess.Popen(
@@ -44,7 +41,7 @@ def test_an_interrupted_demo_takes_everything_down(number, tmp_path):
         pids = [path.name for path in Path("/proc").glob("[0-9]*") if str(tmp_path) in _command(path)]
         assert len(pids) == 3
         demo.send_signal(number)
-        assert demo.wait(60) == 130
+        assert ended(demo) == 130
     assert not any(str(tmp_path) in _command(Path("/proc") / pid) for pid in pids)
     assert not list(tmp_path.iterdir())
 

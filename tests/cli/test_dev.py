@@ -16,6 +16,8 @@ import pytest
 
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
+from tests.kit.marks import taste
+from tests.kit.waits import ended, run
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +35,7 @@ class Dev:
     def end(self, number: int) -> int:
         """Send a signal and wait; returns the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return ended(self.process)
 
 
 @contextmanager
@@ -69,7 +71,7 @@ def refuses(address: str) -> bool:
         return attempt.connect_ex((host, int(port))) != 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", taste([signal.SIGINT], [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
 def test_whatever_ends_it_leaves_no_process_no_port_and_no_file(tmp_path: Path, number: int) -> None:
     """Ctrl-C, a stop, a closed terminal: all the same."""
     with dev(tmp_path, "--nodes", "1", "--port", str(free_port())) as running:
@@ -124,7 +126,7 @@ def test_what_it_tells_to_try_works(tmp_path: Path) -> None:
         printed = ""
         for line in lines:
             command = line.replace("raftlog ", f"{sys.executable} -m raftlog ")
-            ran = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+            ran = run(command, text=True)
             assert ran.returncode == 0, ran.stderr
             printed += ran.stdout
     assert printed.startswith("orders created\n") and printed.count("orders ") == 4
@@ -136,7 +138,7 @@ def test_a_folder_of_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
         '{"secret": "x", "kafka": {"1": 2000}, "controller": {"1": 2001}, "http": {"1": 2002}}'
     )
     command = [sys.executable, "-m", "raftlog", "dev", "--data", str(tmp_path), "--nodes", "3"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ran = run(command, text=True)
     assert ran.returncode == 2 and "say --nodes 1" in ran.stderr and ran.stderr.count("\n") == 1
 
 
@@ -153,6 +155,19 @@ def test_what_no_node_could_start_with_is_told_before_any_does(arguments: list[s
     """One line, not a node's log."""
     code, out, err = invoke("dev", *arguments)
     assert (code, out) == (2, "") and said in err and err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_nodes_that_do_not_start_are_told_with_their_logs_line_by_line(tmp_path: Path) -> None:
+    """A reason is read by a person: no line of it ends in a backslash and an n."""
+    (tmp_path / "node-1").mkdir()
+    (tmp_path / "node-1" / "data").write_text("no folder")
+    command = [sys.executable, "-m", "raftlog", "dev", "--data", str(tmp_path), "--nodes", "1"]
+    ran = run([*command, "--port", str(free_port())], text=True)
+    first, *log = ran.stderr.splitlines()
+    assert (ran.returncode, first) == (1, "raftlog: node 1 ended while starting")
+    assert len(log) > 1 and log[0].startswith("--- node 1: ") and "node_failed" in log[-1]
+    assert "\\n" not in ran.stderr
 
 
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from raftlog.cli.ending import ended_by_signals
 from tests.cli.live import CommandLine
+from tests.kit.waits import ended
 
 LINES = 5000
 
@@ -59,7 +60,7 @@ def test_a_group_knows_what_was_printed_before_sigterm_and_waits_for_nobody(
         assert reader.stdout is not None
         assert [reader.stdout.readline() for _ in range(3)] == [b"one\n", b"two\n", b"three\n"]
         reader.send_signal(signal.SIGTERM)
-        assert reader.wait(30) == 130
+        assert ended(reader) == 130
     described = json.loads(raftlog("group", "describe", f"group-{name}", "-o", "json").out)
     assert described["members"] == []
     again = raftlog("consume", *group, "-e", name).out
@@ -78,5 +79,5 @@ def test_what_was_read_before_sigterm_is_sent(raftlog: CommandLine, name: str) -
         printed = sender.stdout.read(1)  # -T prints what was handed over, as kcat without delimiters
         sender.send_signal(signal.SIGTERM)
         printed += sender.stdout.read()
-        assert sender.wait(30) == 130
+        assert ended(sender) == 130
     assert printed and raftlog("consume", "-t", name, "-e", "-f", "%s").out.startswith(printed)

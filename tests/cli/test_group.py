@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from raftlog.cli import exits, group_reset
 from raftlog.cli.group_lookup import named
 from tests.cli.live import CommandLine, invoke
-from tests.clients.members import until
+from tests.kit.waits import until
 
 pytestmark = pytest.mark.slow
 

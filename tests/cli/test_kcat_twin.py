@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import struct
-import subprocess
 
 import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.cli.live import CommandLine
+from tests.kit.waits import PATIENCE_S, run
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 
@@ -29,8 +29,10 @@ INPUT = (
 
 
 def kcat(three: Cluster, *arguments: str, stdin: bytes = b"") -> bytes:
-    command = [str(KCAT), "-b", three.bootstrap_servers, "-m", "30", "-q", *FAST, *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, check=True, timeout=60).stdout
+    command = [str(KCAT), "-b", three.bootstrap_servers, "-m", str(PATIENCE_S), "-q", *FAST, *arguments]
+    ran = run(command, stdin=stdin)
+    ran.check_returncode()
+    return ran.stdout
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,25 @@ def test_a_failed_seed_exits_1_and_says_how_to_replay_it_and_what_happened() -> 
     assert "node2    paused" in result.output and "three is wrong" in result.output
 
 
+def test_all_stories_have_their_turn_seed_by_seed() -> None:
+    """As many seeds as there are stories tell each of them once, and a seed is replayed as the same story."""
+    request = body.Request(
+        None,
+        f"5..{4 + len(STORIES)}",
+        body.ALL,
+        2.0,
+        jobs=1,
+        budget_s=None,
+        keep_going=False,
+        log=False,
+        regressions=False,
+        stories=False,
+    )
+    tales = request.tales()
+    assert sorted(each.story for each in tales) == sorted(STORIES)
+    assert all(request.story_of(each.seed) == each.story for each in tales)
+
+
 def test_a_sweep_ends_with_a_summary() -> None:
     """Seeds, time, records, faults, those that never struck, each failure once more; no terminal: plain lines."""
     result = sim("--seeds", "1..4", "--keep-going")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.cli.live import CommandLine, invoke
-from tests.clients.members import until
+from tests.kit.waits import until
 
 pytestmark = pytest.mark.slow
 

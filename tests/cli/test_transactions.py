@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from raftlog.cli import exits
 from raftlog.testing.cluster import Cluster
 from tests.cli.live import invoke
+from tests.kit.waits import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -21,14 +22,15 @@ def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(three
     at = ("--http", three.admin_url(2))
     invoke("topic", "create", "written", "--partitions", "1", "--bootstrap", three.bootstrap_servers)
     producer = Producer({"bootstrap.servers": three.bootstrap_servers, "transactional.id": "x/1"})
-    producer.init_transactions(30)
+    began_ms = time.time() * 1000
+    producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     producer.produce("written", b"value")
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     code, listed, _ = invoke("transactions", "list", *at, "-o", "json")
     (found,) = [each for each in json.loads(listed) if each["transactional_id"] == "x/1"]
     assert (code, found["state"]) == (0, "Ongoing")
-    assert time.time() * 1000 - 60_000 < found["start_ms"] < time.time() * 1000 + 1000
+    assert began_ms - 1000 < found["start_ms"] < time.time() * 1000 + 1000
     assert found["timeout_ms"] == 60_000
     row = invoke("transactions", "list", *at)[1].partition("x/1")[2].splitlines()[0]
     assert re.fullmatch(r".*Ongoing  \d+ s  60 s", row), row
@@ -47,7 +49,7 @@ def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(three
     assert code == exits.FAILED
     assert re.search(r"x/1 is Ongoing, and broker \d ends it in \d+ s, when its timeout is over", said)
     assert "forceTerminateTransaction" in said and said.count("\n") == 1
-    producer.commit_transaction(30)
+    producer.commit_transaction(PATIENCE_S)
     three.wait_until(
         lambda: invoke("transactions", "abort", *place, "--start-offset", "0", *at)[0] == exits.NOT_FOUND,
         "its marker is written, which the answer to a commit does not wait for",

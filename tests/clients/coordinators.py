@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import Any
 
 from raftlog.protocol.apis import ApiKey
@@ -11,8 +10,8 @@ from raftlog.protocol.codec import RequestHeader, decode_response, encode_reques
 from raftlog.protocol.schema import message_type
 from raftlog.protocol.shapes import request_shapes
 from raftlog.testing.cluster import Cluster
-from tests.clients.stock import PATIENCE_S
 from tests.clients.wire import CORRELATION_ID, Wire
+from tests.kit.waits import until
 
 GROUP, TRANSACTION = 0, 1
 MOVING = {14, 15, 16, 51}
@@ -55,8 +54,11 @@ class Coordinators:
             found = ask(self._any, ApiKey.FIND_COORDINATOR, 2, key=name, key_type=kind)
             return found if codes_of(found) else ask(f"{found.host}:{found.port}", api, version, **fields)
 
-        deadline = time.monotonic() + PATIENCE_S
-        while (codes := codes_of(answer := question())) & MOVING:
-            assert time.monotonic() < deadline, codes
-            time.sleep(0.05)
-        return answer
+        answers: list[Any] = []
+
+        def settled() -> bool:
+            answers[:] = [question()]
+            return not codes_of(answers[0]) & MOVING
+
+        until(settled, f"the coordinator of {name} answers", seen=lambda: [*map(codes_of, answers)])
+        return answers[0]

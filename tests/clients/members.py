@@ -9,38 +9,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.clients.stock import PATIENCE_S
+from raftlog.proof.progress import Stalled
+from tests.kit.waits import PATIENCE_S, ended, until
 
-SESSION_S = 6.0
-"""How long a group waits for a silent member: what all members ask for."""
-
-SHARED_S = 2 * PATIENCE_S
-"""The longest wait for members to have their shares: one may be silent for its session, another start its Java."""
-
-LOOK_S = 0.05
 MOST_COMPLAINTS = 5
-
-
-def until(
-    holds: Callable[[], bool],
-    what: str,
-    patience_s: float = PATIENCE_S,
-    *,
-    seen: Callable[[], object] | None = None,
-) -> None:
-    """Look now and then: what is looked at does not wait itself. `seen` says what there is instead."""
-    deadline = time.monotonic() + patience_s
-    while not holds():
-        told = "" if seen is None else f": {seen()}"
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}{told}"
-        time.sleep(LOOK_S)
 
 
 class Kind(NamedTuple):
@@ -113,7 +91,7 @@ class MemberProcess:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(PATIENCE_S)
 
     def pause(self) -> None:
         """Let it stand still, with its connections open."""
@@ -128,8 +106,8 @@ class MemberProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
-            self._process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
+            ended(self._process)
+        except Stalled:
             self.kill()
         self._reader.join(PATIENCE_S)
 
@@ -187,20 +165,20 @@ class Party:
         owned = sorted(index for each in self.members for index in each.partitions)
         return owned == list(range(self._partitions))
 
-    def wait_shares(self, shares: Sequence[int], patience_s: float = SHARED_S) -> None:
+    def wait_shares(self, shares: Sequence[int]) -> None:
         """Wait until each partition has one owner and the members have so many each, fewest first."""
-        self._wait(lambda: self.is_settled and self.shares == sorted(shares), f"shares {shares}", patience_s)
+        self._wait(lambda: self.is_settled and self.shares == sorted(shares), f"shares {shares}")
 
-    def wait_read(self, values: Iterable[bytes], patience_s: float = PATIENCE_S) -> None:
+    def wait_read(self, values: Iterable[bytes]) -> None:
         wanted = set(values)
-        self._wait(lambda: self.values >= wanted, f"{len(wanted)} records are read", patience_s)
+        self._wait(lambda: self.values >= wanted, f"{len(wanted)} records are read")
 
-    def _wait(self, holds: Callable[[], bool], what: str, patience_s: float) -> None:
+    def _wait(self, holds: Callable[[], bool], what: str) -> None:
         def look() -> bool:
             assert not any(each.has_failed for each in self.everybody), f"a member failed: {self}"
             return holds()
 
-        until(look, what, patience_s, seen=lambda: self)
+        until(look, what, seen=lambda: self)
 
 
 @contextmanager

@@ -1,19 +1,16 @@
 """What a stock client can do, said once for all of them, so that every claim is tried with each.
 
-A library's own exceptions become `Refused` with Kafka's error code. Every wait is bounded by PATIENCE_S.
+A library's own exceptions become `Refused` with Kafka's error code.
 """
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tests.clients.wire import view_topic
-
-PATIENCE_S = 30.0
-"""The longest wait for anything: the machine may be busy with other things."""
+from tests.kit.waits import until
 
 
 class Refused(Exception):
@@ -185,10 +182,3 @@ def is_known(address: str, topic: str, partitions: int = 1) -> bool:
 def dotted(configs: Mapping[str, str]) -> dict[str, str]:
     """Turn min_insync_replicas into min.insync.replicas."""
     return {name.replace("_", "."): value for name, value in configs.items()}
-
-
-def until(holds: Callable[[], bool], what: str, *, patience_s: float = PATIENCE_S) -> None:
-    """Ask again until it holds; the condition itself waits (a poll, a request) between two looks."""
-    deadline = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from tests.clients.stock import PATIENCE_S, Place, Stock, until
+from tests.clients.stock import Place, Stock
+from tests.kit.waits import PATIENCE_S, poll_until
 
 PACE_S = 0.002
 """Between two records."""
@@ -52,7 +53,7 @@ class Stream:
                 raise self._failure
             return self.acked >= goal or self._stopping.wait(LOOK_S)
 
-        until(reached, f"{more} more records are acknowledged")
+        poll_until(reached, f"{more} more records are acknowledged")
 
     @property
     def values(self) -> list[bytes]:

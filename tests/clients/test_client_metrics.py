@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, Producer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from raftlog.testing.cluster import AdminCluster
-from tests.clients.members import until
 from tests.clients.nodes import scandals, told
+from tests.kit.waits import PATIENCE_S, until
 
 PUSH_MS = 300
 
@@ -36,7 +36,9 @@ def subscribe(cluster: AdminCluster, name: str, **configs: str) -> None:
 
 def shown(cluster: AdminCluster) -> list[str]:
     """Return the lines of /metrics that clients made."""
-    with urllib.request.urlopen(f"{cluster.admin_url()}/metrics?family=clients", timeout=30) as answer:
+    with urllib.request.urlopen(
+        f"{cluster.admin_url()}/metrics?family=clients", timeout=PATIENCE_S
+    ) as answer:
         return [line for line in answer.read().decode().splitlines() if line.startswith("kafka_client_")]
 
 

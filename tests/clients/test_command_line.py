@@ -10,6 +10,7 @@ import pytest
 
 from raftlog.cli import exits
 from raftlog.testing.cluster import Cluster
+from tests.kit.waits import run
 
 
 class CommandLine:
@@ -19,13 +20,8 @@ class CommandLine:
         self._bootstrap = bootstrap
 
     def __call__(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "raftlog", *arguments, "-b", self._bootstrap],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+        return run(
+            [sys.executable, "-m", "raftlog", *arguments, "-b", self._bootstrap], stdin=stdin, text=True
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,13 @@ from confluent_kafka.admin import (
 from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import Cluster
 from tests.clients.coordinators import Coordinators
-from tests.clients.members import until
-from tests.clients.test_groups import insist
+from tests.clients.test_groups import first_error, insist
+from tests.kit.marks import nightly
+from tests.kit.waits import PATIENCE_S, until, waiting
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 RECORDS = 200
-PATIENCE_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -85,18 +84,16 @@ class Members:
         self.consumers.append(consumer)
         return consumer
 
-    def until(self, holds: Callable[[], bool]) -> bool:
+    def until(self, holds: Callable[[], bool], what: str = "the group is as it should be") -> None:
         """Poll all until something holds."""
-        deadline = time.monotonic() + PATIENCE_S
+        wait = waiting(what, seen=lambda: (self.shares(), len(self.read)))
         while not holds():
-            if time.monotonic() > deadline:
-                return False
+            wait.pause()
             for each in self.consumers:
                 record = each.poll(0.05)
                 if record is not None and record.error() is None:
                     place = record.partition(), record.offset()
                     self.read[place] = self.read.get(place, 0) + 1
-        return True
 
     def shares(self) -> list[int]:
         return sorted(len(each.assignment()) for each in self.consumers)
@@ -128,16 +125,16 @@ def test_members_share_and_each_record_is_read(cluster: Cluster) -> None:
     """One reads all, four have one each, a fifth idles; who goes gives its share to the others."""
     with Members(cluster, "sharing") as group:
         group.add()
-        assert group.until(lambda: group.shares() == [4])
+        group.until(lambda: group.shares() == [4])
         for _ in range(4):
             group.add()
-        assert group.until(lambda: group.shares() == [0, 1, 1, 1, 1])
-        assert group.until(lambda: len(group.read) == RECORDS)
-        assert group.until(group.is_stable), "stable only once the last has said what it has"
+        group.until(lambda: group.shares() == [0, 1, 1, 1, 1])
+        group.until(lambda: len(group.read) == RECORDS)
+        group.until(group.is_stable, "stable only once the last has said what it has")
         assert group.described().type == ConsumerGroupType.CONSUMER
         while len(group.consumers) > 2:
             group.close(group.consumers[-1])
-        assert group.until(lambda: group.shares() == [2, 2])
+        group.until(lambda: group.shares() == [2, 2])
 
 
 class Victim:
@@ -160,7 +157,7 @@ class Victim:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(PATIENCE_S)
 
 
 def test_the_healthy_keep_theirs_when_one_is_killed(cluster: Cluster) -> None:
@@ -170,10 +167,10 @@ def test_the_healthy_keep_theirs_when_one_is_killed(cluster: Cluster) -> None:
         with Members(cluster, "dying") as group:
             group.add()
             group.add()
-            assert group.until(lambda: 4 - sum(group.shares()) == victim.partitions > 0 < group.shares()[0])
+            group.until(lambda: 4 - sum(group.shares()) == victim.partitions > 0 < group.shares()[0])
             before = [{each.partition for each in one.assignment()} for one in group.consumers]
             victim.kill()
-            assert group.until(lambda: group.shares() == [2, 2])
+            group.until(lambda: group.shares() == [2, 2])
             after = [{each.partition for each in one.assignment()} for one in group.consumers]
             assert all(kept <= now for kept, now in zip(before, after, strict=True))
     finally:
@@ -184,14 +181,14 @@ def test_commits_and_members_outlive_their_coordinator(cluster: Cluster) -> None
     """Killed and started again: members keep their partitions, and no commit is lost."""
     with Members(cluster, "failing-over") as group:
         member, _ = group.add(), group.add()
-        assert group.until(lambda: group.shares() == [2, 2] and len(group.read) == RECORDS)
+        group.until(lambda: group.shares() == [2, 2] and len(group.read) == RECORDS)
         for each in group.consumers:
             each.commit(asynchronous=False)
         has = [each.assignment() for each in group.consumers]
         node_id = group.described().coordinator.id
         cluster.kill(node_id)
         cluster.restart(node_id)
-        assert group.until(group.is_stable)
+        group.until(group.is_stable)
         assert [each.assignment() for each in group.consumers] == has
         committed = insist(lambda: member.committed(member.assignment(), PATIENCE_S))
         assert sum(each.offset for each in committed) == RECORDS // 2
@@ -202,12 +199,12 @@ def test_regular_expressions_find_topics_to_come(cluster: Cluster) -> None:
     with Members(cluster, "by-expression") as group:
         group.admin.create_topics([NewTopic("found-1", 1, 1)])["found-1"].result(PATIENCE_S)
         group.add(["^found-.*"])
-        assert group.until(lambda: group.shares() == [1])
+        group.until(lambda: group.shares() == [1])
         group.admin.create_topics([NewTopic("found-2", 2, 1)])["found-2"].result(PATIENCE_S)
-        assert group.until(lambda: group.shares() == [3])
+        group.until(lambda: group.shares() == [3])
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", [nightly("range"), "cooperative-sticky"])
 def test_a_group_changes_its_type_while_it_is_read(cluster: Cluster, strategy: str) -> None:
     """Classic, both, consumer, both, classic again (KIP-848's online migration)."""
     classic = {
@@ -218,30 +215,30 @@ def test_a_group_changes_its_type_while_it_is_read(cluster: Cluster, strategy: s
     }
     with Members(cluster, f"changing-{strategy}") as group:
         old = group.add(**classic)
-        assert group.until(lambda: group.shares() == [4])
+        group.until(lambda: group.shares() == [4])
         assert group.described().type == ConsumerGroupType.CLASSIC
         new = group.add()
-        assert group.until(lambda: group.shares() == [2, 2])
+        group.until(lambda: group.shares() == [2, 2])
         assert group.described().type == ConsumerGroupType.CONSUMER
         group.close(old)
-        assert group.until(lambda: group.shares() == [4])
+        group.until(lambda: group.shares() == [4])
         group.add(**classic)
-        assert group.until(lambda: group.shares() == [2, 2])
+        group.until(lambda: group.shares() == [2, 2])
         group.close(new)
-        assert group.until(lambda: group.shares() == [4])
+        group.until(lambda: group.shares() == [4])
         assert group.described().type == ConsumerGroupType.CLASSIC
-        assert group.until(lambda: len(group.read) == RECORDS)
+        group.until(lambda: len(group.read) == RECORDS)
 
 
 def test_a_static_member_comes_back_to_its_partitions(cluster: Cluster) -> None:
     """group.instance.id: closed and started again within its session, nothing moves."""
     with Members(cluster, "static") as group:
         one, _ = group.add(**{"group.instance.id": "one"}), group.add()
-        assert group.until(lambda: group.shares() == [2, 2])
+        group.until(lambda: group.shares() == [2, 2])
         before, other = one.assignment(), group.consumers[1].assignment()
         group.close(one)
         back = group.add(**{"group.instance.id": "one"})
-        assert group.until(lambda: len(back.assignment()) == 2)
+        group.until(lambda: len(back.assignment()) == 2)
         assert (back.assignment(), group.consumers[0].assignment()) == (before, other)
 
 
@@ -249,7 +246,7 @@ def test_what_the_coordinator_refuses_is_told_to_the_program(cluster: Cluster) -
     """UNSUPPORTED_ASSIGNOR and UNRELEASED_INSTANCE_ID end a consumer with the protocol's own error."""
     with Members(cluster, "refused") as group:
         group.add(**{"group.instance.id": "one"})
-        assert group.until(lambda: group.shares() == [4])
+        group.until(lambda: group.shares() == [4])
         for settings, code in (
             ({"group.remote.assignor": "mine"}, KafkaError.UNSUPPORTED_ASSIGNOR),
             ({"group.instance.id": "one"}, KafkaError.UNRELEASED_INSTANCE_ID),
@@ -260,12 +257,7 @@ def test_what_the_coordinator_refuses_is_told_to_the_program(cluster: Cluster) -
 
 def _first_error(group: Members, settings: dict[str, Any]) -> str:
     consumer = group.add(**settings)
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        record = consumer.poll(0.2)
-        if record is not None and record.error() is not None:
-            return record.error().str()
-    raise AssertionError("no error came")
+    return first_error(consumer).str()
 
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -287,12 +279,14 @@ class Configs:
         ]
         resource = ConfigResource(ResourceType.GROUP, self._group, incremental_configs=entries)
         (altered,) = self._admin.incremental_alter_configs([resource], **options).values()
-        altered.result(10)
+        altered.result(PATIENCE_S)
 
     def described(self) -> dict[str, tuple[str, ConfigSource]]:
         resource = ConfigResource(ResourceType.GROUP, self._group)
         (found,) = self._admin.describe_configs([resource]).values()
-        return {name: (each.value, ConfigSource(each.source)) for name, each in found.result(10).items()}
+        return {
+            name: (each.value, ConfigSource(each.source)) for name, each in found.result(PATIENCE_S).items()
+        }
 
 
 def test_a_group_has_a_heartbeat_interval_and_a_session_timeout_of_its_own(cluster: Cluster) -> None:

@@ -13,10 +13,11 @@ from tests.clients.streaming import Stream
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
+from tests.kit.marks import taste
 
 LIBRARIES = [Confluent, KafkaPython, Aiokafka]
 SOME = 150
-each_library = pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.name)
+each_library = pytest.mark.parametrize("library", taste([KafkaPython], LIBRARIES), ids=lambda each: each.name)
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,11 @@ from tests.clients.streaming import Stream
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
+from tests.kit.marks import nightly, taste
 
 LIBRARIES = [Confluent, KafkaPython, Aiokafka]
 SOME = 200
-each_library = pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.name)
+each_library = pytest.mark.parametrize("library", taste([Confluent], LIBRARIES), ids=lambda each: each.name)
 Harm = Callable[[Cluster, int], None]
 
 
@@ -78,7 +79,7 @@ def test_the_same_bytes_are_read_after_a_failover(cluster: Cluster, home: str) -
     client.close()
 
 
-@pytest.mark.parametrize("acks", [0, 1])
+@pytest.mark.parametrize("acks", [nightly(0), 1])
 def test_less_than_all_acknowledgements_may_lose_records_but_nothing_else(
     cluster: Cluster, home: str, acks: int
 ) -> None:
@@ -176,7 +177,7 @@ def test_stopping_one_node_after_the_other_is_not_noticed_by_clients(cluster: Cl
         assert recovered[-1]["clean"] is True
 
 
-@pytest.mark.parametrize("node_id", [1, 2, 3])
+@pytest.mark.parametrize("node_id", [1, nightly(2), nightly(3)])
 def test_a_client_whose_bootstrap_node_is_killed_goes_on(cluster: Cluster, home: str, node_id: int) -> None:
     """Its producer and its consumer learnt of the other nodes, and go on with them."""
     client = Confluent(cluster.nodes[node_id].address)

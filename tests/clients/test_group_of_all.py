@@ -10,14 +10,15 @@ import sys
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import SESSION_S, Kind, MemberProcess, party, python_kind, until
-from tests.clients.stock import PATIENCE_S
+from tests.clients.members import Kind, MemberProcess, party, python_kind
 from tests.clients.with_confluent import Confluent
+from tests.kit.waits import PATIENCE_S, until
 
 PARTITIONS = 6
 KINDS = [python_kind(library) for library in ("confluent", "kafka-python", "aiokafka")]
 
 
+@pytest.mark.nightly
 def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three: Cluster, topic: str) -> None:
     """Three libraries, one killed, one added, one that leaves, and the coordinator killed: nothing is left out."""
     writer = Confluent(three.bootstrap_servers)
@@ -36,7 +37,7 @@ def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three:
         group.wait_read(sent)
         group.kill(0)
         write(30)
-        group.wait_read(sent, SESSION_S + PATIENCE_S)
+        group.wait_read(sent)
         group.join(python_kind("kafka-python"))
         group.wait_shares([2, 2, 2])
         kill_coordinator(three, group.group)

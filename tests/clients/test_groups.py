@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,11 +10,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from raftlog.testing.cluster import Cluster
+from tests.kit.marks import nightly
+from tests.kit.waits import PATIENCE_S, poll_until, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 RECORDS = 300
-PATIENCE_S = 30.0
 MOVING = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -56,33 +56,46 @@ def consumer_of(cluster: Cluster, group: str, **settings: Any) -> Consumer:
 def read(consumer: Consumer, count: int) -> set[tuple[int, int]]:
     """Read that many records; returns where they were."""
     found: set[tuple[int, int]] = set()
-    deadline = time.monotonic() + PATIENCE_S
-    while len(found) < count and time.monotonic() < deadline:
+
+    def enough() -> bool:
         record = consumer.poll(0.2)
         if record is not None and record.error() is None:
             found.add((record.partition(), record.offset()))
-    assert len(found) == count
+        return len(found) == count
+
+    poll_until(enough, f"{count} records are read", seen=lambda: len(found))
     return found
 
 
 def first_error(consumer: Consumer) -> KafkaError:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+    found: list[KafkaError] = []
+
+    def failed() -> bool:
         record = consumer.poll(0.2)
         if record is not None and record.error() is not None:
-            return record.error()
-    raise AssertionError("the second member got no error")
+            found.append(record.error())
+        return bool(found)
+
+    poll_until(failed, "the program is told of an error")
+    return found[0]
 
 
 def insist(call: Callable[[], Any]) -> Any:
     """Ask again while the coordinator moves: librdkafka leaves that to the program."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
+    found: list[Any] = []
+    said: list[str] = []
+
+    def answered() -> bool:
         try:
-            return call()
+            found.append(call())
         except KafkaException as error:
-            if error.args[0].code() not in MOVING or time.monotonic() > deadline:
+            if error.args[0].code() not in MOVING:
                 raise
+            said[:] = [str(error)]
+        return bool(found)
+
+    until(answered, "the coordinator answers", seen=lambda: said)
+    return found[0]
 
 
 def committed(consumer: Consumer) -> list[tuple[int, str | None]]:
@@ -135,7 +148,7 @@ def test_a_member_goes_on_after_kills_and_every_commit_is_there(
     successor.close()
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", nightly("cooperative-sticky")])
 def test_two_members_share_and_the_one_that_stays_gets_the_rest(cluster: Cluster, strategy: str) -> None:
     """A second consumer takes its share; when it leaves, the first goes on with all (KIP-429 keeps what it had)."""
     settings = {"partition.assignment.strategy": strategy, "heartbeat.interval.ms": 500}
@@ -144,9 +157,9 @@ def test_two_members_share_and_the_one_that_stays_gets_the_rest(cluster: Cluster
     read(first, 1)
     assert shares(first) == (3,)
     second = consumer_of(cluster, group, **settings)
-    assert settled(lambda: sorted(shares(first, second)) == [1, 2])
+    until(lambda: sorted(shares(first, second)) == [1, 2], "they share")
     second.close()
-    assert settled(lambda: shares(first) == (3,))
+    until(lambda: shares(first) == (3,), "it has all")
     first.close()
 
 
@@ -157,27 +170,19 @@ def shares(*consumers: Consumer) -> tuple[int, ...]:
     return tuple(len(each.assignment()) for each in consumers)
 
 
-def settled(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-    return True
-
-
 def test_a_group_too_big_is_told_to_the_program() -> None:
     """GROUP_MAX_SIZE_REACHED of a cluster with group.max.size=1; after a leave the next one gets in."""
     with Cluster(1, settings={"group.max.size": "1"}) as small:
         admin = AdminClient({"bootstrap.servers": small.bootstrap_servers})
         admin.create_topics([NewTopic("groups", 3, 1)])["groups"].result(PATIENCE_S)
         first = consumer_of(small, "full")
-        assert settled(lambda: shares(first) == (3,))
+        until(lambda: shares(first) == (3,), "it has all")
         second = consumer_of(small, "full")
         assert first_error(second).code() == KafkaError.GROUP_MAX_SIZE_REACHED
         second.close()
         first.close()
         third = consumer_of(small, "full")
-        assert settled(lambda: shares(third) == (3,))
+        until(lambda: shares(third) == (3,), "it has all")
         third.close()
 
 
@@ -223,10 +228,14 @@ def test_kafka_python_subscribes_and_commits(cluster: Cluster) -> None:
     )
     consumer.subscribe(["groups"])
     consumer.partitions_for_topic("groups")  # once joined, it may forget to rejoin for what it learns then
-    count = 0
-    deadline = time.monotonic() + PATIENCE_S
-    while count < RECORDS and time.monotonic() < deadline:
-        count += sum(map(len, consumer.poll(200).values()))
+    found: list[Any] = []
+
+    def read_all() -> bool:
+        for records in consumer.poll(200).values():
+            found.extend(records)
+        return len(found) >= RECORDS
+
+    poll_until(read_all, "every record is read", seen=lambda: len(found))
     consumer.commit()
     assert sum(consumer.committed(Place("groups", index)) or 0 for index in range(3)) == RECORDS
     consumer.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter
 
@@ -14,6 +13,7 @@ from tests.clients.stock import Stock
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
 from tests.clients.with_kafka_python import KafkaPython
+from tests.kit.waits import run
 
 LIBRARIES = [Confluent, KafkaPython, Aiokafka]
 NUM_PARTITIONS = 4
@@ -126,7 +126,7 @@ def test_raftlogs_own_producer_sends_a_key_where_other_clients_do(three: Cluster
         "-K",
         ":",
     ]
-    subprocess.run(command, input=lines, check=True, timeout=60)
+    run(command, stdin=lines).check_returncode()
     for partition in range(NUM_PARTITIONS):
         _, end = clients[0].bounds(topic, partition)
         records = clients[0].read(topic, partition, 0, end) if end else []

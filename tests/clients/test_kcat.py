@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 
 import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.with_confluent import Confluent
+from tests.kit.waits import PATIENCE_S, run
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 
@@ -20,8 +20,10 @@ pytestmark = pytest.mark.skipif(
 
 
 def kcat(cluster: Cluster, *arguments: str, stdin: bytes = b"") -> bytes:
-    command = [str(KCAT), "-b", cluster.bootstrap_servers, "-m", "30", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, check=True, timeout=60).stdout
+    command = [str(KCAT), "-b", cluster.bootstrap_servers, "-m", str(PATIENCE_S), *arguments]
+    ran = run(command, stdin=stdin)
+    ran.check_returncode()
+    return ran.stdout
 
 
 @pytest.fixture

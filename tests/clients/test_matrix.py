@@ -6,8 +6,9 @@ import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import batches_on_disk, bytes_on_disk
-from tests.clients.stock import Config, Refused, Stock, until
+from tests.clients.stock import Config, Refused, Stock
 from tests.clients.with_confluent import Confluent
+from tests.kit.waits import until
 
 CODECS = {"gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 VALUES = [b"%d " % number * 40 for number in range(50)]

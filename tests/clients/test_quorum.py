@@ -15,10 +15,12 @@ from kafka import KafkaAdminClient
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import leader_of, mend, wait_isr, watched
-from tests.clients.stock import PATIENCE_S, Stock
+from tests.clients.stock import Stock
 from tests.clients.streaming import Stream
 from tests.clients.wire import PRODUCE, Wire, produce_body, produced, view_topic
 from tests.clients.with_confluent import Confluent
+from tests.kit.marks import nightly
+from tests.kit.waits import PATIENCE_S
 
 SOME = 50
 REQUEST_TIMED_OUT, NOT_CONTROLLER = 7, 41
@@ -110,7 +112,7 @@ def test_a_minority_is_not_missed(three_voters: Cluster, topic: str) -> None:
     survivors.close()
 
 
-@pytest.mark.parametrize("who", ["the controller", "a follower"])
+@pytest.mark.parametrize("who", [nightly("the controller"), "a follower"])
 def test_one_voter_of_three_alone_serves_what_is_wholly_its_own(
     three_voters: Cluster, topic: str, who: str
 ) -> None:
@@ -146,6 +148,7 @@ def test_one_voter_of_three_alone_serves_what_is_wholly_its_own(
     survivor.close()
 
 
+@pytest.mark.nightly
 def test_five_voters_lose_two_then_three_and_recover(topic: str) -> None:
     """Two of five are not missed; with three gone the pair that is left serves its own; then all goes on by itself."""
     with watched(5, settings=NO_AUTO_CREATION) as cluster:

@@ -14,10 +14,10 @@ from kafka.structs import OffsetAndMetadata
 from raftlog.base.errors import InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import folder, mend, view, wait_isr, watched
-from tests.clients.stock import PATIENCE_S
 from tests.clients.streaming import Stream
 from tests.clients.test_quorum import place
 from tests.clients.with_confluent import Confluent
+from tests.kit.waits import PATIENCE_S
 
 SOME = 50
 NODES = 4

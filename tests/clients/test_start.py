@@ -10,7 +10,6 @@ import pytest
 
 from raftlog.testing.cluster import Cluster, NodeProcess
 from tests.clients.nodes import view
-from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
 
 OTHER_CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -60,7 +59,7 @@ def refusal(cluster: Cluster, node: NodeProcess) -> str:
     node.start()
     try:
         cluster.wait_until(lambda: not node.running, f"it ends: {node.log_tail()}")
-        assert node.wait(PATIENCE_S) == 1, node.log_tail()
+        assert node.wait() == 1, node.log_tail()
     finally:
         node.kill()
     text = node.log_path.read_text()
@@ -159,7 +158,7 @@ def test_all_faults_of_a_config_are_named_at_once(cluster: Cluster) -> None:
     """Misspelt, out of range, contradictory: one run shows them all, without a traceback."""
     node = fourth(cluster, log_retention_hour="5", num_partitions="0", listeners="nonsense")
     node.start()
-    assert node.wait(PATIENCE_S) == 2
+    assert node.wait() == 2
     text = node.log_path.read_text()
     assert "Traceback" not in text
     for name in ("log.retention.hour", "num.partitions", "listeners"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -12,13 +11,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.stock import until
+from tests.kit.waits import PATIENCE_S, poll_until, until, waiting
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 RECORDS = 180
 PER_TRANSACTION = 30
-PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ def own_cluster() -> Iterator[Cluster]:
 
 def make_topic(cluster: Cluster, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic(name, 3, 3)])[name].result(20)
+    admin.create_topics([NewTopic(name, 3, 3)])[name].result(PATIENCE_S)
 
 
 def transactional(cluster: Cluster, transactional_id: str) -> Producer:
@@ -65,18 +63,17 @@ def read_to_the_end(cluster: Cluster, topic: str, **settings: Any) -> Counter[by
     consumer.assign([TopicPartition(topic, index, 0) for index in range(3)])
     found: Counter[bytes] = Counter()
     ended: set[int | None] = set()
-    deadline = time.monotonic() + PATIENCE_S
-    while len(ended) < 3 and time.monotonic() < deadline:
+
+    def at_the_end() -> bool:
         record = consumer.poll(0.2)
-        if record is None:
-            continue
-        error = record.error()
-        if error is None:
+        if record is not None and record.error() is None:
             found[record.value() or b""] += 1
-        elif error.code() == KafkaError._PARTITION_EOF:
+        elif record is not None and record.error().code() == KafkaError._PARTITION_EOF:
             ended.add(record.partition())
+        return len(ended) == 3
+
+    poll_until(at_the_end, f"{topic} is read to its end", seen=found.total)
     consumer.close()
-    assert len(ended) == 3
     return found
 
 
@@ -85,7 +82,6 @@ def wait_committed(cluster: Cluster, topic: str, wanted: dict[bytes, int]) -> No
     until(
         lambda: read_to_the_end(cluster, topic).total() >= sum(wanted.values()),
         f"{topic} has its last markers",
-        patience_s=PATIENCE_S,
     )
     assert read_to_the_end(cluster, topic) == wanted
 
@@ -173,8 +169,9 @@ def test_each_record_is_processed_once_while_nodes_are_killed(own_cluster: Clust
     assert source.flush(PATIENCE_S) == 0
     pipeline = Pipeline(own_cluster)
     moved = step = 0
-    deadline = time.monotonic() + PATIENCE_S
-    while moved < RECORDS and time.monotonic() < deadline:
+    wait = waiting("all records are moved", seen=lambda: moved)
+    while moved < RECORDS:
+        wait.pause()
         victim = {1: 1, 4: 3}.get(step)
         if victim is not None:
             own_cluster.kill(victim)

@@ -12,7 +12,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import BrokerResponseError, KafkaError
 
-from tests.clients.stock import PATIENCE_S, Config, Described, Leg, Place, Record, Refused, Stock, nothing
+from tests.clients.stock import Config, Described, Leg, Place, Record, Refused, Stock, nothing
+from tests.kit.waits import PATIENCE_S
 
 POLL_MS = 100
 SET_ON_TOPIC = 1

@@ -27,18 +27,8 @@ from confluent_kafka.admin import (
 )
 
 from raftlog.proof.chaos.meter import QUICK_CLIENT
-from tests.clients.stock import (
-    PATIENCE_S,
-    Config,
-    Described,
-    Leg,
-    Place,
-    Record,
-    Refused,
-    Stock,
-    nothing,
-    until,
-)
+from tests.clients.stock import Config, Described, Leg, Place, Record, Refused, Stock, nothing
+from tests.kit.waits import PATIENCE_S, poll_until
 
 POLL_S = 0.1
 
@@ -189,7 +179,7 @@ class Confluent(Stock):
             found.append(record_of(message))
             return len(found) == count
 
-        until(enough, f"{count} records")
+        poll_until(enough, f"{count} records")
         return found
 
     def read_legs(self, topic: str, partition: int, legs: Sequence[Leg]) -> list[list[Record]]:
@@ -245,7 +235,7 @@ class Confluent(Stock):
                 consumer.poll(POLL_S)
                 return bool(consumer.assignment())
 
-            until(assigned, "the member has its partitions")
+            poll_until(assigned, "the member has its partitions")
             yield
 
     def groups(self) -> frozenset[str]:

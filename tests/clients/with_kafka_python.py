@@ -12,18 +12,8 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from kafka.errors import BrokerResponseError, CommitFailedError, KafkaError, RebalanceInProgressError
 from kafka.structs import OffsetAndMetadata
 
-from tests.clients.stock import (
-    PATIENCE_S,
-    Config,
-    Described,
-    Leg,
-    Place,
-    Record,
-    Refused,
-    Stock,
-    nothing,
-    until,
-)
+from tests.clients.stock import Config, Described, Leg, Place, Record, Refused, Stock, nothing
+from tests.kit.waits import PATIENCE_S, poll_until
 
 POLL_MS = 100
 PATIENCE_MS = int(PATIENCE_S * 1000)
@@ -145,7 +135,7 @@ class KafkaPython(Stock):
                 )
             return len(found) >= count
 
-        until(enough, f"{count} records")
+        poll_until(enough, f"{count} records")
         return found
 
     def read_legs(self, topic: str, partition: int, legs: Sequence[Leg]) -> list[list[Record]]:
@@ -200,7 +190,7 @@ class KafkaPython(Stock):
                 return False
             return True
 
-        until(committed, "the commit")
+        poll_until(committed, "the commit")
 
     def groups(self) -> frozenset[str]:
         with refusals():

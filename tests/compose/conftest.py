@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,10 +13,10 @@ from typing import Any
 import pytest
 
 from raftlog.testing.probe import view_topics
+from tests.kit import waits
 
 ROOT = Path(__file__).parents[2]
 BOOTSTRAP = "localhost:19091,localhost:19092,localhost:19093"
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +27,7 @@ def _only_with_an_engine() -> None:
 
 def run(*command: str, check: bool = True) -> str:
     """Return what a command printed; the words of one that failed are in the error."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+    done = waits.run(command, cwd=ROOT, text=True)
     assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
     return done.stdout
 
@@ -46,19 +45,21 @@ def inspect(name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> float:
-    """Return how many seconds it took. Fails after PATIENCE_S."""
-    began = time.monotonic()
-    while not holds():
-        assert time.monotonic() - began < PATIENCE_S, f"not within {PATIENCE_S:.0f} s: {what}"
-        time.sleep(0.1)
-    return time.monotonic() - began
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    """Wait until it holds, and fail once no container changes or says anything."""
+    waits.until(holds, what, seen=progress)
+
+
+def progress() -> str:
+    """Return the containers' states, and how many lines they have logged."""
+    states = compose("ps", "--all", "--format", "{{.Name}} {{.State}} {{.Health}}", check=False)
+    return f"{'; '.join(states.splitlines())}; {compose('logs', '--no-color', check=False).count(chr(10))} lines logged"
 
 
 def in_sync(topic: str, *, port: int = 19091) -> list[int]:
     """Return how many in-sync replicas each partition has, as the node at that port says."""
     try:
-        topics = view_topics("localhost", port, timeout_s=2.0)
+        topics = view_topics("localhost", port)
     except (OSError, IndexError, ValueError):
         return []
     return [len(each.isr) for (name, _), (_, each) in topics.partitions.items() if name == topic]
@@ -77,7 +78,9 @@ def topic() -> Iterator[str]:
 
     name = f"compose-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
-    admin.create_topics([NewTopic(name, 3, 3)], operation_timeout=20)[name].result(30)
+    admin.create_topics([NewTopic(name, 3, 3)], operation_timeout=waits.PATIENCE_S)[name].result(
+        2 * waits.PATIENCE_S
+    )
     wait_until(lambda: in_sync(name) == [3, 3, 3], f"{name} is in sync")
     yield name
 
@@ -120,7 +123,9 @@ class Stream:
                 self.topic, str(number).encode(), key=str(number).encode(), on_delivery=told
             )
             self._producer.poll(0.005)
-        assert self._producer.flush(PATIENCE_S) == 0
+        waits.until(
+            lambda: self._producer.flush(0.2) == 0, "all is acknowledged", seen=lambda: len(self.acked)
+        )
 
 
 def read_all(topic: str) -> list[int]:
@@ -139,9 +144,9 @@ def read_all(topic: str) -> list[int]:
         consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(3)])
         numbers: list[int] = []
         ended = 0
-        deadline = time.monotonic() + PATIENCE_S
+        wait = waits.waiting("all is read", seen=lambda: len(numbers))
         while ended < 3:
-            assert time.monotonic() < deadline, f"read {len(numbers)} records and no end"
+            wait.pause()
             message = consumer.poll(0.5)
             if message is not None and message.error() is not None:
                 ended += message.error().name() == "_PARTITION_EOF"

@@ -22,11 +22,12 @@ from tests.compose.conftest import (
     run,
     wait_until,
 )
+from tests.kit.waits import PATIENCE_S
 
 NODES = ("node1", "node2", "node3")
 AFTER = 50
 """Records that must be acknowledged after a deed."""
-pytestmark = [pytest.mark.compose, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.compose
 
 
 def during(stream: Stream, deed: Callable[[], None]) -> None:
@@ -48,6 +49,7 @@ def during(stream: Stream, deed: Callable[[], None]) -> None:
     assert not failed, failed
 
 
+@pytest.mark.taste
 def test_image_is_small_and_runs_as_nobody_on_a_file_system_it_cannot_write() -> None:
     """What a breach could do is little; pulling takes seconds."""
     image = inspect(inspect(container("node1"))["Image"])
@@ -57,6 +59,17 @@ def test_image_is_small_and_runs_as_nobody_on_a_file_system_it_cannot_write() ->
     node = inspect(container("node1"))
     assert node["HostConfig"]["ReadonlyRootfs"]
     assert compose("exec", "-T", "node1", "id", "-u").strip() == "10001"
+
+
+@pytest.mark.taste
+def test_nothing_is_compiled_when_a_node_starts() -> None:
+    """The image brings the byte code of all that a node loads, since no node can write it there."""
+    code = (
+        "import os, sys, uvloop, raftlog.cli.server, raftlog.process, raftlog.admin.server\n"
+        "found = [(name, getattr(module, '__cached__', None)) for name, module in sys.modules.items()]\n"
+        "print(*(name for name, path in found if path and not os.path.exists(path)))"
+    )
+    assert compose("exec", "-T", "node1", "python", "-c", code).split() == []
 
 
 def test_a_container_can_take_its_own_share_of_the_machine_only() -> None:
@@ -69,6 +82,7 @@ def test_a_container_can_take_its_own_share_of_the_machine_only() -> None:
     assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-file": "5", "max-size": "10m"}}
 
 
+@pytest.mark.taste
 def test_clients_on_the_host_and_in_containers_see_the_same(topic: str) -> None:
     """Two listeners, each advertised to those who reach it."""
     stream = Stream(topic)
@@ -85,12 +99,28 @@ def test_admin_api_answers_with_the_clusters_token_only() -> None:
     assert words[:2] == ["operator", "admin"]
     for port in (19641, 19642, 19643):
         for headers, status in (({}, 401), ({"Authorization": f"Bearer {words[2]}"}, 200)):
-            connection = http.client.HTTPConnection("localhost", port, timeout=10)
+            connection = http.client.HTTPConnection("localhost", port, timeout=PATIENCE_S)
             connection.request("GET", "/v3/clusters", headers=headers)
             answer = connection.getresponse()
             assert answer.status == status
             json.loads(answer.read())
             connection.close()
+
+
+@pytest.mark.taste
+def test_container_that_is_killed_loses_nothing_and_comes_back(topic: str) -> None:
+    """kill -9 of a node by the engine, under a producer; it is started again and is in sync."""
+    stream = Stream(topic)
+
+    def kill() -> None:
+        compose("kill", "node2")
+        wait_until(lambda: max(in_sync(topic) or [3]) == 2, "the others carry on without it")
+        compose("start", "node2")
+        wait_until(lambda: in_sync(topic) == [3, 3, 3], "it is in sync again")
+
+    during(stream, kill)
+    assert not stream.failures
+    assert sorted(read_all(topic)) == sorted(stream.acked)
 
 
 def test_rolling_restart_of_all_nodes_costs_no_client_an_error(topic: str) -> None:
@@ -147,7 +177,7 @@ def test_five_nodes_vote_and_a_sixth_only_holds_partitions() -> None:
         from confluent_kafka.admin import AdminClient
 
         admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
-        wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 6, "six brokers")
+        wait_until(lambda: len(admin.list_topics(timeout=PATIENCE_S).brokers) == 6, "six brokers")
         quorum = compose(
             *five, "exec", "-T", "broker6", "raftlog", "quorum", "status", "-b", "node5:9092", "-o", "json"
         )

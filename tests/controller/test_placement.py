@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from raftlog.controller.placement import Placement
 from raftlog.metadata.image import BrokerState, MetadataImage
 from tests.controller.world import World
+from tests.kit.examples import examples
 
 
 def image_of(racks: list[str | None], fenced: frozenset[int] = frozenset()) -> MetadataImage:
@@ -27,7 +28,7 @@ def image_of(racks: list[str | None], fenced: frozenset[int] = frozenset()) -> M
     partitions=st.integers(1, 40),
     data=st.data(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_placement_is_lawful(racks: list[str | None], partitions: int, data: st.DataObject) -> None:
     """Distinct brokers, as many racks as there can be, leaders in service, fenced brokers only where others lack."""
     factor = data.draw(st.integers(1, len(racks)))
@@ -44,7 +45,7 @@ def test_every_placement_is_lawful(racks: list[str | None], partitions: int, dat
 
 
 @given(brokers=st.integers(1, 8), factor=st.integers(1, 3), partitions=st.integers(1, 60))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_leaders_and_replicas_are_spread_evenly(brokers: int, factor: int, partitions: int) -> None:
     """Without racks no broker leads more than one partition more than another, nor holds two replicas more."""
     factor = min(factor, brokers)

@@ -31,6 +31,7 @@ from raftlog.coordinator.membership import choose_protocol
 from raftlog.coordinator.requests import Joined, MemberIdRequired
 from raftlog.coordinator.transitions import TRANSITIONS, Event, next_state
 from tests.coordinator.journals import Answers, Bench
+from tests.kit.examples import examples
 
 STATES = (EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD)
 
@@ -532,7 +533,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(STEPS, st.sampled_from([0, 3_000]))
 def test_every_request_is_answered_once_and_generations_are_told_once(
     steps: list[tuple[str, int, int]], delay_ms: int

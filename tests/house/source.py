@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.kit.garbage import made_to_stay
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "raftlog"
 TESTS = ROOT / "tests"
@@ -39,7 +41,9 @@ class Import(NamedTuple):
 @cache
 def modules_under(folder: Path) -> tuple[Module, ...]:
     """Return every Python file below a folder."""
-    return tuple(_read(path) for path in sorted(folder.rglob("*.py")) if "__pycache__" not in path.parts)
+    paths = [path for path in sorted(folder.rglob("*.py")) if "__pycache__" not in path.parts]
+    with made_to_stay():
+        return tuple(_read(path) for path in paths)
 
 
 def _read(path: Path) -> Module:
@@ -49,19 +53,25 @@ def _read(path: Path) -> Module:
     return Module(str(relative), room, text, ast.parse(text, filename=str(relative)))
 
 
-def imports_of(module: Module) -> Iterator[Import]:
-    """Yield every import of a module, also those inside functions; `from a import b` yields a and a.b.
+@cache
+def imports_of(module: Module) -> tuple[Import, ...]:
+    """Return every import of a module, also those inside functions; `from a import b` is a and a.b.
 
     A relative import is resolved, so that it leads where an absolute one would.
     """
+    return tuple(_imports(module))
+
+
+def _imports(module: Module) -> Iterator[Import]:
+    nodes = list(ast.walk(module.tree))
     typing_only = {
         id(node)
-        for guard in ast.walk(module.tree)
-        if isinstance(guard, ast.If) and "TYPE_CHECKING" in ast.unparse(guard.test)
+        for guard in nodes
+        if isinstance(guard, ast.If) and isinstance(guard.test, ast.Name) and guard.test.id == "TYPE_CHECKING"
         for statement in guard.body
         for node in ast.walk(statement)
     }
-    for node in ast.walk(module.tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

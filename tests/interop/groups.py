@@ -8,8 +8,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
+from tests.kit.waits import PATIENCE_S
 
 PARTITIONS: Final = 4
 

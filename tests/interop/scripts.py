@@ -6,6 +6,7 @@ import subprocess
 
 from raftlog.testing.cluster import Cluster
 from tests.interop.kinds import java_command
+from tests.kit.waits import PATIENCE_S
 
 FIRST_COLUMNS = {"GROUP", "TransactionalId", "CoordinatorId", "ProducerId", "Topic"}
 
@@ -29,7 +30,7 @@ class Scripts:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(PATIENCE_S)
 
 
 class Tool:

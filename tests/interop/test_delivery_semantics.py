@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
+from tests.kit import waits
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples"
 
@@ -24,13 +24,7 @@ OUTCOMES = {
 
 
 def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(EXAMPLES / program), *words],
-        capture_output=True,
-        text=True,
-        timeout=3 * PATIENCE_S,
-        check=False,
-    )
+    return waits.run([sys.executable, str(EXAMPLES / program), *words], text=True)
 
 
 def test_a_crash_leaves_duplicates_losses_or_neither_as_the_semantics_says(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import Kind, party, python_kind, until
+from tests.clients.members import Kind, party, python_kind
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import PARTITIONS, Orders, stored_offsets
 from tests.interop.kinds import case, java_kind, kafkajs_kind
+from tests.kit.waits import until
 
 SHARES = {1: [4], 2: [2, 2], 3: [1, 1, 2], 4: [1, 1, 1, 1], 5: [0, 1, 1, 1, 1]}
 """How four partitions are shared by so many consumers: the fifth has nothing to do."""
@@ -33,6 +34,7 @@ STEADY_KINDS = [
 """Those that promise the healthy members of a group that they keep what they have."""
 
 
+@pytest.mark.taste
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_four_partitions_are_read_by_one_to_five_consumers(
     cluster: Cluster, client: Confluent, topic: str, kind: Kind

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.cluster import AdminCluster
-from tests.clients.members import party, until
+from tests.clients.members import party
 from tests.clients.nodes import scandals, told
 from tests.interop.kinds import java_kind
 from tests.interop.scripts import Scripts, Tool
+from tests.kit.waits import PATIENCE_S, until
 
 pytestmark = pytest.mark.java
 
@@ -35,7 +36,7 @@ def metrics(cluster: AdminCluster) -> str:
     texts = []
     for node_id in cluster.nodes:
         with urllib.request.urlopen(
-            f"{cluster.admin_url(node_id)}/metrics?family=clients", timeout=30
+            f"{cluster.admin_url(node_id)}/metrics?family=clients", timeout=PATIENCE_S
         ) as answer:
             texts.append(answer.read().decode())
     return "".join(texts)

@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import SHARED_S, Kind, party, python_kind, until
+from tests.clients.members import Kind, party, python_kind
 from tests.clients.nodes import watched
-from tests.clients.stock import PATIENCE_S
 from tests.clients.with_confluent import Confluent
 from tests.interop.conftest import SETTINGS
 from tests.interop.groups import PARTITIONS, Orders
 from tests.interop.kinds import case, java_kind
+from tests.kit.waits import PATIENCE_S, until
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_a_member_that_stood_still_before_it_read_hears_of_it_and_comes_back(
         group.wait_shares([4])
         group.join(kind)
         sleeper = group.members.pop(1)
-        until(lambda: bool(sleeper.partitions), "it has something", SHARED_S)
+        until(lambda: bool(sleeper.partitions), "it has something")
         sleeper.pause()
         group.wait_shares([4])
         sleeper.resume()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.members import Kind, Party, party, until
+from tests.clients.members import Kind, Party, party
 from tests.clients.nodes import leader_of
-from tests.clients.stock import PATIENCE_S
 from tests.clients.test_group_of_all import kill_coordinator
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import PARTITIONS, Orders, stored_offsets
@@ -21,6 +20,7 @@ from tests.interop.kinds import (
     python_maker,
 )
 from tests.interop.transactions import transactors, values
+from tests.kit.waits import until
 
 LIBRARIES = [
     python_maker("confluent"),
@@ -45,6 +45,7 @@ FENCED = {
 
 
 @every_library
+@pytest.mark.taste
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
     cluster: Cluster, client: Confluent, topic: str, library: Maker
 ) -> None:
@@ -214,7 +215,6 @@ def wait_copied(cluster: Cluster, copies: str, orders: Orders, group: Party) -> 
     until(
         lambda: read_copies(cluster, copies) == wanted,
         "each record is there once",
-        2 * PATIENCE_S,
         seen=lambda: (len(read_copies(cluster, copies)), len(wanted), group),
     )
 
@@ -263,11 +263,11 @@ def test_who_takes_over_from_a_copier_that_died_before_its_commit_copies_all_onc
     with party(cluster.bootstrap_servers, topic, copies, holder, partitions=PARTITIONS) as group:
         orders.send(50)
         dead = group.members[0]
-        until(lambda: b"holds" in dead.complaints, "records are produced", 2 * PATIENCE_S, seen=lambda: group)
+        until(lambda: b"holds" in dead.complaints, "records are produced", seen=lambda: group)
         group.kill(0)
         assert read_copies(cluster, copies) == []
         group.join(kind, kind)
-        group.wait_shares([2, 2], 2 * PATIENCE_S)
+        group.wait_shares([2, 2])
         orders.send(50)
         wait_copied(cluster, copies, orders, group)
         until(

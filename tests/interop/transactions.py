@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.stock import until
 from tests.interop.kinds import Maker
+from tests.kit.waits import PATIENCE_S, poll_until
 
 TIMEOUT_MS = 60_000
 
@@ -47,7 +47,7 @@ class Transactor:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(PATIENCE_S)
 
 
 @contextmanager
@@ -88,6 +88,6 @@ def values(cluster: Cluster, topic: str, partitions: int = 1, *, committed: bool
                 ended.add(message.partition())
         return len(ended) == partitions
 
-    until(at_the_end, f"{topic} is read to its end")
+    poll_until(at_the_end, f"{topic} is read to its end")
     reader.close()
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -13,9 +12,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.stock import is_known, until
-
-PATIENCE_S = 30.0
+from tests.clients.stock import is_known
+from tests.kit.waits import PATIENCE_S, until
 
 
 def _administer(cluster: Cluster, request: Callable[[AdminClient], dict[Any, Future[Any]]]) -> None:
@@ -100,11 +98,3 @@ def trickling(cluster: Cluster, topic: str, per_second: int) -> Iterator[list[in
         stop.set()
         thread.join()
         assert producer.flush(PATIENCE_S) == 0
-
-
-def wait_for(holds: Any, what: str, timeout_s: float = 180.0) -> None:
-    """Wait until `holds()`."""
-    until = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < until, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.1)

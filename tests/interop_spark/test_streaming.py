@@ -10,7 +10,8 @@ import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import leader_of, mend, watched
-from tests.interop_spark.records import create, cut, fill, grow, trickling, wait_for
+from tests.interop_spark.records import create, cut, fill, grow, trickling
+from tests.kit.waits import until
 
 
 def stream(spark: Any, cluster: Cluster, topic: str, **options: str) -> Any:
@@ -81,7 +82,7 @@ def test_partitions_added_meanwhile_are_read_from_their_beginning(
         query.processAllAvailable()
         grow(cluster, topic, 3)
         fill(cluster, topic, range(10, 20), partition=2)
-        wait_for(lambda: len(numbers(spark, tmp_path / "t")) == 20, "the new partition is read")
+        until(lambda: len(numbers(spark, tmp_path / "t")) == 20, "the new partition is read")
         query.processAllAvailable()  # the report of a batch comes after its files
     finally:
         query.stop()
@@ -119,10 +120,10 @@ def test_reading_and_writing_go_on_while_leaders_are_killed(
         try:
             with trickling(cluster, topic, per_second=500) as acked:
                 for name in (topic, f"{topic}-copy"):
-                    wait_for(lambda: bool(query.lastProgress), "the query moves")
+                    until(lambda: bool(query.lastProgress), "the query moves")
                     cluster.kill(leader_of(cluster, name))
                     reached = len(acked) + 500
-                    wait_for(lambda reached=reached: len(acked) > reached, "the producer goes on")
+                    until(lambda reached=reached: len(acked) > reached, "the producer goes on")
                     mend(cluster, topic, f"{topic}-copy")
             query.processAllAvailable()
         finally:

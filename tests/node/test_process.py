@@ -19,6 +19,7 @@ from raftlog.base.env import raise_failure
 from raftlog.node import Node, NodeFailed
 from raftlog.storage.log_directory import CLEAN_SHUTDOWN
 from raftlog.testing.ports import LOOPBACK, HeldPorts
+from tests.kit.waits import PATIENCE_S
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ async def test_a_signal_before_the_node_is_ready_ends_it_too(
     voters = f"1@{LOOPBACK}:{settings['listeners'].rpartition(':')[2]},2@{LOOPBACK}:1,3@{LOOPBACK}:2"
     config = load_config(settings | {"controller.quorum.voters": voters})
     asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(process.run(config), 30)
+    await asyncio.wait_for(process.run(config), PATIENCE_S)
 
 
 async def test_what_a_callback_raises_ends_the_process(settings: dict[str, str], tmp_path: Path) -> None:

@@ -6,18 +6,15 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from tests.kit import waits
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.topics import Topics
-
-PATIENCE_S = 300.0
-"""Three Javas may have to start before anything is to be seen, on a machine that does other things, too."""
 
 
 def given(topics: Topics, topic: str, folder: Path, **more: Any) -> dict[str, Any]:
@@ -38,24 +35,25 @@ def started(job: str, options: dict[str, Any], *more: str) -> subprocess.Popen[s
 
 def finished(process: subprocess.Popen[str]) -> str:
     """Wait for a job that ends well, and return what it printed."""
-    output, errors = process.communicate(timeout=PATIENCE_S)
+    output, errors = waits.finished(process)
     assert process.returncode == 0, errors[-3_000:]
     return output
 
 
 def wait_for(holds: Callable[[], Any], process: subprocess.Popen[str]) -> None:
     """Wait until `holds()` while a process runs."""
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
+
+    def look() -> Any:
         assert process.poll() is None, process.communicate()[1][-3_000:]
-        assert time.monotonic() < until
-        time.sleep(0.01)
+        return holds()
+
+    waits.until(look, "the job does its work")
 
 
 def crash(process: subprocess.Popen[str]) -> None:
     """Kill -9 a job, its Java and its workers, as a machine that fails does: nothing of it goes on."""
     _signal_all(process, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE_S)
+    waits.finished(process)
 
 
 def stand_still(process: subprocess.Popen[str]) -> None:

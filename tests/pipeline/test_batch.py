@@ -35,6 +35,7 @@ def offsets(rows: DataFrame) -> list[tuple[int, int]]:
     return sorted((row["partition"], row["offset"]) for row in rows.select("partition", "offset").collect())
 
 
+@pytest.mark.taste
 def test_what_spark_writes_spark_and_stock_clients_read(spark: SparkSession, topics: Topics, topic: str):
     """Keys, values, headers, nulls and times go through unchanged, to the partition that is asked for."""
     topics.make(topic, 2)

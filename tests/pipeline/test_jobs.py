@@ -17,8 +17,9 @@ from raftlog.pipeline.jobs.audit import AuditOptions, audit
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError
 from raftlog.pipeline.jobs.mirror import MirrorOptions, Run, mirror, translate
 from raftlog.pipeline.jobs.settings import build
+from tests.kit import waits
 from tests.pipeline.damage import check_audit_of_damage
-from tests.pipeline.processes import PATIENCE_S, finished, given, started, wait_for
+from tests.pipeline.processes import finished, given, started, wait_for
 from tests.pipeline.test_standalone import master  # noqa: F401 - a fixture
 from tests.pipeline.topics import Topics
 
@@ -66,7 +67,7 @@ def test_an_archive_has_one_copy_of_each_record_after_its_driver_was_killed(
     process = started("archive", options)
     wait_for(lambda: len([*(tmp_path / "archive").rglob("*-*.parquet")]) > 3, process)
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=PATIENCE_S)
+    waits.finished(process)
     seen = archived(tmp_path / "archive")
     assert len(seen) == len(set(seen)) < len(held)
     finished(started("archive", options))
@@ -161,7 +162,7 @@ def test_sigterm_ends_a_running_job_with_code_0_and_sigint_with_130(
             if "batch" in line:
                 break
         process.send_signal(number)
-        _output, errors = process.communicate(timeout=PATIENCE_S)
+        _output, errors = waits.finished(process)
         assert process.returncode == code, errors
         topics.fill(topic, [f"0-{n}".encode() for n in range(100, 110)])
     assert archived(tmp_path / "archive")[:100] == held[:100]
@@ -349,6 +350,6 @@ def test_the_verdict_of_an_audit_is_its_exit_code(java: None, topics: Topics, to
     topics.make(topic)
     topics.fill(topic, [b"a", b"a"])
     process = started("audit", {"topics": [topic], "bootstrap": topics.servers, "identity": "value"})
-    output, errors = process.communicate(timeout=PATIENCE_S)
+    output, errors = waits.finished(process)
     assert process.returncode == 8, errors
     assert "1 doubled" in output

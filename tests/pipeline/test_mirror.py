@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.pipeline.processes import PATIENCE_S, given, started
+from tests.kit import waits
+from tests.pipeline.processes import given, started
 from tests.pipeline.topics import Topics
 from tests.pipeline.two_clusters import check_mirror_across_a_crash
 
@@ -38,7 +39,7 @@ def test_a_mirror_refuses_a_spark_whose_own_defaults_speculate(
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
     topics.make(topic)
     process = started("mirror", given(topics, topic, tmp_path, to=target.servers, master="local[1]"))
-    _output, errors = process.communicate(timeout=PATIENCE_S)
+    _output, errors = waits.finished(process)
     assert process.returncode == 1, errors
     assert "mirror: spark.speculation=true" in errors
     assert "Traceback" not in errors

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.ports import HeldPorts
+from tests.kit.waits import PATIENCE_S, ended, run, until
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.topics import Topics
 
 pytestmark = pytest.mark.spark
 
-PATIENCE_S = 180.0
 WORKERS = 2
 
 
@@ -45,7 +44,7 @@ class Process:
 
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
-        self.process.wait(PATIENCE_S)
+        ended(self.process)
 
 
 @pytest.fixture
@@ -73,16 +72,13 @@ def master(java: None, tmp_path: Path) -> Iterator[str]:
 
 def wait_for_workers(ui: int, count: int) -> None:
     """Wait until the master knows of so many workers."""
-    deadline = time.monotonic() + PATIENCE_S
-    while alive(ui) != count:
-        assert time.monotonic() < deadline, f"{alive(ui)} of {count} workers have joined"
-        time.sleep(0.2)
+    until(lambda: alive(ui) == count, f"{count} workers have joined", seen=lambda: alive(ui))
 
 
 def alive(ui: int) -> int:
     """Return how many workers the master has; -1 while it does not answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{ui}/json/", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{ui}/json/", timeout=PATIENCE_S) as answer:
             workers: int = json.load(answer)["aliveworkers"]
             return workers
     except OSError:
@@ -119,15 +115,8 @@ def test_a_job_runs_on_a_standalone_master_with_two_workers(
     for partition in range(2):
         topics.fill(topic, [b"%d-%d" % (partition, n) for n in range(200)], partition=partition)
     arguments = [master, topics.servers, topic, target, str(tmp_path / "checkpoint")]
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE_S,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-4_000:]
-    assert "EXECUTORS 2" in run.stdout
+    ran = run([sys.executable, "-c", PROGRAM, *arguments], cwd=ROOT, text=True)
+    assert ran.returncode == 0, ran.stderr[-4_000:]
+    assert "EXECUTORS 2" in ran.stdout
     found = sorted(row.value or b"" for row in topics.read(target))
     assert found == sorted(b"%d-%d" % (partition, n) for partition in range(2) for n in range(200))

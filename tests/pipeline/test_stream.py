@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from raftlog.testing.cluster import Cluster
+from tests.kit.waits import until
 from tests.pipeline.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = pytest.mark.spark
+LOOK_S = 0.1
 
-PATIENCE_S = 180
+pytestmark = pytest.mark.spark
 
 
 class Stream:
@@ -44,7 +45,7 @@ class Stream:
     def run(self, **options: str) -> list[dict[str, Any]]:
         """Read what is there, and return Spark's report of each trigger that read something."""
         query = self.start(**options)
-        assert query.awaitTermination(PATIENCE_S)
+        until(lambda: query.awaitTermination(LOOK_S), "the query ends", seen=lambda: query.lastProgress)
         return [json.loads(each.json) for each in query.recentProgress if each.numInputRows]
 
     def offsets(self) -> list[tuple[int, int]]:
@@ -52,6 +53,7 @@ class Stream:
         return sorted((row["partition"], row["offset"]) for row in rows.collect())
 
 
+@pytest.mark.taste
 def test_a_stream_takes_what_is_there_in_portions_and_goes_on_where_it_was(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ):
@@ -156,14 +158,14 @@ def test_a_stream_waits_for_enough_rows(spark: SparkSession, topics: Topics, top
 
 def until_rows(query: StreamingQuery, count: int) -> None:
     """Wait until a query has taken so many rows, or fail with what stopped it."""
-    import time
 
-    deadline = time.monotonic() + PATIENCE_S
-    while sum(each.numInputRows for each in query.recentProgress) < count:
+    def taken() -> bool:
         if query.exception() is not None:
             raise AssertionError(query.exception())
-        assert time.monotonic() < deadline, f"not {count} rows: {query.lastProgress}"
-        query.awaitTermination(0.1)
+        query.awaitTermination(LOOK_S)
+        return sum(each.numInputRows for each in query.recentProgress) >= count
+
+    until(taken, f"{count} rows are taken", seen=lambda: query.lastProgress)
 
 
 def test_nothing_is_lost_when_the_leader_is_killed_under_a_stream(

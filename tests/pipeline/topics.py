@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
-from tests.clients.stock import is_known, until
+from tests.clients.stock import is_known
 from tests.clients.wire import view_topic
+from tests.kit.waits import PATIENCE_S, until
 
-PATIENCE_S = 30.0
 LINGER_MS = 10_000
 """Nothing is sent before everything is handed over (flush waits for no time), however slowly that goes."""
 

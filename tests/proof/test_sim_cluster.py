@@ -19,12 +19,17 @@ from raftlog.proof.stories import endurance
 from raftlog.proof.stories.blackouts import blackouts
 from raftlog.proof.stories.endurance import Endurance, endure
 from raftlog.proof.sweep import Tale, tell
+from tests.kit.marks import taste
 
 STORM_S = 4.0
+QUICK = [
+    each for each in REGRESSIONS if each.story in ("quorum", "commits", "kip-101", "hanging-transactions")
+]
+"""`raftlog sim --regressions` tells all of them, as do the nightly tests."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", taste(range(2), range(8)))
 def test_a_storm_breaks_no_promise(seed: int) -> None:
     """What was acknowledged is there once, in order, at its offset, on replicas that are equal and in sync again."""
     report = endurance.run(seed, STORM_S).result
@@ -53,7 +58,7 @@ def test_a_storm_does_not_depend_on_hash_randomisation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("known", REGRESSIONS, ids=lambda each: f"{each.story}-{each.seed}")
+@pytest.mark.parametrize("known", taste(QUICK, REGRESSIONS), ids=lambda each: f"{each.story}-{each.seed}")
 def test_a_seed_that_once_found_something_finds_nothing_more(known: Regression) -> None:
     """What the seed once showed stays mended."""
     outcome = tell(Tale(known.story, known.seed, known.seconds))

@@ -27,11 +27,12 @@ from raftlog.protocol.fetch_client import decode_fetch_response, encode_fetch_re
 from raftlog.protocol.schema import message_type
 from raftlog.protocol.shapes import request_shapes, response_shapes
 from raftlog.protocol.wire import Endpoint
+from tests.kit.examples import examples
 from tests.protocol.kio_messages import kio_decode, kio_encode, messages
 
 VERSIONS = range(4, 19)
 CLIENT_VERSIONS = range(13, 19)
-SOME = settings(max_examples=30, deadline=None)
+SOME = settings(max_examples=examples(30), deadline=None)
 
 
 def topic_of(entry: Any) -> Any:
@@ -95,7 +96,7 @@ def test_cut_off_requests_are_refused(version: int, data: st.DataObject) -> None
             decode_fetch(memoryview(encoded[:end]), 0, version)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(version=st.sampled_from(VERSIONS), noise=st.binary(max_size=100))
 def test_noise_is_refused_or_decoded(version: int, noise: bytes) -> None:
     """Any bytes either decode or are an INVALID_REQUEST."""

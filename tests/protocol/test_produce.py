@@ -17,10 +17,11 @@ from raftlog.protocol import codec
 from raftlog.protocol.produce import Produced, decode_produce, encode_produce_response
 from raftlog.protocol.shapes import request_shapes, response_shapes
 from raftlog.protocol.wire import Endpoint
+from tests.kit.examples import examples
 from tests.protocol.kio_messages import kio_encode, messages
 
 VERSIONS = range(3, 14)
-SOME = settings(max_examples=30, deadline=None)
+SOME = settings(max_examples=examples(30), deadline=None)
 
 
 def topics_of(message: Any) -> list[Any]:
@@ -65,7 +66,7 @@ def test_cut_off_requests_are_refused(version: int, data: st.DataObject) -> None
             decode_produce(memoryview(encoded[:end]), 0, version)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(version=st.sampled_from(VERSIONS), noise=st.binary(max_size=80))
 def test_noise_is_refused_or_decoded(version: int, noise: bytes) -> None:
     """Any bytes either decode or are an INVALID_REQUEST."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.kit.waits import run
 
 ROOT = Path(__file__).resolve().parents[2]
 RACE = """
@@ -40,7 +41,5 @@ sys.exit("\\n".join(failures) or 0)
 def test_two_threads_may_import_the_same_messages_at_once() -> None:
     """CPython refuses an import as a deadlock when one thread imports a package and another its module first."""
     for _ in range(3):
-        ended = subprocess.run(
-            [sys.executable, "-c", RACE], check=False, capture_output=True, text=True, timeout=60, cwd=ROOT
-        )
+        ended = run([sys.executable, "-c", RACE], text=True, cwd=ROOT)
         assert ended.returncode == 0, ended.stderr[:2000]

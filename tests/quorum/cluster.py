@@ -10,6 +10,7 @@ from typing import Any
 
 from raftlog.base.env import Env
 from raftlog.quorum.quorum import Quorum
+from tests.kit.waits import PATIENCE_S
 
 SECRET = b"a secret of the tests"
 
@@ -44,7 +45,7 @@ def bound_socket(port: int = 0) -> socket.socket:
     return sock
 
 
-async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = PATIENCE_S) -> None:
     """Wait for a condition, looking at it as often as the loop turns."""
     async with asyncio.timeout(seconds):
         while not condition():
@@ -84,7 +85,7 @@ class Cluster:
         for node in nodes or tuple(self.nodes):
             await self.nodes.pop(node).stop()
 
-    async def leader(self, seconds: float = 30.0) -> Quorum:
+    async def leader(self, seconds: float = PATIENCE_S) -> Quorum:
         """Wait until one node leads and all running ones know it; return it."""
 
         def agreed() -> bool:

@@ -30,6 +30,7 @@ from raftlog.quorum.channel import (
     Verdict,
     dial,
 )
+from tests.kit.waits import PATIENCE_S
 from tests.quorum.cluster import bound_socket, until
 
 
@@ -121,7 +122,7 @@ async def handshake(address: tuple[str, int], *messages: Any) -> list[Any]:
     for message in messages:
         frame = msgspec.msgpack.encode(message)
         writer.write(struct.pack(">I", len(frame)) + frame)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         data = await reader.read()
     writer.close()
     heard = []
@@ -300,10 +301,23 @@ async def test_what_is_no_handshake_is_closed_at_once(opening: bytes) -> None:
     async with serving(who(1)) as server:
         reader, writer = await asyncio.open_connection(*server.address)
         writer.write(opening)
+        async with asyncio.timeout(PATIENCE_S):
+            await reader.read()
+        await until(lambda: server.refused)
+        writer.close()
+
+
+async def test_text_that_is_no_utf_8_is_refused_like_other_nonsense() -> None:
+    """msgspec raises UnicodeDecodeError for it, which is none of its own errors: no traceback in the log."""
+    tag = b"raftlog hell\xff"
+    async with serving(who(1)) as server:
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(struct.pack(">I", len(tag) + 2) + b"\x91" + bytes([0xA0 | len(tag)]) + tag)
         async with asyncio.timeout(2):
             await reader.read()
         await until(lambda: server.refused)
         writer.close()
+        assert server.refused == ["it does not speak this protocol"]
 
 
 async def test_an_oversized_frame_closes_an_open_channel() -> None:
@@ -321,7 +335,7 @@ async def test_a_peer_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(channels, "ACCEPT_SECONDS", 0.05)
     async with serving(who(1)) as server:
         reader, writer = await asyncio.open_connection(*server.address)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_S):
             await reader.read()
         await until(lambda: server.refused)
         assert "too long" in server.refused[0]

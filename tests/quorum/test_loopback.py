@@ -38,7 +38,7 @@ def test_three_voters_commit_restart_and_replace_a_dead_leader(
         await cluster.commit(b"after")
         leader = (await cluster.leader()).node_id
         await cluster.stop(leader)
-        await cluster.leader(seconds=2)
+        await cluster.leader()
         await cluster.commit(b"new reign")
         await cluster.start(leader)
         await until(lambda: cluster.tapes[leader].data == [*batches, b"after", b"new reign"])

@@ -22,6 +22,7 @@ from raftlog.records.batch import (
     read_header,
 )
 from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from tests.kit.examples import examples
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 THEIR_CODECS = [NONE, GZIP, LZ4, ZSTD]
@@ -36,7 +37,7 @@ RECORDS = st.lists(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(records=RECORDS, base_offset=st.integers(0, 2**60))
 def test_records_come_back_numbered(codec: int, records: list[Record], base_offset: int) -> None:
     """Every key, value, header and time comes back, with offsets from the base offset on, under every codec."""
@@ -78,7 +79,7 @@ def test_kafka_pythons_batches_are_read(codec: int, records: list[Record]) -> No
     assert [record[1:] for record in iter_records(batch)] == [record[1:] for record in records]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(payload=st.binary(max_size=80), codec=st.sampled_from(CODECS), count=st.integers(1, 2**31 - 1))
 def test_garbage_in_a_payload_raises_nothing_but_kafka_errors(payload: bytes, codec: int, count: int) -> None:
     """A payload that lies about lengths or counts is CorruptMessage before anything is allocated for it."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from raftlog.base.errors import CorruptMessage, UnsupportedCompressionType
 from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
+from tests.kit.examples import examples
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 
@@ -42,7 +43,7 @@ def test_a_stream_cut_at_any_byte_is_corrupt(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(garbage=st.binary(min_size=1, max_size=200))
 def test_garbage_raises_nothing_but_corrupt(codec: int, garbage: bytes) -> None:
     """Bytes from nowhere either unpack or raise CorruptMessage."""

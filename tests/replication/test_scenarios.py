@@ -16,6 +16,7 @@ from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import IsrChange, IsrChanged
 from raftlog.replication.following import Following
 from raftlog.replication.leading import Leading
+from tests.kit.examples import examples
 from tests.replication.kit import Node, Waiting, registration
 
 IDS = (1, 2, 3)
@@ -295,7 +296,9 @@ steps = st.tuples(st.sampled_from(ACTIONS), st.sampled_from(IDS), st.integers(0,
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(min_isr=st.sampled_from((1, 2)), story=st.lists(steps, min_size=60, max_size=150))
 def test_nothing_acknowledged_is_lost_or_changed(min_isr: int, story: list[Step]) -> None:

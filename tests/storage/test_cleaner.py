@@ -25,6 +25,7 @@ from raftlog.storage.cleanable import find_cleanable, grouped
 from raftlog.storage.log import Log
 from raftlog.storage.offset_map import ENTRY_BYTES, OffsetMap
 from raftlog.storage.replicated import Gaps
+from tests.kit.examples import examples
 from tests.records.forged import with_deltas, with_payload
 from tests.storage.batches import NOW_MS
 from tests.storage.compaction import (
@@ -518,7 +519,7 @@ operations = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(script=st.lists(operations, max_size=40), seed=st.integers(0, 1000))
 def test_a_reader_sees_the_newest_value_of_each_key_whatever_was_cleaned(script: list, seed: int) -> None:
     """Against a plain dict: batches, tombstones, transactions that commit or abort, cleanings, restarts, in any order.

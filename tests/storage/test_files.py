@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from raftlog.base.disk import RealDisk
 from raftlog.proof.simulator.disk import SimDisk
 from raftlog.storage.files import PooledDisk, PooledFile
+from tests.kit.examples import examples
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(uses=st.lists(st.integers(0, 9), max_size=60), limit=st.integers(1, 5))
 def test_more_files_than_descriptors_keep_their_contents(uses: list[int], limit: int) -> None:
     """Every file reads back what was written to it, and never more than the limit are open."""

@@ -36,6 +36,7 @@ from raftlog.records.batch import (
 )
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.storage.log import Log
+from tests.kit.examples import examples
 from tests.records.forged import claiming
 from tests.storage.batches import NOW_MS, append, batch_of, read_all
 from tests.storage.conftest import OpenLog
@@ -95,7 +96,7 @@ def test_appended_batches_are_numbered_and_read_back_over_segments(open_log: Ope
     assert read_all(open_log()) == written
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), counts=st.lists(st.integers(1, 4), min_size=1, max_size=25), reopen=st.booleans())
 def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
     data: st.DataObject, counts: list[int], reopen: bool

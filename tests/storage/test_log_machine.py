@@ -15,6 +15,7 @@ from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import iter_headers, stamp
 from raftlog.storage.flush import FlushTicket
 from raftlog.storage.log import Log
+from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, append, batch_of, read_all
 
 PRODUCERS = (7, 8)
@@ -168,6 +169,6 @@ class LogMachine(RuleBasedStateMachine):
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(150), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestLogKeepsItsPromises = LogMachine.TestCase

@@ -16,6 +16,7 @@ from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import iter_headers
 from raftlog.storage.damage import Damage
 from raftlog.storage.log import Log
+from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, append, read_all
 from tests.storage.conftest import OpenLog
 
@@ -86,7 +87,7 @@ def test_bytes_after_the_last_batch_are_cut(tail: bytes) -> None:
         assert (read_all(log), log.damage) == (content, None)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batch=st.integers(0, 10), share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 @example(batch=3, share=11.5 / 122, bit=0)  # a length that grew, in the last batch of a segment
 def test_a_flipped_bit_in_the_middle_is_damage_not_a_torn_tail(batch: int, share: float, bit: int) -> None:
@@ -307,7 +308,7 @@ def test_a_log_that_began_anew_is_not_held_to_its_old_epochs() -> None:
 SIDE_FILES = ["index", "timeindex", "snapshot", "leader-epoch-checkpoint"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(kind=st.sampled_from(SIDE_FILES), fate=st.none() | st.binary(max_size=60), clean=st.booleans())
 def test_side_files_that_are_lost_or_garbled_are_made_anew(
     kind: str, fate: bytes | None, clean: bool
@@ -376,7 +377,7 @@ def test_garbage_in_the_folder_is_left_alone(open_log: OpenLog, tmp_path: Path) 
     assert log.log_end_offset == 1 and (tmp_path / "t-0" / "notes.txt").exists()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(garbage=st.binary(min_size=1, max_size=300))
 def test_a_segment_of_garbage_opens_as_an_empty_log(garbage: bytes) -> None:
     """Whatever a `.log` file holds, opening and reading raise nothing but Kafka errors."""

@@ -17,6 +17,7 @@ from raftlog.records.batch import build_batch, iter_headers, iter_records, new_r
 from raftlog.records.compression import GZIP, NONE
 from raftlog.storage import timestamps
 from raftlog.storage.log import Log
+from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, read_all
 
 TIMES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), max_size=20)
@@ -30,7 +31,7 @@ def log_of(disk: SimDisk, *, clean: bool) -> Log:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     times=TIMES,
     asked=st.integers(-1, 65),

@@ -6,12 +6,13 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from raftlog.testing.cluster import READY_TIMEOUT_S, Cluster, ClusterError
+from raftlog.testing.cluster import Cluster, ClusterError
+from tests.kit.waits import until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -75,6 +76,16 @@ def test_two_clusters_on_one_machine_do_not_notice_each_other(three):
         assert other.directory != three.directory
 
 
+def test_nodes_can_be_given_few_files():
+    """The limit is the process's own hard one, which it cannot raise."""
+    cluster = Cluster(1)
+    cluster.limit_files(700)
+    with cluster:
+        limits = Path(f"/proc/{cluster.nodes[1].pid}/limits").read_text()
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
+    assert line.split()[3:5] == ["700", "700"]
+
+
 def test_closing_takes_processes_data_and_ports_away():
     """Nothing is left behind, and closing twice does no harm."""
     cluster = Cluster(1)
@@ -100,10 +111,7 @@ time.sleep(60)
         assert starter.stdout is not None
         pid, directory = starter.stdout.readline().split()
         starter.kill()
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while alive(int(pid)) and time.monotonic() < deadline:
-        os.sched_yield()
-    assert not alive(int(pid))
+    until(lambda: not alive(int(pid)), "the node ends")
     subprocess.run(["rm", "-rf", directory], check=True)
 
 

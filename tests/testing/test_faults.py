@@ -16,15 +16,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from raftlog.proof.chaos.rot import RotWatch
 from raftlog.proof.disks.power_cut import cut_power
 from raftlog.proof.place import DiskTrouble
+from raftlog.proof.progress import patient
 from raftlog.testing.cluster import Cluster
+from tests.kit.waits import PATIENCE_S, waiting
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 PARTITIONS = 3
-PATIENCE_S = 30.0
 
 
-SLOW_S = 0.3
+SLOW_S = patient(0.3)
 
 
 class Load:
@@ -96,9 +97,9 @@ def read_all(cluster: Cluster, topic: str) -> list[int]:
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     found, ended = [], set()
-    deadline = time.monotonic() + PATIENCE_S
+    wait = waiting("all is read", seen=lambda: f"{len(found)} records, and of {ended} all")
     while len(ended) < PARTITIONS:
-        assert time.monotonic() < deadline, f"read {len(found)} records, and of {ended} all"
+        wait.pause()
         message = consumer.poll(1)
         if message is not None and message.error() is None:
             found.append(int(message.value()))

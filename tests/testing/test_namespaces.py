@@ -12,16 +12,18 @@ import pytest
 from raftlog.proof.chaos.ground import Unavailable
 from raftlog.proof.chaos.places import find_folder, read_places
 from raftlog.proof.place import Place
-from raftlog.testing.cluster import READY_TIMEOUT_S
+from raftlog.proof.progress import wait_until_async
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 
 async def until_ready(place: Place, nodes: set[int]) -> None:
     """Wait until these nodes are ready and no others."""
-    async with asyncio.timeout(READY_TIMEOUT_S):
-        while (await place.view()).ready != nodes:
-            await asyncio.sleep(0.1)
+
+    async def ready() -> bool:
+        return (await place.view()).ready == nodes
+
+    await wait_until_async(ready, f"nodes {nodes} are ready")
 
 
 async def test_a_node_that_is_cut_off_is_fenced_and_comes_back_when_healed(tmp_path: Path) -> None:

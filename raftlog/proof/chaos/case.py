@@ -12,9 +12,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
-FINAL_S: Final = 60.0
-"""How long the final reading may take unless a case says otherwise, seconds."""
-
 T = TypeVar("T")
 
 
@@ -103,10 +100,6 @@ class Expectations:
     acked_during_faults: int = bounded(0, 0, 1 << 40)
     """So many of them while a fault was at work."""
     injections: int = bounded(1, 0, 1 << 40)
-    whole_within_s: float = bounded(30.0, 0.1, 3600)
-    """After the healing every node is there, every replica in sync."""
-    read_within_s: float = bounded(FINAL_S, 0.1, 3600)
-    """Then everything acknowledged has been read by everybody."""
     unavailable_s: Mapping[str, float] = field(default_factory=dict, metadata={"least": 0, "most": 3600})
     """By fault: no partition goes without an acknowledgement for longer."""
     nodes_may_stop: bool = False

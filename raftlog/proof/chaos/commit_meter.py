@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from raftlog.proof.chaos.meter import QUICK_CLIENT, Beats
+from raftlog.proof.progress import patient
 
 LOOPS: Final = 3
 """Of each kind."""
@@ -98,7 +99,7 @@ class StockCommitMeter:
         """Let the loops end after the commit that they are at."""
         for each in self._all():
             each.stopping.set()
-        end_at = time.monotonic() + NOT_COUNTED_S
+        end_at = time.monotonic() + patient(NOT_COUNTED_S)
         for each in self._all():
             each.thread.join(max(0.0, end_at - time.monotonic()))
 

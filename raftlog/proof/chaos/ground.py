@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from raftlog.proof.chaos.commit_meter import CommitMeter
 from raftlog.proof.chaos.meter import Meter
 from raftlog.proof.place import Place
+from raftlog.proof.progress import Signs, no_signs
 from raftlog.proof.workloads.log import OpenPort
 
 
@@ -52,3 +53,5 @@ class Ground(NamedTuple):
     """Clients that did not come back from a call, as they are found."""
     open_commit_meter: Callable[[str], CommitMeter] | None = None
     """(topic) -> closed loops on coordinators, where clients can do transactions."""
+    signs: Callable[[], Signs] = no_signs
+    """Signs of life of the nodes, where there are processes."""

@@ -97,14 +97,6 @@ class UnavailabilityMeter:
         """Has every partition acknowledged a record that was sent and acked after `since` (time.monotonic)?"""
         return all(each.acked_at and each.acked_at[-1] > since for each in self.beats)
 
-    def wait_acknowledged(self, since: float, *, timeout_s: float) -> bool:
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if self.acknowledged(since):
-                return True
-            time.sleep(0.005)
-        return False
-
     def longest_gaps(self, started: float, ended: float) -> list[Gap]:
         """Return, per partition, the longest time between two acknowledgements that overlaps [started, ended]."""
         return [longest_gap(each.acked_at, started, ended) for each in self.beats]

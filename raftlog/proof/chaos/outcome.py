@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from raftlog.proof.chaos.case import Case
 from raftlog.proof.chaos.landmarks import Event, first_moments
 from raftlog.proof.chaos.meter import Beats, Spread, longest_gap, spread
 from raftlog.proof.chaos.record import Injection, Record, covered
+from raftlog.proof.progress import patient
 
 Status = Literal["passed", "failed", "not run"]
 EDGE_S: Final = 0.05
@@ -185,9 +187,9 @@ def _broken(record: Record, outcome: Outcome) -> list[str]:
         if seen < least:
             found.append(f"{seen} {name}, expected at least {least}")
     for each in outcome.unavailability:
-        limit = expect.unavailable_s.get(each.fault)
-        if limit is not None and each.max_s > limit:
-            found.append(f"{each.fault}: {each.max_s:.2f} s without an acknowledgement, limit {limit:g} s")
+        limit_s = patient(expect.unavailable_s.get(each.fault, math.inf))
+        if each.max_s > limit_s:
+            found.append(f"{each.fault}: {each.max_s:.2f} s without an acknowledgement, limit {limit_s:g} s")
     return found
 
 

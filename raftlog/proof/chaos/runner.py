@@ -1,7 +1,8 @@
 """Runs one case on a ground: quiet, faults, healing, and the final reading of everything. It judges nothing.
 
 The order is law: clients write before the first fault and until the cluster is whole again; only then they read all.
-Every wait is bounded; what goes wrong on the way is written down rather than raised, so that the rest still happens.
+A phase ends once nothing progresses; what goes wrong on the way is written down rather than raised, so that the rest
+still happens.
 """
 
 from __future__ import annotations
@@ -22,18 +23,17 @@ from raftlog.proof.chaos.record import Phase, Record, injections
 from raftlog.proof.faults import FAULTS
 from raftlog.proof.faults.nemesis import Nemesis, Plan, RotatingMix, Step, Steps
 from raftlog.proof.history import Op, Recorder
+from raftlog.proof.progress import STALL_S, Stalled, Wait
 from raftlog.proof.workloads.log import LogOptions, LogWorkload
 
 METER_TOPIC: Final = "heartbeats"
 METER_PARTITIONS: Final = 3
 REPLICAS: Final = 3
 TOPIC_CONFIGS: Final = {"min.insync.replicas": "2"}
-END_S: Final = 60.0
-"""How long clients may take to end."""
 LOOK_S: Final = 0.1
 """How often the cluster is asked whether it is whole, and progress told."""
-GRACE_S: Final = 30.0
-"""So much longer than planned may the faults and the healing take."""
+PHASE_STALL_S: Final = 2 * STALL_S
+"""A phase ends where its own waits do not."""
 SETTLE_S: Final = 0.5
 """Writing goes on so long after the cluster is whole."""
 
@@ -85,6 +85,8 @@ class Runner:
         )
         self._meter: Meter | None = None
         self._commit_meter: CommitMeter | None = None
+        self._stalled = ""
+        """Why the last phase was broken off."""
 
     def _note(self, op: Op) -> None:
         self.record.tally.keep(op)
@@ -95,42 +97,56 @@ class Runner:
         record, case = self.record, self.record.case
         record.not_run = missing(case.faults.names, self._ground)
         try:
-            async with self._phase("start", GRACE_S):
+            async with self._phase("start"):
                 await self._begin()
-            async with self._phase("quiet", case.faults.quiet_s + GRACE_S):
+            async with self._phase("quiet", case.faults.quiet_s):
                 await asyncio.sleep(case.faults.quiet_s)
-            async with self._phase("faults", case.faults.seconds + GRACE_S):
+            async with self._phase("faults", case.faults.seconds):
                 await self._nemesis.run(case.faults.seconds)
-            async with self._phase("heal", case.expect.whole_within_s + GRACE_S):
+            async with self._phase("heal"):
                 await self._heal()
-            async with self._phase("read", case.expect.read_within_s + GRACE_S):
+            async with self._phase("read"):
                 await self._read()
         finally:
             await self._end()
         return record
 
     @asynccontextmanager
-    async def _phase(self, name: str, limit_s: float) -> AsyncIterator[None]:
+    async def _phase(self, name: str, planned_s: float = 0.0) -> AsyncIterator[None]:
+        """Run a phase that lasts as long as planned, and longer as long as anything progresses."""
         began_s = self._now_s()
-        watch = asyncio.ensure_future(self._tell(name, limit_s - GRACE_S))
+        watch: asyncio.Future[None] | None = None
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(None) as limit:
+                watch = asyncio.ensure_future(self._watch(name, planned_s, limit))
                 yield
         except TimeoutError:
-            self.record.troubles.append(f"{name}: not over within {limit_s:g} s")
+            self.record.troubles.append(self._stalled)
         except (AssertionError, OSError, RuntimeError, ValueError) as error:
             self.record.troubles.append(f"{name}: {type(error).__name__}: {error}")
         finally:
-            watch.cancel()
+            if watch is not None:
+                watch.cancel()
             self.record.phases.append(Phase(name, began_s, self._now_s()))
 
     def _now_s(self) -> float:
         return self._loop.time() - self.record.began_at
 
-    async def _tell(self, phase: str, of_s: float) -> None:
+    async def _watch(self, phase: str, of_s: float, limit: asyncio.Timeout) -> None:
+        """Tell how far the phase is, again and again, and end it once nothing progresses."""
         began_s, tally = self._now_s(), self.record.tally
+        wait: Wait | None = None
         while True:
             now_s = self._now_s()
+            if wait is None and now_s - began_s >= of_s:
+                wait = self._wait(f"the phase {phase} ends", self._progress, stall_s=PHASE_STALL_S)
+            try:
+                if wait is not None:
+                    wait.pause()
+            except Stalled as error:
+                self._stalled = str(error)
+                limit.reschedule(self._loop.time())
+                return
             self._gather(now_s)
             active = tuple(
                 f"{each.fault} {each.target}".strip()
@@ -141,6 +157,14 @@ class Runner:
                 Progress(self.record.case, phase, now_s - began_s, of_s, tally.acked, tally.read, active)
             )
             await asyncio.sleep(LOOK_S)
+
+    def _progress(self) -> str:
+        tally = self.record.tally
+        acks = sum(len(each.acked_at) for each in self._meter.beats) if self._meter else 0
+        return f"{tally.acked} writes and {acks} beats acknowledged, {tally.read} records read"
+
+    def _wait(self, what: str, seen: Callable[[], object], *, stall_s: float = STALL_S) -> Wait:
+        return Wait(what, seen=seen, signs=self._ground.signs, clock=self._loop.time, stall_s=stall_s)
 
     def _gather(self, now_s: float) -> None:
         self.record.injections = list(injections(self._nemesis.timeline, self.record.began_at, now_s))
@@ -169,12 +193,16 @@ class Runner:
         self._see_fallen()
         await self._nemesis.calm()
         began_s = self._now_s()
-        within_s = self.record.case.expect.whole_within_s
-        while lacks := await self._lacks():
-            if self._now_s() - began_s > within_s:
-                self.record.troubles.append(f"not whole within {within_s:g} s: {'; '.join(lacks)}")
+        lacks = await self._lacks()
+        wait = self._wait("the cluster is whole", lambda: "; ".join(lacks))
+        while lacks:
+            try:
+                wait.pause()
+            except Stalled as error:
+                self.record.troubles.append(str(error))
                 return
             await asyncio.sleep(LOOK_S)
+            lacks = await self._lacks()
         self.record.whole_after_s = self._now_s() - began_s
         await asyncio.sleep(SETTLE_S)
 
@@ -187,7 +215,7 @@ class Runner:
         for meter in (self._meter, self._commit_meter):
             if meter is not None:
                 await meter.stop()
-        missing = await self._workload.finish(self.record.case.expect.read_within_s)
+        missing = await self._workload.finish(STALL_S, signs=self._ground.signs)
         self.record.read_all = not missing
         self.record.troubles += [
             f"{key}: not read up to offset {offset}, which was acknowledged"
@@ -213,7 +241,7 @@ class Runner:
                 for name, beats in self._commit_meter.beats.items()
             }
         self._workload.stop()
-        async with self._phase("end", END_S):
+        async with self._phase("end"):
             await self._workload.close()
         self.record.troubles += self._workload.faults
         self.record.left_behind = list(self._ground.left_behind)

@@ -10,6 +10,7 @@ from typing import Final
 from raftlog.proof.chaos.commit_meter import StockCommitMeter
 from raftlog.proof.chaos.ground import Ground, OpenPlace
 from raftlog.proof.chaos.meter import PATIENCE, Beats, UnavailabilityMeter
+from raftlog.proof.progress import signs_of_descendants
 
 PACE_S: Final = 0.005
 """Between an acknowledgement and the meter's next record of that partition: it shares the machine with the cluster."""
@@ -79,4 +80,12 @@ def stock_ground(place: OpenPlace) -> Ground:
     def open_commit_meter(topic: str) -> LoopedCommitMeter:
         return LoopedCommitMeter(place.bootstrap, topic)
 
-    return Ground(place, ports, open_meter, time.time, ports.left_behind, open_commit_meter)
+    return Ground(
+        place,
+        ports,
+        open_meter,
+        time.time,
+        ports.left_behind,
+        open_commit_meter,
+        signs_of_descendants,
+    )

@@ -18,9 +18,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, cast
 
 from raftlog.proof.history import Outcome, Recorder
+from raftlog.proof.progress import Signs, Stalled, Wait, no_signs
 from raftlog.proof.workloads.generator import Generator, LogOptions, Take
 from raftlog.proof.workloads.port import (
     ClientPort,
@@ -40,6 +42,8 @@ PAUSE_S: Final = 0.5
 FINAL_PAUSE_S: Final = 0.2
 """Between two polls of the final phase that brought nothing."""
 
+NewWait = Callable[..., Wait]
+"""Makes a Wait of what is waited for, and of `seen`."""
 OpenPort = Callable[[int, Kind], ClientPort]
 """Opens the port of a process number; connects to nothing yet."""
 
@@ -92,26 +96,30 @@ class LogWorkload:
         tasks, self._tasks = self._tasks, []
         await _all(tasks)
 
-    async def finish(self, limit_s: float = 200.0) -> dict[str, int]:
+    async def finish(
+        self, stall_s: float = 200.0, *, signs: Callable[[], Signs] = no_signs
+    ) -> dict[str, int]:
         """Stop, then read every key from its beginning until all acknowledged offsets are reached.
 
-        For a cluster that is well again. Returns the keys whose end was not reached by every reader within `limit_s`,
-        with the offset that was due; nothing, if all is well.
+        For a cluster that is well again. A reader for which nothing progresses any more gives up after `stall_s`;
+        `signs` are those of the nodes. Returns the keys whose end was not reached by every reader, with the offset
+        that was due; nothing, if all is well.
         """
+        wait = partial(Wait, signs=signs, clock=asyncio.get_running_loop().time, stall_s=stall_s)
         if self.options.transformers:
-            await self._drain(limit_s)
+            await self._drain(wait)
         await self.close()
         if self.options.transactional:
-            self.ends = await self._settle(limit_s)
+            self.ends = await self._settle(wait)
         readers = [_FinalReader(self) for _ in range(self.options.final_readers)]
-        await _all([each.run(limit_s) for each in readers])
+        await _all([each.run(wait) for each in readers])
         return {key: offset for each in readers for key, offset in each.missing().items()}
 
-    async def _drain(self, limit_s: float) -> None:
+    async def _drain(self, wait: NewWait) -> None:
         """Let transformers go on until they have made of all that was acknowledged what there is to be made."""
         self.draining = True
         await self._until_still(
-            limit_s, self._unprocessed, "the group stands at {0}, but there is work up to {1}"
+            wait, self._unprocessed, "the group stands at {0}, but there is work up to {1}"
         )
 
     async def _unprocessed(self, port: TransactionalPort) -> dict[str, tuple[int, int]]:
@@ -119,10 +127,10 @@ class LogWorkload:
         found = await port.committed(tuple(due), self.transforming_group)
         return {key: (found[key], due[key]) for key in due if found[key] < due[key]}
 
-    async def _settle(self, limit_s: float) -> dict[str, int]:
+    async def _settle(self, wait: NewWait) -> dict[str, int]:
         """Wait until no transaction is open any more; nobody writes. Returns each key's last offset."""
         await self._until_still(
-            limit_s, self._unsettled, "the last stable offset is {0} of {1}: a transaction hangs"
+            wait, self._unsettled, "the last stable offset is {0} of {1}: a transaction hangs"
         )
         return self.ends
 
@@ -138,22 +146,24 @@ class LogWorkload:
 
     async def _until_still(
         self,
-        limit_s: float,
+        new_wait: NewWait,
         look: Callable[[TransactionalPort], Awaitable[dict[str, tuple[int, int]]]],
         fault: str,
     ) -> None:
-        """Look again and again until nothing is missing; what still is at the limit is a fault."""
-        loop = asyncio.get_running_loop()
-        end_at = loop.time() + limit_s
+        """Look again and again until nothing is missing; what still is when nothing progresses is a fault."""
         port = cast(TransactionalPort, self.open_port(self.recorder.new_process(), "reader"))
         lacks: dict[str, tuple[int, int]] = {"everything": (0, 0)}
+        wait = new_wait("nothing is missing", seen=lambda: lacks)
         try:
-            while lacks and loop.time() < end_at:
+            while lacks:
+                wait.pause()
                 try:
                     lacks = await look(port)
                 except Indefinite as error:
                     lacks = {str(error): (0, 0)}
                 await asyncio.sleep(FINAL_PAUSE_S)
+        except Stalled:
+            pass
         finally:
             await port.close()
         self.faults += [f"{key}: {fault.format(*both)}" for key, both in sorted(lacks.items())]
@@ -242,29 +252,32 @@ class _FinalReader:
         """Keys whose end was not reached, with the offset that is due."""
         return {key: offset for key, offset in self.due.items() if self.reached.get(key, -1) < offset}
 
-    async def run(self, limit_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        end_at = loop.time() + limit_s
+    async def run(self, new_wait: NewWait) -> None:
+        wait = new_wait("everything is read", seen=lambda: dict(self.reached))
         process = Process(self.load, "reader")
         try:
-            while self.missing() and loop.time() < end_at:
+            while self.missing():
+                wait.pause()
                 outcome = await process.take(Take(tuple(self.due)), seek_to_beginning=True)
                 if outcome == "ok":
-                    outcome = await self._read(process, end_at)
+                    outcome = await self._read(process, wait)
                 if outcome == "info":
                     await process.replace()
                 elif self.missing():
                     await process.crash()
                 await asyncio.sleep(FINAL_PAUSE_S)
+        except Stalled:
+            pass
         finally:
             await process.port.close()
 
-    async def _read(self, process: Process, end_at: float) -> Outcome:
-        """Poll until all is reached, a poll fails, or nothing new has come for a while."""
+    async def _read(self, process: Process, wait: Wait) -> Outcome:
+        """Poll until all is reached, a poll fails, or nothing new has come for a while. Raises Stalled."""
         loop = asyncio.get_running_loop()
         news_at = loop.time()
         outcome: Outcome = "ok"
-        while outcome == "ok" and self.missing() and loop.time() < min(news_at + RESTART_S, end_at):
+        while outcome == "ok" and self.missing() and loop.time() < news_at + RESTART_S:
+            wait.pause()
             outcome = await process.poll()
             if outcome == "ok" and self._note(process):
                 news_at = loop.time()

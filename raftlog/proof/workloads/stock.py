@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from raftlog.proof.progress import patient
 from raftlog.proof.workloads import stock_transactions as transactions
 from raftlog.proof.workloads.port import (
     DELIVERY_TIMEOUT_S,
@@ -402,11 +403,11 @@ class StockPort:
     async def _call(self, thread: _Thread, call: Callable[[], T], what: str) -> T:
         """Raises what the call raises, and Indefinite if it does not return: nothing can end it, nor use the client."""
         try:
-            async with asyncio.timeout(CALL_S):
+            async with asyncio.timeout(patient(CALL_S)):
                 return await thread.run(call)
         except TimeoutError:
             thread.stuck = self.spent = True
-            said = f"client {self._process}: {what} did not return within {CALL_S:g} s"
+            said = f"client {self._process}: {what} did not return within {patient(CALL_S):g} s"
             self._left_behind.append(said)
             raise Indefinite(said) from None
 

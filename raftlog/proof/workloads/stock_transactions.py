@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from raftlog.proof.progress import patient
 from raftlog.proof.workloads.port import (
     REQUEST_TIMEOUT_S,
     TRANSACTION_TIMEOUT_S,
@@ -78,7 +79,7 @@ def _insist(call: Callable[[], object], failure: type[Definite | Indefinite]) ->
     """Ask again as long as librdkafka says that it can be asked again."""
     from confluent_kafka import KafkaException
 
-    end_at = time.monotonic() + PATIENCE_S
+    end_at = time.monotonic() + patient(PATIENCE_S)
     while True:
         try:
             call()

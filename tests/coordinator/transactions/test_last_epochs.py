@@ -17,6 +17,7 @@ from raftlog.coordinator.transactions.transaction import (
     Transaction,
 )
 from tests.coordinator.transactions.bench import FIRST_ID, Bench
+from tests.kit.examples import examples
 
 EPOCHS = st.integers(EXHAUSTED_FROM - 2, LAST_EPOCH) | st.integers(0, 3)
 VERSIONS = st.sampled_from(ClientVersion)
@@ -80,5 +81,5 @@ class LastEpochs(RuleBasedStateMachine):
         assert 0 <= self.bench.read().producer.epoch <= LAST_EPOCH
 
 
-LastEpochs.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+LastEpochs.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=20, deadline=None)
 TestLastEpochs = LastEpochs.TestCase

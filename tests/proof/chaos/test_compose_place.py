@@ -21,7 +21,7 @@ compose = load(Path(__file__).resolve().parents[3] / "chaos" / "places" / "compo
 def test_rule_that_a_living_container_does_not_take_is_no_cut(tmp_path: Path) -> None:
     """What was not injected must not pass for injected; only of a container that has ended nothing is expected."""
     place = compose.ComposePlace(tmp_path, ("docker", "compose"))
-    alive = compose._Container("running", os.getpid(), "", 0)
+    alive = compose._Container("running", os.getpid(), "", 0, "healthy")
     with pytest.raises(Unavailable):
         asyncio.run(place._iptables(alive, "--no-such-option"))
     ended = subprocess.Popen([sys.executable, "-c", ""])

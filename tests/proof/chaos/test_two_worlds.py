@@ -13,6 +13,7 @@ from raftlog.proof.checkers import judge
 from raftlog.proof.faults import FAULTS
 from raftlog.proof.history import Header
 from raftlog.proof.simulator.loop import Run, SimLoop, simulate
+from tests.kit.marks import nightly
 
 SUITES = Path(__file__).parents[3] / "chaos" / "suites"
 LIMIT_S = 400.0
@@ -22,7 +23,9 @@ def told(case: Case, seed: int) -> Run:
     return simulate(lambda loop: run_simulated(case, loop), seed=seed, limit_s=LIMIT_S)
 
 
-@pytest.mark.parametrize(("name", "seed"), [("kill-leader", 1), ("blackout", 2), ("cut-off", 3)])
+@pytest.mark.parametrize(
+    ("name", "seed"), [("kill-leader", 1), nightly("blackout", 2), nightly("cut-off", 3)]
+)
 def test_a_case_file_runs_in_the_simulator_as_it_does_on_processes(name, seed):
     """Same file, same runner, same verdict: nothing is lost, faults were injected, the cluster is whole again."""
     case = read_cases(SUITES, FAULTS)[name].lasting(5)

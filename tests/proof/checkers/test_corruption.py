@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from raftlog.proof.checkers import judge
 from raftlog.proof.history import Header, Op
+from tests.kit.examples import examples
 from tests.proof.checkers.model import Shape, history
 
 Corruption = Callable[[list[Op], random.Random], str]
 """Corrupts one thing in place and names the anomaly that it is."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10**9),
     subscribe=st.booleans(),

@@ -13,6 +13,7 @@ from raftlog.proof.disks.forgetful import ForgetfulDisk
 from raftlog.proof.disks.power_cut import cut_power
 from raftlog.proof.disks.troubled import TroubledDisk
 from raftlog.proof.place import DiskTrouble
+from tests.kit.waits import PATIENCE_S
 
 
 @pytest.fixture
@@ -89,5 +90,5 @@ def test_a_slow_sync_ends_when_the_disk_is_healed(disk: TroubledDisk, data: str)
     waiting = Thread(target=file.sync)
     waiting.start()
     disk.trouble = DiskTrouble()
-    waiting.join(10)
+    waiting.join(PATIENCE_S)
     assert not waiting.is_alive()

@@ -21,6 +21,7 @@ from raftlog.proof.simulator.place import SimPlace
 from raftlog.proof.stories.endurance import Endurance
 from raftlog.proof.workloads.simple import SimpleClient
 from raftlog.proof.workloads.wire import AWAY, FIND_COORDINATOR, Client, create_topic, shapes
+from tests.kit.marks import nightly
 
 SETTINGS = {
     "broker.session.timeout.ms": "1000",
@@ -305,7 +306,7 @@ LINK_EFFECTS = {"bytes late", "packet lost", "connection given up"}
 @pytest.mark.parametrize(
     ("faults", "wanted"),
     [
-        (STORM, set(STORM)),
+        nightly(STORM, set(STORM)),
         (("failing-disk", "full-disk", "slow-disk", "power_loss_at_work"), set(EFFECTS) - LINK_EFFECTS),
         (("lossy-link", "slow-link"), LINK_EFFECTS),
     ],

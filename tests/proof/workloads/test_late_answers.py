@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from raftlog.proof.progress import patient
 from raftlog.proof.workloads.port import encode_value
 from raftlog.proof.workloads.stock import StockPorts
+from tests.kit.waits import PATIENCE_S
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -26,9 +28,8 @@ OTHER, ASKED, BUSY = 0, 1, 2
 """Partitions: one keeps a connection to somebody awake, one moves, one makes the first connection to its leader."""
 SLOW, NEXT, AWAKE = 1, 2, 3
 """Brokers."""
-LATE_MS = 2_500
+LATE_MS = int(patient(2.5) * 1000)
 PRODUCER = 0
-PATIENCE_S = 10.0
 
 
 class Brokers:
@@ -159,6 +160,7 @@ def offsets_read(brokers: Brokers, client: Any) -> list[int]:
         client.close()
 
 
+@pytest.mark.nightly
 def test_librdkafka_goes_back_to_the_beginning_when_an_old_leader_answers_late(brokers: Brokers) -> None:
     """Its own brokers do it to it. If this fails one day, the stock port may ask for the beginning again."""
     assert offsets_read(brokers, Raw(brokers)) == [*range(RECORDS), *range(RECORDS)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import threading
 
@@ -12,8 +11,8 @@ import pytest
 from raftlog.proof.workloads import stock
 from raftlog.proof.workloads.port import Indefinite
 from raftlog.proof.workloads.stock import StockPorts
+from tests.kit.waits import PATIENCE_S, run
 
-ENDS_WITHIN_S = 30
 STUCK = """
 import asyncio, threading
 from raftlog.proof.workloads import stock
@@ -78,7 +77,7 @@ def test_what_a_stuck_producer_holds_is_of_unknown_fate(monkeypatch: pytest.Monk
     monkeypatch.setattr(port, "_producer", producer)
 
     async def play() -> None:
-        async with asyncio.timeout(ENDS_WITHIN_S):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(Indefinite, match="sending did not return"):
                 await port.send("t-0", 1)
             assert port.spent
@@ -91,7 +90,6 @@ def test_what_a_stuck_producer_holds_is_of_unknown_fate(monkeypatch: pytest.Monk
 
 def test_a_process_ends_although_a_call_never_returns() -> None:
     """Its thread is nobody's to wait for."""
-    done = subprocess.run(
-        [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=ENDS_WITHIN_S, check=True
-    )
+    done = run([sys.executable, "-c", STUCK], text=True)
+    assert done.returncode == 0, done.stderr
     assert "commit did not return" in done.stdout

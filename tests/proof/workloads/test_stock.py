@@ -11,21 +11,22 @@ import pytest
 
 from raftlog.proof.checkers import judge
 from raftlog.proof.history import Header, Op, Recorder
+from raftlog.proof.progress import STALL_S, signs_of_descendants, wait_until_async
 from raftlog.proof.workloads.log import LogOptions, LogWorkload
 from raftlog.proof.workloads.stock import StockPorts
 from raftlog.testing.cluster import Cluster
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
-PATIENCE_S = 30.0
-
 
 async def served(load: LogWorkload, records: int) -> None:
     """Wait until so many more records are acknowledged."""
     due = load.acked_count + records
-    async with asyncio.timeout(PATIENCE_S):
-        while load.acked_count < due:
-            await asyncio.sleep(0.01)
+
+    async def is_served() -> bool:
+        return load.acked_count >= due
+
+    await wait_until_async(is_served, f"{records} records are acknowledged", seen=lambda: load.acked_count)
 
 
 async def play(cluster: Cluster, load: LogWorkload) -> dict[str, int]:
@@ -35,9 +36,10 @@ async def play(cluster: Cluster, load: LogWorkload) -> dict[str, int]:
     await served(load, 60)
     await asyncio.to_thread(cluster.restart, 1)
     await served(load, 60)
-    return await load.finish(PATIENCE_S)
+    return await load.finish(STALL_S, signs=signs_of_descendants)
 
 
+@pytest.mark.nightly
 def test_stock_clients_find_nothing_wrong_when_a_node_is_killed() -> None:
     """Idempotent producers, consumers in groups, crashes of clients, and acks=1 writers beside them."""
     ops: list[Op] = []

@@ -11,6 +11,7 @@ from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.loop import SimLoop, simulate
 from raftlog.proof.stories import STORIES
 from raftlog.proof.stories.report import Report, report_of
+from tests.kit.marks import nightly
 from tests.planted.replicas import forget_producers_on_failover, serve_the_uncommitted
 
 STORM_S = 6.0
@@ -25,15 +26,15 @@ async def in_a_storm(loop: SimLoop) -> Report:
 
 def test_sound_nodes_pass() -> None:
     """No anomaly, though there were storms, in which leaders changed."""
-    reports = [simulate(in_a_storm, seed=seed).result for seed in range(1, 5)]
+    reports = [simulate(in_a_storm, seed=seed).result for seed in range(1, 3)]
     assert all(report.acked > 50 for report in reports)
-    assert sum(report.elections for report in reports) > 5
-    assert sum(sum(report.faults.values()) for report in reports) > 10
+    assert sum(report.elections for report in reports) > 2
+    assert sum(sum(report.faults.values()) for report in reports) > 5
 
 
 @pytest.mark.parametrize(
     ("plant", "anomaly"),
-    [(forget_producers_on_failover, "duplicate"), (serve_the_uncommitted, "inconsistent-offsets")],
+    [(forget_producers_on_failover, "duplicate"), nightly(serve_the_uncommitted, "inconsistent-offsets")],
 )
 def test_what_clients_saw_convicts(
     plant: Callable[[pytest.MonkeyPatch], None], anomaly: str, monkeypatch: pytest.MonkeyPatch

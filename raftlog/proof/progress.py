@@ -1,0 +1,232 @@
+"""A wait ends because nothing progresses, not because a clock says so: on a slow machine it only takes longer.
+
+Two kinds of progress count. The state that the condition looks at (offsets, epochs, replicas in sync) may change for as
+long as it likes. Signs of life of the processes concerned (they start and end, write their logs, use the CPU) count for
+LIFE_S after that state last changed, so that a process that spins or logs for ever does not hold up a wait for ever.
+Idle nodes use the CPU, too, so only CPU_STEP_S of it is a sign.
+
+RAFTLOG_PATIENCE multiplies these limits and whatever fixed limits remain, which are written as `patient(seconds)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+VARIABLE: Final = "RAFTLOG_PATIENCE"
+STALL_S: Final = 60.0
+"""A wait in which nothing progressed for so long has failed."""
+LIFE_S: Final = 600.0
+CPU_STEP_S: Final = 1.0
+"""So many seconds of CPU time for each process, on average, are a sign of life. An idle node takes minutes for them."""
+HELD_UP_S: Final = 10.0
+"""The time between two looks counts as no more than this: beyond it, the waiting process itself did not run."""
+SHORTEST_PAUSE_S: Final = 0.01
+LONGEST_PAUSE_S: Final = 1.0
+PAUSE_SHARE: Final = 3
+"""A pause is so many times the CPU time of the look before it, which the processes waited for may need themselves."""
+COMPARE_EVERY_S: Final = 1.0
+"""So often the state and the signs are looked at, which costs more than to look at the condition."""
+YOUNG_S: Final = 5.0
+_PROC: Final = Path("/proc")
+
+
+def patience() -> float:
+    """Return the factor in RAFTLOG_PATIENCE, 1 without it. Raises ValueError."""
+    text = os.environ.get(VARIABLE) or "1"
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = math.nan
+    if not 0.01 <= factor <= 1000:
+        raise ValueError(f"{VARIABLE}: a factor from 0.01 to 1000, not {text!r}")
+    return factor
+
+
+def patient(seconds: float) -> float:
+    """Return a fixed limit, multiplied by RAFTLOG_PATIENCE."""
+    return seconds * patience()
+
+
+class Stalled(RuntimeError):
+    """A wait in which nothing progresses any more. `waited_s` is the whole of it."""
+
+    def __init__(self, message: str, waited_s: float) -> None:
+        super().__init__(message)
+        self.waited_s = waited_s
+
+
+class Signs(NamedTuple):
+    """Signs of life of some processes: `told` is any comparable value, and `cpu_s` all CPU time that they used."""
+
+    told: object = None
+    cpu_s: float = 0.0
+    processes: int = 0
+
+
+def no_signs() -> Signs:
+    """Return the signs of no process: only the state counts."""
+    return Signs()
+
+
+class Wait:
+    """One wait for something. Call `pause` whenever it is not there yet.
+
+    `seen` returns the state that the condition looks at, comparable and readable; `signs` those of the processes.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        seen: Callable[[], object] = lambda: None,
+        signs: Callable[[], Signs] = no_signs,
+        clock: Callable[[], float] = time.monotonic,
+        stall_s: float = STALL_S,
+    ) -> None:
+        self._what = what
+        self._seen = seen
+        self._take_signs = signs
+        self._clock = clock
+        self._stall_s = patient(stall_s)
+        self._began_at = self._looked_at = self._compared_at = clock()
+        self._used_s = time.thread_time()
+        self._still_s = self._life_s = 0.0
+        """How long nothing has progressed; how long there were signs of life only."""
+        self._state = seen()
+        self._signs = signs()
+
+    @property
+    def waited_s(self) -> float:
+        return self._clock() - self._began_at
+
+    def pause(self) -> float:
+        """Look at what has progressed; returns how many seconds to pause before the next look. Raises Stalled."""
+        now = self._clock()
+        self._still_s += min(now - self._looked_at, HELD_UP_S)
+        self._looked_at = now
+        if now - self._compared_at >= COMPARE_EVERY_S:
+            self._compared_at = now
+            self._compare(self._seen(), self._take_signs())
+        if self._still_s >= self._stall_s:
+            raise Stalled(self._describe(), self.waited_s)
+        before_s, self._used_s = self._used_s, time.thread_time()
+        return min(max(SHORTEST_PAUSE_S, PAUSE_SHARE * (self._used_s - before_s)), LONGEST_PAUSE_S)
+
+    def _compare(self, state: object, signs: Signs) -> None:
+        before = self._signs
+        if state != self._state:
+            self._state, self._signs = state, signs
+            self._still_s = self._life_s = 0.0
+        elif signs.told != before.told or signs.cpu_s - before.cpu_s >= CPU_STEP_S * max(1, signs.processes):
+            self._signs = signs
+            if self._life_s < patient(LIFE_S):
+                self._life_s += self._still_s
+                self._still_s = 0.0
+
+    def _describe(self) -> str:
+        found = [f"{self._what}: nothing moved for {self._still_s:.0f} of {self.waited_s:.0f} s"]
+        if self._life_s:
+            found.append(f"processes were busy for {self._life_s:.0f} s without a result")
+        if self._state is not None:
+            found.append(f"last seen: {self._state}")
+        return "; ".join(found)
+
+
+def wait_until(
+    holds: Callable[[], object],
+    what: str,
+    *,
+    seen: Callable[[], object] = lambda: None,
+    signs: Callable[[], Signs] | None = None,
+    stall_s: float = STALL_S,
+) -> float:
+    """Look until `holds()`; returns the seconds that took. Raises Stalled.
+
+    `signs` are by default those of all processes that this one started.
+    """
+    wait = Wait(what, seen=seen, signs=signs or signs_of_descendants, stall_s=stall_s)
+    while not holds():
+        time.sleep(wait.pause())
+    return wait.waited_s
+
+
+async def wait_until_async(
+    holds: Callable[[], Awaitable[object]],
+    what: str,
+    *,
+    seen: Callable[[], object] = lambda: None,
+    stall_s: float = STALL_S,
+) -> float:
+    """Do the same as `wait_until` on an event loop."""
+    wait = Wait(what, seen=seen, signs=signs_of_descendants, stall_s=stall_s)
+    while not await holds():  # noqa: ASYNC110 - what is looked at is in other processes
+        await asyncio.sleep(wait.pause())
+    return wait.waited_s
+
+
+class ProcessStat(NamedTuple):
+    """What /proc says of a process. `cpu_s` is also that of its dead children."""
+
+    pid: int
+    parent: int
+    stands_still: bool
+    """It was stopped by a signal, or is dead."""
+    cpu_s: float
+    age_s: float
+
+
+def signs_of_descendants() -> Signs:
+    """Return the signs of life of all processes that this one started, and that those did; none without a /proc.
+
+    They tell which processes there are, which stand still, and how long the files are that they print to. Young ones
+    do not count: many a wait asks by starting processes.
+    """
+    return _signs(descendants_of(os.getpid()))
+
+
+def signs_of_process(pid: int) -> Signs:
+    """Return the signs of life of one process."""
+    return _signs([each for each in _processes() if each.pid == pid])
+
+
+def _signs(found: list[ProcessStat]) -> Signs:
+    grown = [each for each in found if each.age_s >= YOUNG_S]
+    told = frozenset((each.pid, each.stands_still, _printed(each.pid)) for each in grown)
+    return Signs(told, sum(each.cpu_s for each in found), len(grown))
+
+
+def descendants_of(pid: int) -> list[ProcessStat]:
+    """Return the processes that a process started, that those started, and so on; parents come before children."""
+    by_parent: dict[int, list[ProcessStat]] = {}
+    for each in _processes():
+        by_parent.setdefault(each.parent, []).append(each)
+    found, parents = [], [pid]
+    while parents:
+        children = by_parent.get(parents.pop(), [])
+        found += children
+        parents += [each.pid for each in children]
+    return found
+
+
+def _processes() -> Iterator[ProcessStat]:
+    ticks_per_s, now_s = os.sysconf("SC_CLK_TCK"), time.clock_gettime(time.CLOCK_BOOTTIME)
+    for folder in _PROC.glob("[0-9]*"):
+        try:
+            state, parent, *rest = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        cpu_s, age_s = sum(map(int, rest[9:13])) / ticks_per_s, now_s - int(rest[17]) / ticks_per_s
+        yield ProcessStat(int(folder.name), int(parent), state in "TtZX", cpu_s, age_s)
+
+
+def _printed(pid: int) -> int:
+    try:
+        return (_PROC / str(pid) / "fd" / "1").stat().st_size
+    except OSError:
+        return 0

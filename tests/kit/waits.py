@@ -1,0 +1,75 @@
+"""How tests wait: as long as anything progresses. Fixed limits remain only where a client library asks for one."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, AnyStr
+
+from raftlog.proof.progress import Wait, patient, signs_of_descendants, wait_until
+
+PATIENCE_S = patient(60.0)
+"""For one call of a client library, or one process that does one thing: it is to end, a slow machine or not."""
+PATIENCE_MS = int(PATIENCE_S * 1000)
+
+
+def until(holds: Callable[[], object], what: str, *, seen: Callable[[], object] = lambda: None) -> None:
+    """Look now and then until it holds, and fail once nothing progresses. `seen` says what there is instead."""
+    wait_until(holds, what, seen=lambda: _text(seen()))
+
+
+def poll_until(holds: Callable[[], object], what: str, *, seen: Callable[[], object] = lambda: None) -> None:
+    """Do the same where the condition itself waits, as a client's poll does: it is asked again at once."""
+    wait = waiting(what, seen=seen)
+    while not holds():
+        wait.pause()
+
+
+def waiting(what: str, *, seen: Callable[[], object] = lambda: None) -> Wait:
+    """Return a wait for a loop of its own, whose `pause` fails once nothing progresses."""
+    return Wait(what, seen=lambda: _text(seen()), signs=signs_of_descendants)
+
+
+def _text(found: object) -> str | None:
+    """An object that changes is compared by how it looks."""
+    return None if found is None else str(found)
+
+
+def ended(process: subprocess.Popen[Any]) -> int:
+    """Wait for a process to end; returns its exit code."""
+    until(lambda: process.poll() is not None, f"{_name(process.args)} ends")
+    return int(process.returncode)
+
+
+def finished(process: subprocess.Popen[AnyStr], given: AnyStr | None = None) -> tuple[AnyStr, AnyStr]:
+    """Give a process its input and wait for it to end; returns what it printed. One that stalls is killed."""
+    with ThreadPoolExecutor(1) as thread:
+        printed = thread.submit(process.communicate, given)
+        try:
+            until(printed.done, f"{_name(process.args)} ends")
+        except BaseException:
+            process.kill()
+            raise
+        return printed.result()
+
+
+def run(
+    command: Sequence[str] | str, *, stdin: Any = None, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Do what subprocess.run does with captured output, for as long as the process does anything."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL if stdin is None else pipe,
+        stdout=pipe,
+        stderr=pipe,
+        shell=isinstance(command, str),
+        **options,
+    )
+    out, err = finished(process, stdin)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _name(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else " ".join(map(str, arguments))
