@@ -503,6 +503,14 @@ class NodeConfig(ConsumerGroupSettings, MetadataBounds):
         "Most groups that one broker coordinates; further ones are refused with POLICY_VIOLATION",
         at_least=1,
     )
+    raftlog_group_max_bytes: int = setting(
+        "raftlog.group.max.bytes",
+        "long",
+        96 * MIB,
+        "Bytes that groups of one broker take in memory (an offset 400) from which no new group or offset is let in:"
+        " POLICY_VIOLATION; nothing of a group grows beyond twice that",
+        at_least=1,
+    )
     group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)
 
     # What clients tell of themselves
