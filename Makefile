@@ -11,7 +11,7 @@ WORKERS ?= 3
 # Without byte code each process compiles what it imports: a test run would take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint sim sim-stories planted chaos interop interop-groups interop-java interop-spark api compose-test \
+.PHONY: demo test lint sim sim-stories planted chaos attack fuzz interop interop-groups interop-java interop-spark api compose-test \
 	test-spark pipeline-demo bench slow nightly clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
@@ -44,6 +44,19 @@ planted: $(STAMP)
 # CHAOS="--suite full --minutes 60" runs others. A fault that this machine can't inject is said, and fails with CHAOS=--strict.
 chaos: $(STAMP)
 	$(BIN)/raftlog chaos --suite ci $(CHAOS)
+
+# Hostile scripts against a real cluster, one after the other, while stock clients work. ATTACK="--list" lists them all,
+# ATTACK="--only zstd-bombs" runs one, ATTACK="--only-ci" eight, ATTACK="--report attacks.md" writes the table to a file.
+attack: $(STAMP)
+	$(BIN)/raftlog attack $(ATTACK)
+
+# Random frames, made from Kafka's schemas. FRAMES=20000000 SEED=7 goes on for long, FUZZ="--live" sends them to a real
+# cluster, FUZZ="--first 40" goes on where a run was interrupted. Frames that find something are kept with the tests,
+# which send them again.
+FRAMES ?= 200000
+SEED ?= 1
+fuzz: $(STAMP)
+	$(BIN)/raftlog fuzz --frames $(FRAMES) --seed $(SEED) --out tests/proof/fuzz/kept $(FUZZ)
 
 # Every stock client library against real processes.
 interop: $(STAMP)

@@ -32,6 +32,7 @@ from raftlog.broker.server import BrokerServer, ListenerUnavailable
 from raftlog.broker.transactions import Transactions
 from raftlog.broker.txn_hanging import TransactionSurvey
 from raftlog.control import ControlPlane, JournalUnusable
+from raftlog.metadata.features import SUPPORTED
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
 from raftlog.metadata.published import PublishedMetadata
 from raftlog.metadata.requests import RegisterBroker
@@ -312,6 +313,7 @@ class Broker:
             endpoints=self.endpoints(),
             rack=self._config.broker_rack,
             directory_ids=self.replicas.directory_ids,
+            features=SUPPORTED,
         )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:

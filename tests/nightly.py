@@ -38,7 +38,7 @@ PARTS = (
     Part("chaos", variables=("CHAOS=--suite full",)),
     Part("api"),
     Part("attack"),
-    Part("fuzz"),
+    Part("fuzz", variables=("FRAMES=2000000",)),
     Part("slow"),
     Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=600",)),
     Part("interop-java", needs=("java", "mvn")),

@@ -39,6 +39,10 @@ def _controller(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -
     return setting(name, kind, default, doc, scope="controller", **columns)
 
 
+def _bound(name: str, default: int, doc: str, *, at_most: int = INT_MAX) -> Any:
+    return _controller(name, "int", default, doc, at_least=1, at_most=at_most, update="cluster-wide")
+
+
 def _read_roles(text: str) -> frozenset[str]:
     roles = frozenset(part.strip() for part in text.split(",") if part.strip())
     if not roles or roles - set(ROLES):
@@ -271,6 +275,37 @@ class NodeConfig(ConsumerGroupSettings):
     )
     delete_topic_enable: bool = _controller(
         "delete.topic.enable", "boolean", True, "Whether topics can be deleted"
+    )
+
+    # How much metadata the cluster keeps
+    raftlog_topics_max: int = _bound(
+        "raftlog.topics.max", 50_000, "Most topics of the cluster; further ones are refused: POLICY_VIOLATION"
+    )
+    raftlog_partitions_max: int = _bound(
+        "raftlog.partitions.max",
+        200_000,
+        "Most partitions of all topics together; further ones are refused: POLICY_VIOLATION",
+    )
+    raftlog_topic_partitions_max: int = _bound(
+        "raftlog.topic.partitions.max",
+        10_000,
+        "Most partitions of one topic; more are refused: INVALID_PARTITIONS",
+    )
+    raftlog_configs_max: int = _bound(
+        "raftlog.configs.max",
+        100_000,
+        "Most dynamic configs of all resources together; further ones are refused: POLICY_VIOLATION",
+    )
+    raftlog_group_configs_max: int = _bound(
+        "raftlog.group.configs.max",
+        10_000,
+        "Most groups with configs of their own, whether they exist or not; further ones are refused",
+    )
+    raftlog_metadata_max_bytes: int = _bound(
+        "raftlog.metadata.max.bytes",
+        64 * MIB,
+        "Most bytes of topics, partitions, configs and brokers together; what would add to them is refused",
+        at_most=256 * MIB,
     )
 
     # Logs on disk

@@ -96,7 +96,10 @@ class Lifecycle:
         self._nudged.set()
 
     async def run(self) -> None:
-        """Register and beat until cancelled. Returns only when it can't go on (`fatal` says why)."""
+        """Register and beat until cancelled. Returns only when it can't go on (`fatal` says why).
+
+        Somebody who has a running broker unregistered wants it to be gone: it does not come back by itself.
+        """
         self._give_up_at = asyncio.get_running_loop().time() + self._timing.registration_s
         while self.fatal is None:
             try:
@@ -106,15 +109,22 @@ class Lifecycle:
                     await self._catch_up(self.open_doors)
                 await self._beat()
                 await self._pause()
-            except (StaleBrokerEpoch, BrokerIdNotRegistered):
-                self.broker_epoch = NO_EPOCH
-                self.unfenced.clear()
+            except StaleBrokerEpoch:
+                self._leave()
+            except BrokerIdNotRegistered:
+                self._leave()
+                log.warning("broker_unregistered", advice="restart it if it is to take part again")
+                await asyncio.Event().wait()
             except InconsistentClusterId as error:
                 self.fatal = error
             except KafkaError as error:
                 self._complain(error)
                 self._check_patience(error)
                 await asyncio.sleep(RETRY_S)
+
+    def _leave(self) -> None:
+        self.broker_epoch = NO_EPOCH
+        self.unfenced.clear()
 
     def _check_patience(self, error: KafkaError) -> None:
         """Give up if the first registration took too long: whoever starts nodes had better know."""

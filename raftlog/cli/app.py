@@ -52,6 +52,12 @@ COMMANDS: Final[dict[str, Entry]] = {
     "consume": Entry(_DATA, "raftlog.cli.consume:consume", "Print records; kcat -C's and -G's flags."),
     "sim": Entry(_PROVE, "raftlog.cli.signatures:sim", "Run whole clusters in virtual time through faults."),
     "chaos": Entry(_PROVE, "raftlog.cli.signatures:chaos", "Hurt a real cluster and judge what clients saw."),
+    "attack": Entry(
+        _PROVE, "raftlog.cli.signatures:attack", "Attack a cluster as strangers could, and judge it."
+    ),
+    "fuzz": Entry(
+        _PROVE, "raftlog.cli.signatures:fuzz", "Send frames of chance to nodes, and see what comes of it."
+    ),
     "check": Entry(_PROVE, "raftlog.cli.signatures:check", "Judge a history of what clients did and saw."),
     "bench": Entry(_PROVE, "raftlog.cli.signatures:bench", "Measure a cluster on this machine."),
     "version": Entry(_RUN, "raftlog.cli.signatures:version", "Print the version."),

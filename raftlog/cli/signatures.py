@@ -111,6 +111,58 @@ def chaos(
     raise typer.Exit(run(options))
 
 
+def attack(
+    *,
+    listing: Annotated[bool, typer.Option("--list", help="list the attacks and what each claims")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="only this one (may be repeated)")
+    ] = None,
+    only_ci: Annotated[bool, typer.Option("--only-ci", help="only those that run in CI")] = False,
+    minutes: Annotated[
+        float, typer.Option(min=0, help="begin no attack after so long; what is left counts as a failure")
+    ] = 60,
+    report: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="write a report, .json or .md (may be repeated)")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Attack a cluster of three as strangers could, and judge: does it live, and do honest clients notice?"""
+    from raftlog.cli.attack import AttackOptions, run
+
+    options = AttackOptions(
+        only=only or [],
+        listing=listing,
+        only_ci=only_ci,
+        minutes=minutes,
+        reports=report or [],
+        json=json,
+    )
+    raise typer.Exit(run(options))
+
+
+def fuzz(
+    *,
+    frames: Annotated[int, typer.Option(min=1, help="how many to send")] = 200_000,
+    seed: Annotated[int, typer.Option(min=0, help="where all chance comes from")] = 1,
+    first: Annotated[
+        int, typer.Option(min=0, help="begin at this chunk of 20,000 frames of the seed, if not live")
+    ] = 0,
+    live: Annotated[
+        bool,
+        typer.Option("--live/--in-process", help="to a real cluster with bystanders, or within this machine"),
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="processes, if not live")] = 2,
+    out: Annotated[Path, typer.Option(help="where frames that found something are kept")] = Path(
+        "fuzz-findings"
+    ),
+    json: Json = False,
+) -> None:
+    """Send frames of chance, made from Kafka's message schemas, and look for what no bytes may bring about."""
+    from raftlog.cli.fuzz import FuzzOptions, run
+
+    raise typer.Exit(run(FuzzOptions(frames, seed, first, live, jobs, out, json)))
+
+
 def check(
     file: Annotated[str, typer.Argument(metavar="FILE", help="a history; - reads standard input")],
     *,

@@ -14,15 +14,18 @@ from raftlog.base.errors import (
     DuplicateBrokerRegistration,
     InconsistentClusterId,
     InvalidRegistration,
-    PolicyViolation,
     StaleBrokerEpoch,
+    UnsupportedVersion,
 )
 from raftlog.base.machine import Decision
+from raftlog.controller.bounds import check_broker
 from raftlog.controller.decisions import MORE, SWEEP, Event
 from raftlog.controller.settling import NOBODY, Lacking, Settlement, UncleanRule, settle_all
 from raftlog.controller.standing import Standing
+from raftlog.metadata.features import why_unsupported
 from raftlog.metadata.image import BrokerState, MetadataImage
 from raftlog.metadata.records import BrokerChanged, BrokerRegistered, BrokerUnregistered, Record
+from raftlog.metadata.replay import apply_records
 from raftlog.metadata.requests import (
     BrokerRegistration,
     Done,
@@ -51,7 +54,8 @@ def decide_register(
         return Decision(reply=BrokerRegistration(existing.broker_epoch))
     if existing is not None and existing.incarnation_id != request.incarnation_id and in_session:
         raise DuplicateBrokerRegistration(f"broker {request.broker_id} runs already, as another process")
-    disk_lost = existing is not None and not set(existing.directory_ids) <= set(request.directory_ids)
+    known = image.departed.get(request.broker_id, ()) if existing is None else existing.directory_ids
+    disk_lost = not set(known) <= set(request.directory_ids)
     settlement = settle_all(
         image,
         standing.without({request.broker_id}),
@@ -66,6 +70,7 @@ def decide_register(
         endpoints=request.endpoints,
         rack=request.rack,
         directory_ids=request.directory_ids,
+        features=request.features,
     )
     broker_epoch = image.offset + len(settlement.records)
     fields = {"broker_id": request.broker_id, "broker_epoch": broker_epoch, "disk_lost": disk_lost}
@@ -83,6 +88,13 @@ def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
         )
     if request.broker_id < 0 or not request.endpoints:
         raise InvalidRegistration("a broker needs an id from 0 and at least one endpoint")
+    check_broker(image, request)
+    for name, level in image.features.items():
+        reason = why_unsupported(request.features, name, level)
+        if reason is not None:
+            raise UnsupportedVersion(
+                f"broker {request.broker_id} {reason}; the cluster's level of it is {level}"
+            )
 
 
 def _is_same(broker: BrokerState, request: RegisterBroker) -> bool:
@@ -91,6 +103,7 @@ def _is_same(broker: BrokerState, request: RegisterBroker) -> bool:
         and broker.endpoints == request.endpoints
         and broker.rack == request.rack
         and broker.directory_ids == request.directory_ids
+        and broker.features == request.features
     )
 
 
@@ -218,15 +231,25 @@ def _waits_for_doubtful(image: MetadataImage, broker_id: int, standing: Standing
 def decide_unregister(
     image: MetadataImage, request: UnregisterBroker, standing: Standing, unclean: UncleanRule
 ) -> Decision:
-    """Forget a broker that is stopped; should it come back, its disk is not trusted any more."""
+    """Forget a broker, running or not: it leads nothing any more and leaves every ISR that has a member alive.
+
+    A running one takes no part until its process starts anew, as with Apache Kafka. Where it was the last in sync, its
+    log directories stay known, so that it may lead again if it comes back with them and with no others.
+    """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
-    if not broker.fenced:
-        raise PolicyViolation(f"broker {request.broker_id} is running; stop it first")
-    settlement: Settlement = settle_all(image, standing, unclean, lacking=Lacking(broker.broker_id))
+    settlement: Settlement = settle_all(image, standing.without({broker.broker_id}), unclean)
     if not settlement.complete:
         return Decision(settlement.records, MORE, settlement.events)
-    record = BrokerUnregistered(broker.broker_id, broker.broker_epoch)
-    event = Event("info", "controller_unregistered_broker", {"broker_id": broker.broker_id})
+    is_last = _is_in_sync(apply_records(image, settlement.records), broker.broker_id)
+    record = BrokerUnregistered(
+        broker.broker_id, broker.broker_epoch, broker.directory_ids if is_last else ()
+    )
+    fields = {"broker_id": broker.broker_id, "was_running": not broker.fenced}
+    event = Event("info", "controller_unregistered_broker", fields)
     return Decision((*settlement.records, record), Done(), (*settlement.events, event))
+
+
+def _is_in_sync(image: MetadataImage, broker_id: int) -> bool:
+    return any(broker_id in state.isr for topic in image.topics.values() for state in topic.partitions)

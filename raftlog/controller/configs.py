@@ -20,21 +20,17 @@ from raftlog.base.config import (
     validate_topic_configs,
     without_effect,
 )
-from raftlog.base.config_client_metrics import (
-    MOST_SUBSCRIPTIONS,
-    ClientMetricsConfig,
-    validate_client_metrics_configs,
-)
+from raftlog.base.config_client_metrics import ClientMetricsConfig, validate_client_metrics_configs
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
     InvalidRequest,
     KafkaError,
-    PolicyViolation,
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.controller.decisions import SWEEP, Event, Room
+from raftlog.controller.bounds import Bounds, check_group_name, checked_value
+from raftlog.controller.decisions import SWEEP, Event
 from raftlog.controller.settling import UNCLEAN_KEY
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.records import ConfigChanged
@@ -57,14 +53,11 @@ _TABLES: Final = {
     "client-metrics": ClientMetricsConfig,
 }
 
-MAX_VALUE_LENGTH: Final = 32_767
-"""Characters of a config's value (Kafka's limit)."""
-
 
 def decide_alter_configs(image: MetadataImage, request: AlterConfigs, config: NodeConfig) -> Decision:
     """Alter configs, each resource wholly or not at all; with `validate_only`, say what would happen."""
     times = Counter((each.resource_type, each.resource_name) for each in request.alterations)
-    room = Room()
+    bounds = Bounds(image, config)
     records: list[ConfigChanged] = []
     results: dict[tuple[str, str], ConfigResult] = {}
     for alteration in request.alterations:
@@ -73,9 +66,7 @@ def decide_alter_configs(image: MetadataImage, request: AlterConfigs, config: No
             if times[resource] > 1:
                 raise InvalidRequest("the resource is named more than once in this request")
             _check_resource(image, alteration)
-            _check_subscriptions(image, records, alteration)
-            changes = _altered(image, alteration, config, replace=request.replace)
-            room.take(others=len(changes))
+            changes = _altered(image, alteration, config, bounds=bounds, replace=request.replace)
         except KafkaError as error:
             results[resource] = ConfigResult(*resource, error.code, error.message)
             continue
@@ -114,8 +105,7 @@ def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
         if name not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
     elif alteration.resource_type == "group":
-        if not name:  # that there is no such group yet is no reason to refuse its configs
-            raise InvalidRequest("the configs of a group need its name")
+        check_group_name(name)  # that there is no such group yet is no reason to refuse its configs
     elif alteration.resource_type == "client-metrics":
         return
     elif alteration.resource_type != "broker":
@@ -124,20 +114,13 @@ def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
         raise BrokerIdNotRegistered(f"no broker is registered with id {name!r}")
 
 
-def _check_subscriptions(
-    image: MetadataImage, records: list[ConfigChanged], alteration: ConfigAlteration
-) -> None:
-    """Refuse one subscription to client metrics too many; `records` are those of the same request so far."""
-    if alteration.resource_type != "client-metrics":
-        return
-    names = {name for kind, name in image.configs if kind == "client-metrics"}
-    names |= {each.resource_name for each in records if each.resource_type == "client-metrics"}
-    if alteration.resource_name not in names and len(names) >= MOST_SUBSCRIPTIONS:
-        raise PolicyViolation(f"there are {MOST_SUBSCRIPTIONS} client metrics subscriptions at most")
-
-
 def _altered(
-    image: MetadataImage, alteration: ConfigAlteration, config: NodeConfig, *, replace: bool
+    image: MetadataImage,
+    alteration: ConfigAlteration,
+    config: NodeConfig,
+    *,
+    bounds: Bounds,
+    replace: bool,
 ) -> list[ConfigChanged]:
     if any(count > 1 for count in Counter(op.key for op in alteration.ops).values()):
         raise InvalidRequest("a config is named more than once")
@@ -158,11 +141,15 @@ def _altered(
     else:
         validate_broker_configs(after, cluster_wide=not alteration.resource_name)
     resource = (alteration.resource_type, alteration.resource_name)
-    return [
+    changes = [
         ConfigChanged(*resource, key, after.get(key))
         for key in sorted(before.keys() | after.keys())
         if before.get(key) != after.get(key)
     ]
+    bounds.room.check(others=len(changes))
+    bounds.change_configs(resource, before, after)
+    bounds.room.take(others=len(changes))
+    return changes
 
 
 def _value_after(
@@ -173,22 +160,16 @@ def _value_after(
     if op.op == SET:
         if op.value is None:
             raise InvalidConfig(f"{op.key}: to set it needs a value")
-        return _checked_value(op.key, op.value)
+        return checked_value(op.key, op.value)
     if op.op not in (APPEND, SUBTRACT):
         raise InvalidRequest(f"config operation {op.op} is unknown")
     items = _current_list(image, alteration, op.key, config)
-    named = [item.strip() for item in _checked_value(op.key, op.value or "").split(",") if item.strip()]
+    named = [item.strip() for item in checked_value(op.key, op.value or "").split(",") if item.strip()]
     if op.op == APPEND:
         present = set(items)
-        return _checked_value(op.key, ",".join([*items, *(item for item in named if item not in present)]))
+        return checked_value(op.key, ",".join([*items, *(item for item in named if item not in present)]))
     gone = set(named)
     return ",".join(item for item in items if item not in gone)
-
-
-def _checked_value(key: str, value: str) -> str:
-    if len(value) > MAX_VALUE_LENGTH:
-        raise InvalidConfig(f"{key}: a value has at most {MAX_VALUE_LENGTH} characters")
-    return value
 
 
 def _current_list(

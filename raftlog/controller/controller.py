@@ -22,6 +22,7 @@ from raftlog.controller import (
     brokers,
     configs,
     elections,
+    features,
     leaderships,
     partitions,
     producer_ids,
@@ -55,6 +56,7 @@ from raftlog.metadata.requests import (
     Request,
     TransferLeaderships,
     UnregisterBroker,
+    UpdateFeatures,
 )
 
 TICK_S: Final = 0.25
@@ -282,11 +284,15 @@ class Controller:
             case DeleteTopics():
                 return topics.decide_delete_topics(image, request, self._config)
             case CreatePartitions():
-                return topics.decide_create_partitions(image, request, self._random)
+                return topics.decide_create_partitions(
+                    image, request, config=self._config, random=self._random
+                )
             case AlterConfigs():
                 return configs.decide_alter_configs(image, request, self._config)
             case AllocateProducerIds():
                 return producer_ids.decide_allocate_producer_ids(image, request)
+            case UpdateFeatures():
+                return features.decide_update_features(image, request)
             case UnregisterBroker():
                 return brokers.decide_unregister(image, request, self._standing(image), self._unclean(image))
             case _:
@@ -298,7 +304,9 @@ class Controller:
             case ElectLeaders():
                 return elections.decide_elect_leaders(image, request, self._standing(image))
             case AlterReassignments():
-                return reassignment.decide_alter_reassignments(image, request, self._standing(image))
+                return reassignment.decide_alter_reassignments(
+                    image, request, self._standing(image), self._config
+                )
             case ListReassignments():
                 return reassignment.decide_list_reassignments(image, request)
             case TransferLeaderships():

@@ -20,6 +20,7 @@ from raftlog.metadata.requests import (
     Request,
     TransferLeaderships,
     UnregisterBroker,
+    UpdateFeatures,
 )
 
 Causes = tuple[Cause, ...]
@@ -36,6 +37,7 @@ _OF_CLIENTS: Final[dict[type, str]] = {
     DeleteTopics: "topics_deleted",
     CreatePartitions: "partitions_added",
     AlterConfigs: "configs_asked",
+    UpdateFeatures: "features_updated",
 }
 
 

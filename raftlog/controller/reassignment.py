@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raftlog.base.config import NodeConfig
 from raftlog.base.errors import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -20,8 +21,9 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
+from raftlog.controller.bounds import Bounds
 from raftlog.controller.completion import completion
-from raftlog.controller.decisions import MAX_NAMED, Event, Room
+from raftlog.controller.decisions import MAX_NAMED, Event
 from raftlog.controller.standing import Standing, elect
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState, without
 from raftlog.metadata.records import UNCHANGED_LEADER, PartitionChanged
@@ -46,10 +48,10 @@ class _Found(NamedTuple):
 
 
 def decide_alter_reassignments(
-    image: MetadataImage, request: AlterReassignments, standing: Standing
+    image: MetadataImage, request: AlterReassignments, standing: Standing, config: NodeConfig
 ) -> Decision:
     """Begin, replace or cancel reassignments; what needs no new replica ends in the same batch."""
-    room = Room()
+    bounds = Bounds(image, config)
     times = Counter((each.topic, each.partition) for each in request.reassignments)
     records: list[PartitionChanged] = []
     results: list[PartitionResult] = []
@@ -62,7 +64,8 @@ def decide_alter_reassignments(
             found = _find(image, *named)
             _check_replication_factor(found.state, request, wanted)
             news = _asked_for(image, found, wanted.replicas, standing)
-            room.take(partitions=len(news))
+            bounds.room.take(partitions=len(news))
+            bounds.add_replicas(_replicas_added(found.state, news))
         except KafkaError as error:
             results.append(PartitionResult(*named, error.code, error.message))
             continue
@@ -78,6 +81,12 @@ def decide_alter_reassignments(
         for name, each in happened.items()
     )
     return Decision(tuple(records), PartitionResults(tuple(results)), tuple(events))
+
+
+def _replicas_added(state: PartitionState, records: tuple[PartitionChanged, ...]) -> int:
+    """Return by how many the replicas of a partition grow, at the beginning of its reassignment."""
+    replicas = records[0].replicas if records else None
+    return 0 if replicas is None else len(replicas) - len(state.replicas)
 
 
 def _find(image: MetadataImage, topic_name: str, index: int) -> _Found:

@@ -24,6 +24,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
+from raftlog.controller.bounds import Bounds
 from raftlog.controller.decisions import Event, Room
 from raftlog.controller.placement import Placement
 from raftlog.metadata.image import MetadataImage, TopicState
@@ -71,7 +72,7 @@ def decide_create_topics(
     image: MetadataImage, request: CreateTopics, *, config: NodeConfig, random: Random
 ) -> Decision:
     """Create topics; with `validate_only`, say what would happen. Asked again, a topic's creation is answered again."""
-    placement, room = Placement(image, random), Room()
+    placement, bounds = Placement(image, random), Bounds(image, config)
     times = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     events: list[Event] = []
@@ -80,7 +81,7 @@ def decide_create_topics(
         try:
             if times[topic.name] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
-            plan = _plan(image, topic, config=config, placement=placement, room=room, random=random)
+            plan = _plan(image, topic, config=config, placement=placement, bounds=bounds, random=random)
         except KafkaError as error:
             results[topic.name] = TopicCreation(topic.name, error.code, error.message)
             continue
@@ -101,7 +102,7 @@ def _plan(
     *,
     config: NodeConfig,
     placement: Placement,
-    room: Room,
+    bounds: Bounds,
     random: Random,
 ) -> _Plan:
     check_topic_name(topic.name)
@@ -115,12 +116,12 @@ def _plan(
     configs = {key: value for key, value in topic.configs.items() if value is not None}
     validate_topic_configs(configs, topic=topic.name)
     if topic.assignments:
-        assignments = _manual(image, topic, room)
+        assignments = _manual(image, topic, bounds)
     else:
-        assignments = _automatic(topic, config, placement, room)
+        assignments = _automatic(topic, config, placement, bounds)
+    bounds.add_topic(topic.name, assignments, configs)
     topic_id = topic.topic_id or random_uuid(random)
     partitions = _partition_records(image, topic_id, assignments)
-    room.take(partitions=len(partitions), others=1 + len(configs))
     records: tuple[Record, ...] = (
         TopicCreated(topic.name, topic_id),
         *(ConfigChanged("topic", topic.name, key, value) for key, value in sorted(configs.items())),
@@ -154,7 +155,7 @@ def random_uuid(random: Random) -> UUID:
 
 
 def _automatic(
-    topic: NewTopic, config: NodeConfig, placement: Placement, room: Room
+    topic: NewTopic, config: NodeConfig, placement: Placement, bounds: Bounds
 ) -> list[tuple[int, ...]]:
     partitions = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = topic.replication_factor
@@ -163,16 +164,16 @@ def _automatic(
         raise InvalidPartitions(f"a topic has at least 1 partition, not {partitions}")
     if factor <= 0:
         raise InvalidReplicationFactor(f"a replication factor is at least 1, not {factor}")
-    room.check(partitions=partitions)
+    bounds.check_topic(0, partitions)
     return placement.place(partitions, factor)
 
 
-def _manual(image: MetadataImage, topic: NewTopic, room: Room) -> list[tuple[int, ...]]:
+def _manual(image: MetadataImage, topic: NewTopic, bounds: Bounds) -> list[tuple[int, ...]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise InvalidRequest("with assignments, the number of partitions and the replication factor are -1")
     if sorted(topic.assignments) != list(range(len(topic.assignments))):
         raise InvalidReplicaAssignment("partitions are numbered from 0 without gaps")
-    room.check(partitions=len(topic.assignments))
+    bounds.check_topic(0, len(topic.assignments))
     assignments = [topic.assignments[index] for index in range(len(topic.assignments))]
     _check_assignments(image, assignments, len(assignments[0]))
     return assignments
@@ -251,9 +252,11 @@ def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: No
     return Decision(records, TopicResults(tuple(results)), events)
 
 
-def decide_create_partitions(image: MetadataImage, request: CreatePartitions, random: Random) -> Decision:
+def decide_create_partitions(
+    image: MetadataImage, request: CreatePartitions, *, config: NodeConfig, random: Random
+) -> Decision:
     """Grow topics; with `validate_only`, say what would happen."""
-    placement, room = Placement(image, random), Room()
+    placement, bounds = Placement(image, random), Bounds(image, config)
     times: Mapping[str, int] = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     results: dict[str, TopicResult] = {}
@@ -262,7 +265,7 @@ def decide_create_partitions(image: MetadataImage, request: CreatePartitions, ra
             if times[wanted.name] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
             topic = find_topic(image, TopicRef(name=wanted.name))
-            records += _grown(image, topic, wanted, placement=placement, room=room)
+            records += _grown(image, topic, wanted, placement=placement, bounds=bounds)
         except KafkaError as error:
             results[wanted.name] = TopicResult(wanted.name, None, error.code, error.message)
             continue
@@ -272,7 +275,7 @@ def decide_create_partitions(image: MetadataImage, request: CreatePartitions, ra
 
 
 def _grown(
-    image: MetadataImage, topic: TopicState, wanted: NewPartitions, *, placement: Placement, room: Room
+    image: MetadataImage, topic: TopicState, wanted: NewPartitions, *, placement: Placement, bounds: Bounds
 ) -> list[PartitionCreated]:
     if topic.name in INTERNAL_TOPICS:  # Apache Kafka's tool says so, and its brokers do not
         raise InvalidPartitions(f"{topic.name} cannot grow: its keys would move to other coordinators")
@@ -282,7 +285,7 @@ def _grown(
         raise InvalidPartitions(f"topic {topic.name} has {present} partitions already")
     if added < 0:
         raise InvalidPartitions(f"topic {topic.name} has {present} partitions; {wanted.total} would be fewer")
-    room.check(partitions=added)
+    bounds.check_topic(present, added)
     factor = len(topic.partitions[0].target)
     if wanted.assignments is None:
         assignments = placement.place(added, factor, topic)
@@ -293,5 +296,5 @@ def _grown(
     else:
         assignments = list(wanted.assignments)
         _check_assignments(image, assignments, factor)
-    room.take(partitions=added)
+    bounds.add_partitions(assignments)
     return _partition_records(image, topic.topic_id, assignments, present)

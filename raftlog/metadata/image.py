@@ -29,6 +29,14 @@ class Endpoint(msgspec.Struct, frozen=True, array_like=True):
     security_protocol: str = "PLAINTEXT"
 
 
+class SupportedFeature(msgspec.Struct, frozen=True, array_like=True):
+    """The levels of a feature that a broker supports, both inclusive (KIP-584)."""
+
+    name: str
+    lowest: int
+    highest: int
+
+
 class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     """A registered broker. `broker_epoch` is the metadata offset of its registration record (KIP-631)."""
 
@@ -42,6 +50,8 @@ class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     directory_ids: tuple[UUID, ...] = ()
     draining: bool = False
     """It shall lead only what nobody else can lead, through restarts too, until somebody takes that back."""
+    features: tuple[SupportedFeature, ...] = ()
+    """None of a broker of a release that told none."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return the endpoint of a listener name, or None."""
@@ -113,6 +123,20 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     partitions: tuple[PartitionState, ...]
 
 
+class Usage(msgspec.Struct, frozen=True):
+    """How much an image holds of what the controller bounds. Replay keeps it up to date, record by record."""
+
+    partitions: int = 0
+    configs: int = 0
+    """Config entries of all resources."""
+    groups: int = 0
+    """Groups that have configs, whether or not such a group exists."""
+    subscriptions: int = 0
+    """Client metrics subscriptions."""
+    size_bytes: int = 0
+    """Upper bound of the bytes of all that, encoded (see `raftlog.metadata.usage`)."""
+
+
 class MetadataImage(msgspec.Struct, frozen=True):
     """Everything the cluster agreed on up to (not including) the metadata record at `offset`.
 
@@ -132,6 +156,13 @@ class MetadataImage(msgspec.Struct, frozen=True):
     topics_offset: int = 0
     """After the last record that made, widened or deleted a topic: who looks at that only compares this, and has
     nothing to do when leaders or in-sync replicas change."""
+    usage: Usage = Usage()
+    features: Mapping[str, int] = {}
+    """The levels of features that somebody changed (see `raftlog.metadata.features`)."""
+    features_epoch: int = 0
+    """After the last record that changed one of them."""
+    departed: Mapping[int, tuple[UUID, ...]] = {}
+    """Log directories of brokers that were unregistered while they were the last in sync somewhere."""
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

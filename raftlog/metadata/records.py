@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from raftlog.metadata.causes import Cause
-from raftlog.metadata.image import Endpoint
+from raftlog.metadata.image import Endpoint, SupportedFeature
 
 UNCHANGED_LEADER = -2
 """In PartitionChanged: keep the leader and its epoch."""
@@ -39,6 +39,7 @@ class BrokerRegistered(msgspec.Struct, frozen=True, tag=3, array_like=True):
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     directory_ids: tuple[UUID, ...]
+    features: tuple[SupportedFeature, ...] = ()
 
 
 class BrokerChanged(msgspec.Struct, frozen=True, tag=4, array_like=True):
@@ -52,8 +53,11 @@ class BrokerChanged(msgspec.Struct, frozen=True, tag=4, array_like=True):
 
 
 class BrokerUnregistered(msgspec.Struct, frozen=True, tag=5, array_like=True):
+    """A broker is forgotten, except for these log directories: those of the last replica in sync of a partition."""
+
     broker_id: int
     broker_epoch: int
+    directory_ids: tuple[UUID, ...] = ()
 
 
 class TopicCreated(msgspec.Struct, frozen=True, tag=6, array_like=True):
@@ -104,6 +108,13 @@ class ProducerIdsAllocated(msgspec.Struct, frozen=True, tag=11, array_like=True)
     next_producer_id: int
 
 
+class FeatureChanged(msgspec.Struct, frozen=True, tag=12, array_like=True):
+    """The finalized level of a feature."""
+
+    name: str
+    level: int
+
+
 Record = (
     ClusterNamed
     | ControllerElected
@@ -116,6 +127,7 @@ Record = (
     | TopicDeleted
     | ConfigChanged
     | ProducerIdsAllocated
+    | FeatureChanged
 )
 
 

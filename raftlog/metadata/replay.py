@@ -11,6 +11,7 @@ broken invariant of ours, and raise AssertionError or LookupError.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -18,7 +19,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from raftlog.base.types import NO_BROKER
-from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState
+from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState, Usage
 from raftlog.metadata.records import (
     UNCHANGED_LEADER,
     Batch,
@@ -28,12 +29,20 @@ from raftlog.metadata.records import (
     ClusterNamed,
     ConfigChanged,
     ControllerElected,
+    FeatureChanged,
     PartitionChanged,
     PartitionCreated,
     ProducerIdsAllocated,
     Record,
     TopicCreated,
     TopicDeleted,
+)
+from raftlog.metadata.usage import (
+    REPLICA_BYTES,
+    broker_bytes,
+    partition_bytes,
+    resource_bytes,
+    topic_bytes,
 )
 
 Key = TypeVar("Key")
@@ -100,8 +109,15 @@ class _Builder:
         self.topics = _Part(image.topics)
         self.topic_names = _Part(image.topic_names)
         self.configs = _Part(image.configs)
+        self.departed = _Part(image.departed)
+        self.features = _Part(image.features)
+        self.features_epoch = image.features_epoch
         self.partitions: dict[UUID, list[PartitionState]] = {}
         self.topics_offset = image.topics_offset
+        self.partition_count = image.usage.partitions
+        self.config_count = image.usage.configs
+        self.size_bytes = image.usage.size_bytes
+        self.new_resources: Counter[str] = Counter()
 
     def build(self) -> MetadataImage:
         for topic_id, partitions in self.partitions.items():
@@ -118,7 +134,23 @@ class _Builder:
             configs=self.configs.now,
             next_producer_id=self.next_producer_id,
             topics_offset=self.topics_offset,
+            usage=self.usage(),
+            features=self.features.now,
+            features_epoch=self.features_epoch,
+            departed=self.departed.now,
         )
+
+    def usage(self) -> Usage:
+        """Return how much the image holds; the same object if nothing of it changed."""
+        before = self.image.usage
+        after = Usage(
+            partitions=self.partition_count,
+            configs=self.config_count,
+            groups=before.groups + self.new_resources["group"],
+            subscriptions=before.subscriptions + self.new_resources["client-metrics"],
+            size_bytes=self.size_bytes,
+        )
+        return before if after == before else after
 
     def topics_changed(self) -> None:
         """Topics are others after this record."""
@@ -146,17 +178,20 @@ class _Builder:
 
     def broker_registered(self, record: BrokerRegistered) -> None:
         before = self.brokers.now.get(record.broker_id)
-        self.set_broker(
-            BrokerState(
-                broker_id=record.broker_id,
-                broker_epoch=self.offset,
-                incarnation_id=record.incarnation_id,
-                endpoints=record.endpoints,
-                rack=record.rack,
-                directory_ids=record.directory_ids,
-                draining=before is not None and before.draining,
-            )
+        after = BrokerState(
+            broker_id=record.broker_id,
+            broker_epoch=self.offset,
+            incarnation_id=record.incarnation_id,
+            endpoints=record.endpoints,
+            rack=record.rack,
+            directory_ids=record.directory_ids,
+            draining=before is not None and before.draining,
+            features=record.features,
         )
+        self.set_broker(after)
+        if record.broker_id in self.departed.now:
+            del self.departed.writable()[record.broker_id]
+        self.size_bytes += broker_bytes(after) - (0 if before is None else broker_bytes(before))
 
     def broker_changed(self, record: BrokerChanged) -> None:
         broker = self.brokers.now[record.broker_id]
@@ -171,13 +206,17 @@ class _Builder:
         )
 
     def broker_unregistered(self, record: BrokerUnregistered) -> None:
-        assert self.brokers.now[record.broker_id].broker_epoch == record.broker_epoch, "another incarnation"
-        del self.brokers.writable()[record.broker_id]
+        broker = self.brokers.writable().pop(record.broker_id)
+        assert broker.broker_epoch == record.broker_epoch, "another incarnation"
+        self.size_bytes -= broker_bytes(broker)
+        if record.directory_ids:
+            self.departed.writable()[record.broker_id] = record.directory_ids
 
     def topic_created(self, record: TopicCreated) -> None:
         assert record.name not in self.topics.now, "a topic is created once"
         assert record.topic_id not in self.topic_names.now, "a topic id is given once"
-        self.topics.writable()[record.name] = TopicState(record.name, record.topic_id, ())
+        topic = self.topics.writable()[record.name] = TopicState(record.name, record.topic_id, ())
+        self.size_bytes += topic_bytes(topic)
         self.topic_names.writable()[record.topic_id] = record.name
         self.topics_changed()
 
@@ -186,19 +225,26 @@ class _Builder:
         assert record.partition == len(partitions), "partitions are numbered without gaps"
         state = PartitionState(replicas=record.replicas, isr=record.isr, leader=record.leader)
         partitions.append(_checked(state))
+        self.partition_count += 1
+        self.size_bytes += partition_bytes(len(record.replicas))
         self.topics_changed()
 
     def partition_changed(self, record: PartitionChanged) -> None:
         partitions = self.partitions_of(record.topic_id)
-        partitions[record.partition] = _checked(changed(partitions[record.partition], record))
+        before = partitions[record.partition]
+        partitions[record.partition] = _checked(changed(before, record))
+        if record.replicas is not None:
+            self.size_bytes += REPLICA_BYTES * (len(record.replicas) - len(before.replicas))
 
     def topic_deleted(self, record: TopicDeleted) -> None:
+        partitions = self.partitions_of(record.topic_id)
         name = self.topic_names.writable().pop(record.topic_id)
-        del self.topics.writable()[name]
-        self.partitions.pop(record.topic_id, None)
+        del self.topics.writable()[name], self.partitions[record.topic_id]
+        self.partition_count -= len(partitions)
+        self.size_bytes -= topic_bytes(TopicState(name, record.topic_id, tuple(partitions)))
         self.topics_changed()
         if ("topic", name) in self.configs.now:
-            del self.configs.writable()["topic", name]
+            self.set_configs(("topic", name), {})
 
     def config_changed(self, record: ConfigChanged) -> None:
         resource = (record.resource_type, record.resource_name)
@@ -207,6 +253,15 @@ class _Builder:
             values.pop(record.key, None)
         else:
             values[record.key] = record.value
+        self.set_configs(resource, values)
+
+    def set_configs(self, resource: tuple[str, str], values: dict[str, str]) -> None:
+        """Give a resource exactly these configs."""
+        kind, name = resource
+        before = self.configs.now.get(resource, {})
+        self.config_count += len(values) - len(before)
+        self.new_resources[kind] += bool(values) - bool(before)
+        self.size_bytes += resource_bytes(name, values) - resource_bytes(name, before)
         if values:
             self.configs.writable()[resource] = values
         else:
@@ -215,6 +270,10 @@ class _Builder:
     def producer_ids_allocated(self, record: ProducerIdsAllocated) -> None:
         assert record.next_producer_id > self.next_producer_id, "producer ids are given once"
         self.next_producer_id = record.next_producer_id
+
+    def feature_changed(self, record: FeatureChanged) -> None:
+        self.features.writable()[record.name] = record.level
+        self.features_epoch = self.offset + 1
 
 
 def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
@@ -260,4 +319,5 @@ _MEANING: dict[type[Any], Callable[[_Builder, Any], None]] = {
     TopicDeleted: _Builder.topic_deleted,
     ConfigChanged: _Builder.config_changed,
     ProducerIdsAllocated: _Builder.producer_ids_allocated,
+    FeatureChanged: _Builder.feature_changed,
 }

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from raftlog.metadata.image import Endpoint
+from raftlog.metadata.image import Endpoint, SupportedFeature
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
@@ -21,6 +21,7 @@ class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     directory_ids: tuple[UUID, ...] = ()
+    features: tuple[SupportedFeature, ...] = ()
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, tag="broker_registration"):
@@ -306,6 +307,37 @@ class UnregisterBroker(msgspec.Struct, frozen=True, tag="unregister_broker"):
     broker_id: int
 
 
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+
+
+class FeatureUpdate(msgspec.Struct, frozen=True):
+    """Have a feature's level be this one; only what names itself a downgrade may lower it (KIP-778)."""
+
+    name: str
+    level: int
+    upgrade_type: int = UPGRADE
+
+
+class UpdateFeatures(msgspec.Struct, frozen=True, tag="update_features"):
+    """All updates are carried out, or none. Answered by FeatureResults."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
+class FeatureResult(msgspec.Struct, frozen=True):
+    name: str
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class FeatureResults(msgspec.Struct, frozen=True, tag="feature_results"):
+    """`features_epoch`: of the metadata that has the levels asked for."""
+
+    results: tuple[FeatureResult, ...]
+    features_epoch: int
+
+
 class DescribeQuorum(msgspec.Struct, frozen=True, tag="describe_quorum"):
     pass
 
@@ -353,6 +385,7 @@ Request = (
     | DrainBroker
     | AllocateProducerIds
     | UnregisterBroker
+    | UpdateFeatures
     | DescribeQuorum
 )
 Reply = (
@@ -367,6 +400,7 @@ Reply = (
     | OngoingReassignments
     | BrokerDrain
     | ProducerIdBlock
+    | FeatureResults
     | QuorumDescription
     | Done
     | ErrorReply

@@ -7,10 +7,13 @@ the cluster moves on. Checksums and files are the quorum's.
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
+from raftlog.metadata.usage import usage_of
 
 MAX_IMAGE_BYTES: Final = 512 * 1024 * 1024
 """Largest encoded image. Whatever the controller lets in must keep below it: a larger one is in no snapshot."""
@@ -28,6 +31,9 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     configs: list[tuple[str, str, dict[str, str]]]
     next_producer_id: int
     topics_offset: int = 0
+    features: dict[str, int] = {}
+    features_epoch: int = 0
+    departed: dict[int, tuple[UUID, ...]] = {}
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -46,6 +52,9 @@ def encode_image(image: MetadataImage) -> bytes:
         configs=[(*resource, dict(values)) for resource, values in image.configs.items()],
         next_producer_id=image.next_producer_id,
         topics_offset=image.topics_offset,
+        features=dict(image.features),
+        features_epoch=image.features_epoch,
+        departed=dict(image.departed),
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -58,7 +67,7 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
     if bytes(data[:1]) != _VERSION:
         raise ValueError(f"metadata snapshot version {bytes(data[:1])!r} is unknown")
     snapshot = _decoder.decode(data[1:])
-    return MetadataImage(
+    image = MetadataImage(
         offset=snapshot.offset,
         controller_epoch=snapshot.controller_epoch,
         controller_id=snapshot.controller_id,
@@ -69,4 +78,8 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         configs={(kind, name): values for kind, name, values in snapshot.configs},
         next_producer_id=snapshot.next_producer_id,
         topics_offset=snapshot.topics_offset,
+        features=snapshot.features,
+        features_epoch=snapshot.features_epoch,
+        departed=snapshot.departed,
     )
+    return replace(image, usage=usage_of(image))

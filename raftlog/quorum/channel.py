@@ -283,7 +283,7 @@ class Channel(asyncio.Protocol, Guard):
     def _take_handshake(self, frame: bytes) -> None:
         try:
             message = _decode(frame)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             self._refuse("it does not speak this protocol")
             return
         if isinstance(message, Refusal):

@@ -23,6 +23,8 @@ LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 DELETED_SUFFIX: Final = "-delete"
+LONGEST_NAME: Final = 255
+"""Bytes of a file's name on the usual file systems; topics' names are ASCII."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -118,9 +120,12 @@ class LogDirectory:
     def doom(self, path: str, unique: str) -> str:
         """Rename a closed log's folder to `<name>.<unique>-delete`, as Kafka does; returns the new path.
 
+        The name is cut if the whole would be longer than a file system takes: topics' names have up to 249 characters.
         Who removes it does so away from the loop: a replica may have come back and gone again before that is done.
         """
-        target = f"{path}.{unique}{DELETED_SUFFIX}"
+        folder, _, name = path.rpartition("/")
+        suffix = f".{unique}{DELETED_SUFFIX}"
+        target = f"{folder}/{name[: LONGEST_NAME - len(suffix)]}{suffix}"
         self._disk.rename(path, target)
         return target
 

@@ -117,8 +117,18 @@ class Cluster:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
+    def addresses(self) -> Mapping[int, Addresses]:
+        """Where each node listens."""
+        return self._hosts.addresses
+
+    @property
     def bootstrap_servers(self) -> str:
         return ",".join(node.address for node in self.nodes.values())
+
+    def limit_files(self, count: int) -> None:
+        """Let nodes that are started from now on open so many files at most."""
+        for node in self.nodes.values():
+            node.open_files = count
 
     # --- single nodes
 

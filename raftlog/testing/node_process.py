@@ -26,6 +26,8 @@ from raftlog.testing.ports import LOOPBACK
 
 ANSWER_TIMEOUT_S: Final = 30.0
 LOG_TAIL_LINES: Final = 30
+LIMITED: Final = 'ulimit -n "$0" && exec "$@"'
+"""A shell's script: the same process runs the command with a limit of open files."""
 
 
 class NodeProcess:
@@ -48,6 +50,8 @@ class NodeProcess:
         self.log_path = directory / "node.log"
         self.config_path = directory / "node.properties"
         self.paused = False
+        self.open_files: int | None = None
+        """The most file descriptors that the process may have; None: as many as this one."""
         self._settings = settings
         self._inside: Callable[[int], AbstractContextManager[object]] = hosts.inside if hosts else nullcontext
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,11 +90,12 @@ class NodeProcess:
     def start(self) -> None:
         """Start the process; does not wait for it."""
         assert not self.running, f"node {self.node_id} is running"
+        limited = () if self.open_files is None else ("/bin/sh", "-c", LIMITED, str(self.open_files))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RAFTLOG_")}
         ours, theirs = socket.socketpair()
         with self.log_path.open("ab") as log, theirs, self._inside(self.node_id):
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and files
-                [sys.executable, "-m", "raftlog", "server", *self._arguments()],
+                [*limited, sys.executable, "-m", "raftlog", "server", *self._arguments()],
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,

@@ -11,6 +11,7 @@ import msgspec
 from structlog.testing import capture_logs
 
 from raftlog.base.errors import (
+    BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
     InconsistentClusterId,
     KafkaError,
@@ -245,5 +246,25 @@ def test_leave_is_waited_for_only_so_long_and_only_by_who_is_registered() -> Non
         await asyncio.sleep(1)
         assert not await desk.lifecycle.controlled_shutdown()
         assert 5 <= time() - began_at - 1 < 5.1
+
+    play(story)
+
+
+def test_a_broker_that_was_unregistered_stays_out_until_it_is_started_anew() -> None:
+    """Somebody wanted it to be gone: it takes no part, asks for nothing, says so once, and stops at once."""
+
+    async def story(desk: Desk, task: asyncio.Task[None]) -> None:
+        await asyncio.sleep(1)
+        assert desk.lifecycle.unfenced.is_set()
+        desk.beat = refuse(BrokerIdNotRegistered())
+        with capture_logs() as logs:
+            await asyncio.sleep(1)
+            asked = len(desk.asked)
+            await asyncio.sleep(60)
+        assert [each["event"] for each in logs] == ["broker_unregistered"]
+        assert len(desk.asked) == asked
+        assert not desk.lifecycle.unfenced.is_set()
+        assert not task.done()
+        assert not await desk.lifecycle.controlled_shutdown()
 
     play(story)

@@ -17,7 +17,7 @@ from tests.kit.waits import run
 
 PROMISED = (
     "demo dev server format cluster topic partition config broker quorum group produce consume "
-    "sim chaos check bench version"
+    "sim chaos attack fuzz check bench version"
 )
 
 

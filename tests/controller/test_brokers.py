@@ -13,7 +13,6 @@ from raftlog.base.errors import (
     DuplicateBrokerRegistration,
     InconsistentClusterId,
     InvalidRegistration,
-    PolicyViolation,
     StaleBrokerEpoch,
 )
 from raftlog.metadata.requests import (
@@ -165,16 +164,44 @@ def test_leaving_broker_is_not_placed_on_nor_elected(world: World) -> None:
     assert all(2 not in each.replicas for each in world.image.topics["t"].partitions)
 
 
-def test_unregistering_takes_a_stopped_broker_only(world: World) -> None:
-    """A running broker is refused; a stopped one is forgotten, and its disk not trusted when it returns."""
-    world.assign("t", (3,))
+@pytest.mark.parametrize("running", [True, False])
+def test_an_unregistered_broker_leads_nothing_and_leaves_what_others_hold(
+    world: World, running: bool
+) -> None:
+    """Whether it runs or not, as with Apache Kafka; a running one is not heard any more until it registers anew."""
+    world.assign("t", (3, 1), (3, 2))
+    world.assign("alone", (3,))
     assert code(world.ask(UnregisterBroker(9))) == BrokerIdNotRegistered.code
-    assert code(world.ask(UnregisterBroker(3))) == PolicyViolation.code
-    world.die(3)
+    epoch = world.image.brokers[3].broker_epoch
+    if not running:
+        world.die(3)
     assert world.ask(UnregisterBroker(3)) == Done()
     assert set(world.image.brokers) == {1, 2}
-    world.come_back(3)
-    assert (world.partition("t").leader, world.partition("t").isr_lost) == (-1, True)
+    states = [world.partition("t"), world.partition("t", 1), world.partition("alone")]
+    assert [(each.leader, each.isr) for each in states] == [(1, (1,)), (2, (2,)), (-1, (3,))]
+    assert code(world.ask(Heartbeat(3, epoch, world.image.offset))) == BrokerIdNotRegistered.code
+    world.advance(5.0, heartbeats=(1, 2))
+    assert world.create("u", 4, 1).error_code == 0
+    assert all(each.leader != 3 for each in world.image.topics["u"].partitions)
+
+
+@pytest.mark.parametrize("wiped,lost", [(False, False), (True, True)])
+def test_the_last_in_sync_leads_again_only_with_its_disk(world: World, wiped: bool, lost: bool) -> None:
+    """Its log directories stay known, through snapshots and other controllers, until it registers."""
+    world.assign("t", (3,))
+    world.ask(UnregisterBroker(3))
+    assert world.image.departed == {3: (world.disks[3],)}
+    world.restart_from_snapshot(1)
+    world.come_back(3, wiped=wiped)
+    assert (world.partition("t").leader, world.partition("t").isr_lost) == (-1 if lost else 3, lost)
+    assert world.image.departed == {}
+
+
+def test_a_broker_that_others_can_replace_leaves_nothing_behind(world: World) -> None:
+    """Its directories are not kept where some other replica is in sync everywhere."""
+    world.assign("t", (3, 1))
+    world.ask(UnregisterBroker(3))
+    assert world.image.departed == {}
 
 
 def test_broker_cannot_speak_for_another(world: World) -> None:
@@ -182,7 +209,7 @@ def test_broker_cannot_speak_for_another(world: World) -> None:
     epoch = world.image.brokers[2].broker_epoch
     assert code(world.ask(Heartbeat(2, epoch, 99), peer=1)) == ClusterAuthorizationFailed.code
     assert isinstance(world.ask(Heartbeat(2, epoch, 99), peer=2), HeartbeatReply)
-    assert code(world.ask(UnregisterBroker(2), peer=1)) == PolicyViolation.code
+    assert world.ask(UnregisterBroker(2), peer=1) == Done()
 
 
 def test_changed_endpoints_of_one_incarnation_are_registered_anew() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from raftlog.controller.settling import settle_all
+from raftlog.metadata.features import level_in_force
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, TopicState
 from raftlog.metadata.records import (
     Batch,
@@ -24,7 +25,9 @@ from raftlog.metadata.records import (
 from raftlog.metadata.replay import apply_batch, apply_records
 from raftlog.metadata.requests import (
     PREFERRED,
+    SAFE_DOWNGRADE,
     UNCLEAN,
+    UPGRADE,
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
@@ -36,6 +39,7 @@ from raftlog.metadata.requests import (
     DeleteTopics,
     DrainBroker,
     ElectLeaders,
+    FeatureUpdate,
     HeartbeatReply,
     IsrChange,
     IsrMember,
@@ -46,7 +50,10 @@ from raftlog.metadata.requests import (
     TopicRef,
     TransferLeaderships,
     UnregisterBroker,
+    UpdateFeatures,
 )
+from raftlog.metadata.snapshot import encode_image
+from raftlog.metadata.usage import BASE_BYTES, usage_of
 from tests.controller.world import World
 from tests.kit.examples import examples
 
@@ -274,6 +281,11 @@ class ControllerMachine(RuleBasedStateMachine):
     def allocate(self, broker_id: int) -> None:
         self._ask(AllocateProducerIds(broker_id, self._epoch(broker_id)))
 
+    @rule(name=st.sampled_from(["group.version", "metadata.version", "x"]), level=st.integers(-1, 31))
+    def update_features(self, name: str, level: int) -> None:
+        kind = SAFE_DOWNGRADE if level < level_in_force(self.world.image, name) else UPGRADE
+        self._ask(UpdateFeatures((FeatureUpdate(name, level, kind),)))
+
     # --- what must hold
 
     @invariant()
@@ -360,6 +372,8 @@ class ControllerMachine(RuleBasedStateMachine):
         """Every node has the same image, whether it replayed everything or came from a snapshot."""
         for image in self.world.images.values():
             assert image == self.rebuilt
+        assert self.rebuilt.usage == usage_of(self.rebuilt)
+        assert len(encode_image(self.rebuilt)) <= self.rebuilt.usage.size_bytes + BASE_BYTES
 
     @invariant()
     def nobody_is_answered_twice(self) -> None:

@@ -9,7 +9,8 @@ from uuid import UUID
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import NotController
 from raftlog.controller.controller import Controller
-from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
+from raftlog.metadata.features import SUPPORTED
+from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
 from raftlog.metadata.records import Batch, decode_batch, encode_batch
 from raftlog.metadata.replay import apply_batch
 from raftlog.metadata.requests import (
@@ -136,7 +137,13 @@ class World:
     # --- brokers
 
     def register(
-        self, broker_id: int, *, incarnation: int | None = None, wiped: bool = False, rack: str | None = None
+        self,
+        broker_id: int,
+        *,
+        incarnation: int | None = None,
+        wiped: bool = False,
+        rack: str | None = None,
+        features: tuple[SupportedFeature, ...] = SUPPORTED,
     ) -> Any:
         """Register a broker as a new incarnation on its old disk, or on a new one."""
         self.incarnations += 1
@@ -150,6 +157,7 @@ class World:
             endpoints=ENDPOINTS,
             rack=rack,
             directory_ids=(self.disks[broker_id],),
+            features=features,
         )
         return self.ask(request) if self.commit_at_once else self.submit(request)
 

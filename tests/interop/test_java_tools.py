@@ -177,13 +177,38 @@ def test_the_stock_tool_shows_transactions_and_their_producers(
     assert values(cluster, topic, committed=True) == ["x"]
 
 
-def test_the_stock_tool_shows_the_features_of_groups_and_transactions(
-    scripts: Scripts, cluster: Cluster
-) -> None:
-    """group.version 1 is KIP-848, transaction.version 2 is KIP-890: both final, as in a new cluster of Kafka 4."""
-    found = {}
-    for line in Tool(scripts, cluster, "org.apache.kafka.tools.FeatureCommand").say("describe").splitlines():
-        words = line.split()
-        if "Feature:" in words and "FinalizedVersionLevel:" in words:
-            found[words[words.index("Feature:") + 1]] = words[words.index("FinalizedVersionLevel:") + 1]
-    assert (found.get("group.version"), found.get("transaction.version")) == ("1", "2")
+def test_the_stock_tool_shows_and_changes_the_levels_of_features(scripts: Scripts, cluster: Cluster) -> None:
+    """group.version 1 is KIP-848, transaction.version 2 is KIP-890, metadata.version 30 is Apache Kafka 4.3.
+
+    They go down and up again, and all stay as they are where one of them cannot.
+    """
+    tool = Tool(scripts, cluster, "org.apache.kafka.tools.FeatureCommand")
+    initial = {"group.version": "1", "transaction.version": "2", "metadata.version": "4.3-IV0"}
+
+    def finalized() -> dict[str, str]:
+        found = {}
+        for line in tool.say("describe").splitlines():
+            words = line.split()
+            if "Feature:" in words and "FinalizedVersionLevel:" in words:
+                found[words[words.index("Feature:") + 1]] = words[words.index("FinalizedVersionLevel:") + 1]
+        return {name: found.get(name, "?") for name in initial}
+
+    def change(how: str, *levels: str) -> str:
+        return tool.say(how, *(word for level in levels for word in ("--feature", level)))
+
+    assert finalized() == initial
+    assert "was downgraded to 1" in change("downgrade", "transaction.version=1")
+    until(lambda: finalized() == {**initial, "transaction.version": "1"}, "all nodes tell the new level")
+    refused = change("upgrade", "transaction.version=2", "share.version=1")
+    assert "Could not upgrade transaction.version to 2" in refused
+    assert "the active controller does not support share.version" in refused
+    assert "can be upgraded to 2" in tool.say("upgrade", "--feature", "transaction.version=2", "--dry-run")
+    assert finalized() == {**initial, "transaction.version": "1"}
+    assert "was downgraded to 29" in change("downgrade", "metadata.version=29")
+    assert "was upgraded to" in change("upgrade", "transaction.version=2", "metadata.version=30")
+    until(lambda: finalized() == initial, "all nodes tell the old levels")
+    assert "neither a safe nor an unsafe downgrade" in change("upgrade", "transaction.version=1")
+    assert "was disabled" in tool.say("disable", "--feature", "group.version")
+    until(lambda: finalized() == {**initial, "group.version": "0"}, "there are no consumer groups any more")
+    assert "was upgraded to 1" in change("upgrade", "group.version=1")
+    until(lambda: finalized() == initial, "all nodes tell the old levels again")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
@@ -15,10 +16,12 @@ from raftlog.metadata.image import (
     Endpoint,
     MetadataImage,
     PartitionState,
+    SupportedFeature,
     TopicState,
 )
 from raftlog.metadata.records import Batch, BrokerChanged, decode_batch, encode_batch
 from raftlog.metadata.snapshot import decode_image, encode_image
+from raftlog.metadata.usage import BASE_BYTES, usage_of
 from tests.kit.examples import examples
 
 ids = st.integers(0, 2**31 - 1)
@@ -37,6 +40,8 @@ brokers = st.builds(
     st.booleans(),
     st.booleans(),
     st.lists(uuids, max_size=2).map(tuple),
+    st.booleans(),
+    st.lists(st.builds(SupportedFeature, names, ids, ids), max_size=2).map(tuple),
 )
 partitions = st.builds(
     PartitionState, broker_ids, broker_ids, ids, ids, ids, broker_ids, broker_ids, st.booleans()
@@ -49,7 +54,7 @@ def images(draw: st.DrawFn) -> MetadataImage:
     some_topics = draw(st.lists(topics, max_size=3, unique_by=(lambda t: t.name, lambda t: t.topic_id)))
     some_brokers = draw(st.lists(brokers, max_size=3, unique_by=lambda b: b.broker_id))
     resources = st.tuples(st.sampled_from(["topic", "broker", "group"]), names)
-    return MetadataImage(
+    image = MetadataImage(
         offset=draw(longs),
         controller_epoch=draw(longs),
         controller_id=draw(ids),
@@ -60,17 +65,21 @@ def images(draw: st.DrawFn) -> MetadataImage:
         configs=draw(st.dictionaries(resources, st.dictionaries(names, names, min_size=1), max_size=3)),
         next_producer_id=draw(longs),
         topics_offset=draw(longs),
+        features=draw(st.dictionaries(names, st.integers(0, 100), max_size=2)),
+        features_epoch=draw(longs),
     )
+    return replace(image, usage=usage_of(image))
 
 
 @given(image=images())
 @settings(max_examples=examples(100), deadline=None)
 def test_image_survives_its_bytes(image: MetadataImage) -> None:
-    """Decoding an encoded image gives an equal one, whose bytes are the same again."""
+    """Decoding an encoded image gives an equal one, whose bytes are the same again, and no more than its usage says."""
     data = encode_image(image)
     assert decode_image(data) == image
     assert decode_image(memoryview(data)) == image
     assert encode_image(decode_image(data)) == data
+    assert len(data) <= image.usage.size_bytes + BASE_BYTES
 
 
 def test_snapshot_of_before_drains_is_read() -> None:
@@ -79,15 +88,26 @@ def test_snapshot_of_before_drains_is_read() -> None:
     data = encode_image(MetadataImage(brokers={1: broker}))
     parts = msgspec.msgpack.decode(data[1:])
     (fields,) = parts[4]
-    assert fields.pop() is False
+    assert (fields.pop(), fields.pop()) == ([], False)
     assert decode_image(data[:1] + msgspec.msgpack.encode(parts)).brokers == {1: broker}
 
 
 def test_snapshot_of_before_offsets_of_topics_is_read() -> None:
     """No topic has changed since, as far as anybody knows."""
     parts = msgspec.msgpack.decode(encode_image(MetadataImage(topics_offset=7))[1:])
-    assert parts.pop() == 7
-    assert decode_image(b"\x01" + msgspec.msgpack.encode(parts)).topics_offset == 0
+    assert parts[8] == 7
+    assert decode_image(b"\x01" + msgspec.msgpack.encode(parts[:8])).topics_offset == 0
+
+
+def test_snapshot_of_before_features_is_read() -> None:
+    """All levels are the initial ones, and nobody is remembered that was unregistered."""
+    departed = {3: (UUID(int=1),)}
+    image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7, departed=departed)
+    parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
+    assert parts[9:11] == [{"group.version": 0}, 9]
+    assert decode_image(encode_image(image)) == image
+    older = decode_image(b"\x01" + msgspec.msgpack.encode(parts[:9]))
+    assert (older.features, older.features_epoch, older.topics_offset, older.departed) == ({}, 0, 7, {})
 
 
 def test_record_of_before_drains_is_read() -> None:

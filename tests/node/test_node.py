@@ -22,11 +22,13 @@ from raftlog.metadata.requests import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    Done,
     ElectLeaders,
     NewPartitions,
     NewTopic,
     Request,
     TopicRef,
+    UnregisterBroker,
 )
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
 from raftlog.proof.simulator import SimLoop, simulate
@@ -352,6 +354,42 @@ def test_a_node_that_finds_no_majority_says_whom_it_misses() -> None:
         assert (each["log_level"], each["needed"]) == ("warning", 2)
         assert each["voters"] == ["1@node1:9093", "2@node2:9093", "3@node3:9093"]
         assert each["unreached"] == ["2@node2:9093", "3@node3:9093"]
+
+
+def test_a_running_broker_that_is_unregistered_hands_over_and_comes_back_with_its_next_start() -> None:
+    """Its leaderships go to replicas in sync at once; it is no broker and no member of an ISR until it is restarted."""
+
+    async def script(cluster: SimCluster) -> None:
+        cluster.start()
+        await cluster.until_ready()
+        controller = cluster.leader_id()
+        assert controller is not None
+        victim = controller % 3 + 1
+        place = cluster.nodes[controller]
+        assert place.node is not None
+        order = tuple(dict.fromkeys((victim, 1, 2, 3)))
+        topic = NewTopic("t", assignments={0: order})
+        await place.host.start(_answer(place.node, CreateTopics((topic,))))
+        await cluster.until(lambda: _leads(cluster, victim), 5, "it leads")
+        assert await place.host.start(_answer(place.node, UnregisterBroker(victim))) == Done()
+        await cluster.until(lambda: not _leads(cluster, victim), 1, "another leads")
+        await asyncio.sleep(10)
+        image = cluster.last_image()
+        assert victim not in image.brokers
+        state = image.topics["t"].partitions[0]
+        assert state.leader not in (-1, victim) and victim not in state.isr
+        cluster.restart(victim)
+        await cluster.until_ready()
+        await cluster.until(
+            lambda: victim in cluster.last_image().topics["t"].partitions[0].isr, 10, "it is in sync again"
+        )
+
+    play(script)
+
+
+def _leads(cluster: SimCluster, broker_id: int) -> bool:
+    topic = cluster.last_image().topics.get("t")
+    return topic is not None and topic.partitions[0].leader == broker_id
 
 
 async def _describe(address: tuple[str, int]) -> Any:

@@ -77,6 +77,22 @@ def test_names_follow_create_rename_remove(place: tuple[Disk, str]) -> None:
     assert (disk.exists(f"{root}/z"), disk.exists(root)) == (False, True)
 
 
+def test_a_name_has_255_bytes_at_most(place: tuple[Disk, str]) -> None:
+    """As on ext4 and XFS: a longer one is refused wherever it would come into being, and nothing has changed."""
+    disk, root = place
+    longest = "n" * 255
+    disk.mkdir(f"{root}/{longest}")
+    for refused in (
+        lambda: disk.mkdir(f"{root}/{longest}n"),
+        lambda: disk.open(f"{root}/{longest}n", create=True),
+        lambda: disk.rename(f"{root}/{longest}", f"{root}/{longest}n"),
+    ):
+        with pytest.raises(OSError) as raised:
+            refused()
+        assert raised.value.errno == errno.ENAMETOOLONG
+    assert disk.listdir(root) == [longest]
+
+
 def test_what_is_missing_or_of_the_wrong_kind_raises_oserror(place: tuple[Disk, str]) -> None:
     """The errors are those of the operating system."""
     disk, root = place

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -148,6 +149,39 @@ def test_buffered_protocol_gets_every_byte_in_order_and_backpressure_works() -> 
         await asyncio.sleep(1)
         assert collector.received == payload
         assert (writer.lost, collector.lost) == ([None], [None])
+
+    simulate(program, seed=5)
+
+
+def test_a_reader_that_pauses_in_the_midst_of_a_segment_gets_the_rest_later() -> None:
+    """A transport that is paused calls nobody; the kernel keeps what it had received with the same packet."""
+
+    class Sipper(Collector):
+        """Pauses after each few bytes."""
+
+        def buffer_updated(self, count: int) -> None:
+            super().buffer_updated(count)
+            self.transport.pause_reading()
+
+    async def program(loop: SimLoop) -> None:
+        a, b = loop.host("a"), loop.host("b")
+        sipper = Sipper()
+
+        async def listen() -> int:
+            server = await loop.create_server(lambda: sipper, "a", 0)
+            return int(server.sockets[0].getsockname()[1])
+
+        port = await a.start(listen())
+        transport, _ = await b.start(loop.create_connection(Writer, "a", port))
+        transport.write(bytes(range(20)))
+        await asyncio.sleep(1)
+        heard = [len(sipper.received)]
+        while heard[-1] < 20:
+            sipper.transport.resume_reading()
+            await asyncio.sleep(1)
+            heard.append(len(sipper.received))
+        assert all(0 < after - before <= 7 for before, after in pairwise([0, *heard]))
+        assert sipper.received == bytes(range(20))
 
     simulate(program, seed=5)
 

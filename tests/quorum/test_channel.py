@@ -307,6 +307,19 @@ async def test_what_is_no_handshake_is_closed_at_once(opening: bytes) -> None:
         writer.close()
 
 
+async def test_text_that_is_no_utf_8_is_refused_like_other_nonsense() -> None:
+    """msgspec raises UnicodeDecodeError for it, which is none of its own errors: no traceback in the log."""
+    tag = b"raftlog hell\xff"
+    async with serving(who(1)) as server:
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(struct.pack(">I", len(tag) + 2) + b"\x91" + bytes([0xA0 | len(tag)]) + tag)
+        async with asyncio.timeout(2):
+            await reader.read()
+        await until(lambda: server.refused)
+        writer.close()
+        assert server.refused == ["it does not speak this protocol"]
+
+
 async def test_an_oversized_frame_closes_an_open_channel() -> None:
     """The limit holds after authentication too."""
     async with serving(who(1)) as server:

@@ -120,6 +120,19 @@ def test_a_deleted_partition_does_not_come_back_without_its_files() -> None:
         assert directory.partitions() == []
 
 
+def test_a_partition_of_the_longest_topic_name_can_be_deleted() -> None:
+    """Its folder's name leaves no room for what marks it as deleted: an error there would end the log directory."""
+    disk = SimDisk(folders=("/data/logs",))
+    directory = LogDirectory.open(disk, "/data/logs", node_id=1, cluster_id="c", new_directory_id=lambda: ID)
+    partition = TopicPartition("t" * 249, 10_000)
+    path = directory.partition_path(partition)
+    disk.mkdir(path)
+    doomed = directory.doom(path, f"{7:032x}")
+    assert doomed.endswith(f".{7:032x}-delete") and disk.is_folder(doomed)
+    assert directory.partitions() == []
+    assert directory.remove_deleted() == 1
+
+
 def test_a_forgotten_partition_is_in_no_checkpoint(open_directory: Callable[..., LogDirectory]) -> None:
     """Neither on disk, power loss or not, nor in what was read at the start; the others stay."""
     here, there = TopicPartition("t", 0), TopicPartition("t", 1)

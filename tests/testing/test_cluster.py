@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,16 @@ def test_two_clusters_on_one_machine_do_not_notice_each_other(three):
         assert other.view(1).broker_ids == {1}
         assert three.view(1).broker_ids == {1, 2, 3}
         assert other.directory != three.directory
+
+
+def test_nodes_can_be_given_few_files():
+    """The limit is the process's own hard one, which it cannot raise."""
+    cluster = Cluster(1)
+    cluster.limit_files(700)
+    with cluster:
+        limits = Path(f"/proc/{cluster.nodes[1].pid}/limits").read_text()
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
+    assert line.split()[3:5] == ["700", "700"]
 
 
 def test_closing_takes_processes_data_and_ports_away():

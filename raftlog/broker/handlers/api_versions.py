@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import served
+from raftlog.metadata.features import FEATURES, level_in_force
 from raftlog.protocol.apis import advertised
 from raftlog.protocol.codec import encode_entity, encode_response
-from raftlog.protocol.features import Feature, features
 from raftlog.protocol.shapes import build, response_shapes
 from raftlog.protocol.writer import Encoded
 
@@ -22,21 +22,22 @@ SOFTWARE_CHARACTERS: Final = 200
 FIRST_ZERO_VERSION: Final = 4
 """Before it, a client cannot read of a feature whose lowest level is 0."""
 
-FEATURES_EPOCH: Final = 0
-"""The levels are fixed with raftlog's version."""
+Levels = tuple[int, ...]
+"""The finalized levels of FEATURES."""
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer the list. A client must name itself properly from version 3 on."""
-    version = request.api_version
+    version, image = request.api_version, broker.image()
+    levels = tuple(level_in_force(image, each.name) for each in FEATURES)
     if version >= FIRST_NAMED_VERSION and not (
         _is_name(message.client_software_name) and _is_name(message.client_software_version)
     ):
-        return _body(version, InvalidRequest.code, request.to_controller)
+        return _body(version, InvalidRequest.code, request.to_controller, levels, image.features_epoch)
     if version >= FIRST_NAMED_VERSION and request.connection is not None:
         name, number = message.client_software_name, message.client_software_version
         request.connection.software = (name[:SOFTWARE_CHARACTERS], number[:SOFTWARE_CHARACTERS])
-    return _body(version, 0, request.to_controller)
+    return _body(version, 0, request.to_controller, levels, image.features_epoch)
 
 
 def refuse_version(correlation_id: int, *, of_controllers: bool) -> bytes:
@@ -54,31 +55,33 @@ def _is_name(text: str) -> bool:
     )
 
 
-@cache
-def _body(version: int, error_code: int, of_controllers: bool) -> Encoded:
+@lru_cache(maxsize=64)
+def _body(
+    version: int, error_code: int, of_controllers: bool, levels: Levels = (), epoch: int = 0
+) -> Encoded:
     make = response_shapes(API_KEY, version)
     api_keys = tuple(
         make.ApiVersion(api_key=each.api_key, min_version=each.min_version, max_version=each.max_version)
         for each in advertised(served(of_controllers=of_controllers))
     )
-    levels: dict[str, Any] = {}
+    told: dict[str, Any] = {}
     if version >= FIRST_NAMED_VERSION:
-        levels = _levels(make, version, features(served()))
-    return encode_entity(build(API_KEY, version, error_code=error_code, api_keys=api_keys, **levels))
+        told = _features(make, version, levels, epoch)
+    return encode_entity(build(API_KEY, version, error_code=error_code, api_keys=api_keys, **told))
 
 
-def _levels(make: Any, version: int, found: tuple[Feature, ...]) -> dict[str, Any]:
+def _features(make: Any, version: int, levels: Levels, epoch: int) -> dict[str, Any]:
+    """Return what is told of features. A level of 0 is not told: that is how Apache Kafka says "none"."""
     return {
         "supported_features": tuple(
             make.SupportedFeatureKey(name=each.name, min_version=each.lowest, max_version=each.highest)
-            for each in found
+            for each in FEATURES
             if each.lowest > 0 or version >= FIRST_ZERO_VERSION
         ),
-        "finalized_features_epoch": FEATURES_EPOCH,
+        "finalized_features_epoch": epoch,
         "finalized_features": tuple(
-            make.FinalizedFeatureKey(
-                name=each.name, min_version_level=each.finalized, max_version_level=each.finalized
-            )
-            for each in found
+            make.FinalizedFeatureKey(name=each.name, min_version_level=level, max_version_level=level)
+            for each, level in zip(FEATURES, levels, strict=True)
+            if level > 0
         ),
     }

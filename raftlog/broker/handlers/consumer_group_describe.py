@@ -9,6 +9,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.consumer.draft import preferred_assignor
 from raftlog.coordinator.consumer.state import ConsumerMembership, Partitions
+from raftlog.metadata.features import check_group_version
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
@@ -32,6 +33,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     groups, told, pace = [], 0, Pace(broker.env)
     async for group_id in in_turns(broker.env, dict.fromkeys(message.group_ids)):
         try:
+            check_group_version(broker.image())
             if told >= MOST_TOLD:
                 raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
             answer, size = await _describe(broker, make, group_id, pace)

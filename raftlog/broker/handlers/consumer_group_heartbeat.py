@@ -12,6 +12,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.consumer.draft import MOST_READ
 from raftlog.coordinator.consumer.requests import Beat
 from raftlog.coordinator.consumer.state import Partitions
+from raftlog.metadata.features import check_group_version
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import build, response_shapes
 
@@ -23,6 +24,7 @@ FIRST_OWN_ID_VERSION: Final = 1
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer once what the heartbeat changed is committed."""
+    check_group_version(broker.image())
     if not message.group_id:
         raise InvalidRequest("group_id must not be empty")
     if not message.member_id and (request.api_version >= FIRST_OWN_ID_VERSION or message.member_epoch != 0):

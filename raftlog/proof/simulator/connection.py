@@ -149,12 +149,18 @@ class Pipe:
         elif isinstance(first, bytes):
             segment = self._segment()
             self._loop.trace.step(self._loop.time(), self.receiver.process.name, len(segment))
-            self.receiver.receive(segment)
+            self._put_back(self.receiver.receive(segment))
             self.sender.drained()
         else:
             self._items.popleft()
             self.receiver.end(None if first is _END else first)
         self.arm()
+
+    def _put_back(self, rest: bytes) -> None:
+        """Keep what a receiver did not take because it stopped reading."""
+        if rest:
+            self._items.appendleft((self._loop.time(), rest))
+            self.unread_bytes += len(rest)
 
     def _segment(self) -> bytes:
         """Take what has arrived: whole, or by seed a part of it."""
@@ -307,29 +313,33 @@ class SimTransport(asyncio.Transport):
         self._protocol = None
         self.abort()
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> bytes:
+        """Hand bytes to the protocol; return those that it did not take because it paused reading."""
         if self._closing:
             if not self.peer._closing:
                 self.out.drop()
                 self.out.push(ConnectionResetError(errno.ECONNRESET, "peer has closed"))
-            return
+            return b""
         protocol = self._protocol
         if isinstance(protocol, asyncio.BufferedProtocol):
-            self._fill(protocol, data)
-        else:
-            assert isinstance(protocol, asyncio.Protocol)
-            protocol.data_received(data)
+            return self._fill(protocol, data)
+        assert isinstance(protocol, asyncio.Protocol)
+        protocol.data_received(data)
+        return b""
 
-    def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> None:
-        """Copy into the protocol's own buffer, as often as it takes."""
+    def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> bytes:
+        """Copy into the protocol's own buffer, as often as it takes; return what is left when it pauses reading."""
         rest = memoryview(data)
         while rest and not self._closing:
+            if not self._reading:
+                return bytes(rest)
             buffer = memoryview(protocol.get_buffer(-1))
             count = min(len(buffer), len(rest))
             assert count, "get_buffer() returned an empty buffer"
             buffer[:count] = rest[:count]
             protocol.buffer_updated(count)
             rest = rest[count:]
+        return b""
 
     def end(self, error: Exception | None) -> None:
         """The peer's end or reset has arrived."""

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raftlog.base.disk import Buffer
 from raftlog.proof.simulator.medium import Folder, Inode, used_bytes
@@ -136,6 +136,8 @@ class SimFile:
 CHANGES = frozenset({"write", "sync", "name"})
 """Operations that leave something behind."""
 
+LONGEST_NAME: Final = 255
+"""Bytes of a name, as on ext4 and XFS."""
 ROOMY_BYTES = 1 << 40
 """A disk that is never full."""
 
@@ -180,6 +182,7 @@ class SimDisk:
         folder, name = self._parent(path)
         node = folder.names.get(name)
         if node is None and create:
+            _check_length(name, path)
             node = Inode()
             folder.change({name: node})
         if node is None:
@@ -204,6 +207,7 @@ class SimDisk:
         for name in _parts(path):
             node = folder.names.get(name)
             if node is None:
+                _check_length(name, path)
                 node = Folder()
                 folder.change({name: node})
             if isinstance(node, Inode):
@@ -217,6 +221,7 @@ class SimDisk:
         target_folder, new = self._parent(target)
         if folder is not target_folder:
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), target)
+        _check_length(new, target)
         node = folder.names.get(old)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
@@ -456,6 +461,11 @@ class SimDisk:
                 self._sync_all(node)
             else:
                 node.sync()
+
+
+def _check_length(name: str, path: str) -> None:
+    if len(name.encode()) > LONGEST_NAME:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
 
 
 def _parts(path: str) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 from raftlog.base.errors import (
     InvalidReplicationFactor,
     NotController,
+    PolicyViolation,
     RequestTimedOut,
     TopicAlreadyExists,
 )
@@ -251,7 +252,12 @@ async def test_the_broker_can_refuse_creation() -> None:
 
 @pytest.mark.parametrize(
     "code,told",
-    [(InvalidReplicationFactor.code, 38), (NotController.code, 5), (TopicAlreadyExists.code, 3)],
+    [
+        (InvalidReplicationFactor.code, 38),
+        (PolicyViolation.code, 44),
+        (NotController.code, 5),
+        (TopicAlreadyExists.code, 3),
+    ],
 )
 async def test_what_the_controller_refuses_is_told(code: int, told: int) -> None:
     """What asking again cannot change is said; all else clients retry. A race won by others shows up soon."""

@@ -208,6 +208,7 @@ async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
     assert finalized.get("transaction.version") == (2 if version >= 3 else None)
     supported = {each.name for each in getattr(answer, "supported_features", ())}
     assert ("transaction.version" in supported) == (version >= 4), "older clients cannot read of level 0"
+    assert ("metadata.version" in supported) == (version >= 3)
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x.", "a b", "ü"])

@@ -1,0 +1,68 @@
+"""UpdateFeatures 0-2: finalize other levels of features, all or none (KIP-584, KIP-778)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import InvalidRequest
+from raftlog.broker.asking import ask, published, shown
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.metadata.requests import (
+    SAFE_DOWNGRADE,
+    UPGRADE,
+    FeatureResult,
+    FeatureResults,
+    FeatureUpdate,
+    UpdateFeatures,
+)
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.shapes import response_shapes
+
+API_KEY: Final = ApiKey.UPDATE_FEATURES
+
+MAX_UPDATES: Final = 100
+"""Features in one request; Apache Kafka has fewer than ten."""
+
+_UPGRADE_TYPE_FROM: Final = 1
+_RESULTS_UNTIL: Final = 1
+"""Later versions tell only one error of the whole request."""
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Have the controller change the levels, and wait until this broker tells them."""
+    version = request.api_version
+    if len(message.feature_updates) > MAX_UPDATES:
+        raise InvalidRequest(f"feature_updates has at most {MAX_UPDATES} features")
+    updates = tuple(_update(version, each) for each in message.feature_updates)
+    asked = UpdateFeatures(updates, getattr(message, "validate_only", False))
+    reply = await ask(broker, asked, FeatureResults, timeout_ms=message.timeout)
+    await published(broker, lambda image: image.features_epoch >= reply.features_epoch)
+    return _response(version, reply.results)
+
+
+def _update(version: int, wanted: Any) -> FeatureUpdate:
+    if version >= _UPGRADE_TYPE_FROM:
+        kind = wanted.upgrade_type
+    else:
+        kind = SAFE_DOWNGRADE if wanted.allow_downgrade else UPGRADE
+    return FeatureUpdate(wanted.feature, wanted.max_version_level, kind)
+
+
+def _response(version: int, results: tuple[FeatureResult, ...]) -> Any:
+    make = response_shapes(API_KEY, version)
+    failed = next((each for each in results if each.error_code), None)
+    because = failed and shown(
+        f"The update failed for all features since the following feature had an error: {failed.error_message}"
+    )
+    if version > _RESULTS_UNTIL:
+        code = failed.error_code if failed else 0
+        return make.UpdateFeaturesResponse(throttle_time=0, error_code=code, error_message=because)
+    told = tuple(
+        make.UpdatableFeatureResult(
+            feature=each.name,
+            error_code=each.error_code or (failed.error_code if failed else 0),
+            error_message=shown(each.error_message) or because,
+        )
+        for each in results
+    )
+    return make.UpdateFeaturesResponse(throttle_time=0, error_code=0, error_message=None, results=told)

@@ -1,0 +1,155 @@
+"""`raftlog attack`: hostile scripts against a cluster of three, each judged by its effect on nodes and bystanders."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from raftlog.cli import exits
+from raftlog.cli.attack_report import FORMS, AttackReport, as_json, figures, list_attacks, print_report
+from raftlog.cli.ending import ended_by_signals
+from raftlog.proof.attacks.book import Attack, Shape, read_book
+from raftlog.proof.attacks.runner import Runner
+from raftlog.proof.attacks.siege import SETTINGS, Siege
+from raftlog.proof.attacks.target import Doors
+from raftlog.proof.attacks.verdict import Limits, Outcome
+from raftlog.testing.cluster import AdminCluster, ClusterError
+
+NODES: Final = 3
+MANY_FILES: Final = 4_096
+FEW_FILES: Final = 1_024
+"""Descriptors that a node may open: a server's usual limit, and a shell's."""
+SHOWN: Final = 6
+"""Faults shown of an attack; --json has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttackOptions:
+    """The chosen attacks (`only`: by name; none: all), the minutes for all of them, and where the reports go."""
+
+    only: Sequence[str]
+    listing: bool
+    only_ci: bool
+    minutes: float
+    reports: Sequence[Path]
+    json: bool
+
+
+def run(options: AttackOptions) -> int:
+    """Run the attacks; returns the exit code."""
+    book = read_book()
+    wrong = [f"no such attack: {name} (--list shows all)" for name in options.only if name not in book]
+    wrong += [
+        f"{path}: a report ends in .json or .md" for path in options.reports if path.suffix not in FORMS
+    ]
+    if wrong:
+        print(f"raftlog: {'; '.join(wrong)}", file=sys.stderr)
+        return exits.USAGE
+    chosen = [each for each in book.values() if not options.only or each.name in options.only]
+    chosen = [each for each in chosen if each.ci or not options.only_ci]
+    if options.listing:
+        list_attacks(chosen)
+        return exits.OK
+    with ended_by_signals():
+        return _run(chosen, options)
+
+
+def _run(attacks: Sequence[Attack], options: AttackOptions) -> int:
+    began, limits = time.monotonic(), Limits()
+    runner = Runner(
+        lambda shape: Siege(ProcessGround(shape), limits),
+        Screen(len(attacks)),
+        limits,
+        has_time=lambda: time.monotonic() - began < options.minutes * 60,
+    )
+    interrupted = False
+    try:
+        runner.run(attacks)
+    except KeyboardInterrupt:
+        interrupted = True
+    except (OSError, ClusterError) as error:
+        print(f"raftlog: {error}", file=sys.stderr)
+    report = AttackReport.of(attacks, runner.outcomes, time.monotonic() - began)
+    for path in options.reports:
+        path.write_text(FORMS[path.suffix](report))
+    if options.json:
+        print(as_json(report))
+    else:
+        print_report(report)
+    if interrupted:
+        return exits.INTERRUPTED
+    return exits.OK if report.passed else exits.FAILED
+
+
+class ProcessGround:
+    """Three nodes on loopback with their HTTP APIs. See Ground."""
+
+    def __init__(self, shape: Shape) -> None:
+        open_files = FEW_FILES if shape == "few files" else MANY_FILES
+        self._cluster = AdminCluster(NODES, settings=SETTINGS)
+        self._cluster.limit_files(open_files)
+        self._closed = False
+        try:
+            self._cluster.start()
+        except BaseException:
+            self._cluster.close()
+            raise
+        self.bootstrap = self._cluster.bootstrap_servers
+        self.doors = {
+            node: Doors(
+                each.host,
+                each.port,
+                each.controller_port,
+                each.admin_port,
+                self._cluster.nodes[node].folders[0],
+            )
+            for node, each in self._cluster.addresses.items()
+        }
+
+    def pid(self, node: int) -> int:
+        return self._cluster.nodes[node].pid
+
+    def log(self, node: int) -> Path:
+        return self._cluster.nodes[node].log_path
+
+    def ended(self, node: int) -> str:
+        if self._cluster.nodes[node].running:
+            return ""
+        if self._closed:
+            return "it was stopped"
+        return last_words(self._cluster.nodes[node].log_tail())
+
+    def close(self) -> None:
+        self._closed = True
+        self._cluster.close()
+
+
+def last_words(log: str) -> str:
+    """Return the line of a log's end that says why the process ended: an error, or else the last one."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "error" in line]
+    return (telling or lines or ["its log is empty"])[-1][:300]
+
+
+class Screen:
+    """Shows progress on standard error."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._seen: set[str] = set()
+
+    def begins(self, attack: Attack) -> None:
+        self._seen.add(attack.name)
+        self.said(f"[{len(self._seen)}/{self._count}] {attack.name}: {attack.claim}")
+
+    def ended(self, outcome: Outcome) -> None:
+        self.said(f"    {outcome.status}: {figures(outcome)}; {outcome.seen.answered}")
+        for fault in outcome.faults[:SHOWN]:
+            self.said(f"    ! {fault}")
+
+    def said(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)

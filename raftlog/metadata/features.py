@@ -1,0 +1,66 @@
+"""Features: what a cluster does in one way or another, by levels that all its brokers must support (KIP-584).
+
+A broker tells the levels that it supports when it registers. The level in force is the initial one until somebody
+changes it by UpdateFeatures; the image holds only levels that were changed. Clients read both in ApiVersions.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from raftlog.base.errors import UnsupportedVersion
+from raftlog.metadata.image import MetadataImage, SupportedFeature
+
+METADATA_VERSION: Final = "metadata.version"
+GROUP_VERSION: Final = "group.version"
+TRANSACTION_VERSION: Final = "transaction.version"
+
+
+class Feature(NamedTuple):
+    """One feature: the levels that this release supports, and the one in force in a new cluster.
+
+    `initial` must stay as it is in later releases: clusters that never changed it would change by themselves.
+    """
+
+    name: str
+    lowest: int
+    highest: int
+    initial: int
+
+
+FEATURES: Final = (
+    # Apache Kafka's numbers for 4.0-IV3 to 4.3-IV0. raftlog writes the same metadata records at all of them.
+    Feature(METADATA_VERSION, 25, 30, 30),
+    # KIP-848: at level 0 there are no consumer groups of the new protocol.
+    Feature(GROUP_VERSION, 0, 1, 1),
+    # KIP-890: the level that clients speak. Java's producer begins with Produce 12, EndTxn 5, TxnOffsetCommit 5 at 2.
+    Feature(TRANSACTION_VERSION, 0, 2, 2),
+)
+
+SUPPORTED: Final = tuple(SupportedFeature(each.name, each.lowest, each.highest) for each in FEATURES)
+"""What a broker of this release registers."""
+
+_INITIAL: Final = {each.name: each.initial for each in FEATURES}
+
+
+def level_in_force(image: MetadataImage, name: str) -> int:
+    """Return the finalized level of a feature; 0 for one that nobody knows."""
+    level = image.features.get(name)
+    return _INITIAL.get(name, 0) if level is None else level
+
+
+def check_group_version(image: MetadataImage) -> None:
+    """Raise UnsupportedVersion where consumer groups of the new protocol are off (KIP-848)."""
+    level = level_in_force(image, GROUP_VERSION)
+    if level < 1:
+        raise UnsupportedVersion(f"{GROUP_VERSION} is {level}: there are no groups of the consumer protocol")
+
+
+def why_unsupported(features: tuple[SupportedFeature, ...], name: str, level: int) -> str | None:
+    """Return the end of a sentence that says why whoever supports `features` lacks a level, or None if it does not."""
+    found = next((each for each in features if each.name == name), None)
+    if found is None:
+        return f"does not support {name}"
+    if not found.lowest <= level <= found.highest:
+        return f"supports levels {found.lowest} to {found.highest} of {name}"
+    return None

@@ -1,0 +1,78 @@
+"""How many bytes the parts of an image take at most once they are encoded, and the usage of a whole image.
+
+An estimate must never be below what `raftlog.metadata.snapshot` writes, and must depend only on what creates, reassigns
+or removes a thing. Leaders, ISRs and epochs change all the time, so they count with their largest encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from raftlog.metadata.image import BrokerState, MetadataImage, TopicState, Usage
+from raftlog.metadata.requests import RegisterBroker
+
+BASE_BYTES: Final = 256
+"""Of an image that holds nothing. `Usage.size_bytes` does not count them."""
+TOPIC_BYTES: Final = 32
+PARTITION_BYTES: Final = 56
+REPLICA_BYTES: Final = 20
+"""A broker id of 5 bytes in each of replicas, ISR, adding and removing replicas."""
+RESOURCE_BYTES: Final = 32
+CONFIG_BYTES: Final = 10
+_BROKER_BYTES: Final = 64
+_ENDPOINT_BYTES: Final = 32
+_DIRECTORY_BYTES: Final = 18
+_FEATURE_BYTES: Final = 24
+
+
+def partition_bytes(replicas: int) -> int:
+    """Return the bytes of one partition with so many replicas."""
+    return PARTITION_BYTES + REPLICA_BYTES * replicas
+
+
+def topic_bytes(topic: TopicState) -> int:
+    """Return the bytes of a topic with its partitions, without its configs."""
+    partitions = sum(partition_bytes(len(each.replicas)) for each in topic.partitions)
+    return TOPIC_BYTES + text_bytes(topic.name) + partitions
+
+
+def resource_bytes(name: str, configs: Mapping[str, str]) -> int:
+    """Return the bytes of one resource's configs; 0 without any."""
+    if not configs:
+        return 0
+    entries = sum(config_bytes(key, value) for key, value in configs.items())
+    return RESOURCE_BYTES + text_bytes(name) + entries
+
+
+def config_bytes(key: str, value: str) -> int:
+    """Return the bytes of one config entry."""
+    return CONFIG_BYTES + text_bytes(key) + text_bytes(value)
+
+
+def broker_bytes(broker: BrokerState | RegisterBroker) -> int:
+    """Return the bytes of a broker's registration."""
+    size_bytes = _BROKER_BYTES + text_bytes(broker.rack or "") + _DIRECTORY_BYTES * len(broker.directory_ids)
+    for each in broker.endpoints:
+        texts = (each.listener, each.host, each.security_protocol)
+        size_bytes += _ENDPOINT_BYTES + sum(map(text_bytes, texts))
+    return size_bytes + sum(_FEATURE_BYTES + text_bytes(each.name) for each in broker.features)
+
+
+def text_bytes(text: str) -> int:
+    """Return the bytes of a text in UTF-8, without its length."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def usage_of(image: MetadataImage) -> Usage:
+    """Return an image's usage, counted anew; O(image)."""
+    kinds = [kind for kind, _ in image.configs]
+    return Usage(
+        partitions=sum(len(topic.partitions) for topic in image.topics.values()),
+        configs=sum(map(len, image.configs.values())),
+        groups=kinds.count("group"),
+        subscriptions=kinds.count("client-metrics"),
+        size_bytes=sum(map(topic_bytes, image.topics.values()))
+        + sum(map(broker_bytes, image.brokers.values()))
+        + sum(resource_bytes(name, values) for (_, name), values in image.configs.items()),
+    )
