@@ -27,9 +27,10 @@ class Part(NamedTuple):
 
 
 SIM_SEEDS = "--seeds 1..600 --keep-going"
+EVERY_TEST = "TEST=--hypothesis-profile nightly -m 'not (spark or spark_kafka or interop)'"
 PARTS = (
     Part("lint"),
-    Part("test", variables=("TEST=--hypothesis-profile nightly -m 'not (spark or spark_kafka or interop)'",)),
+    Part("test", variables=(EVERY_TEST, "LARGE_REQUEST_PARTS=50000")),
     Part("demo"),
     Part("sim", variables=(f"SIM={SIM_SEEDS}",)),
     Part("sim-stories"),

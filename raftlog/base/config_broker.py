@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from raftlog.base import config_network as network
+from raftlog.base.config_bounds import MetadataBounds
 from raftlog.base.config_memory import MemorySettings
 from raftlog.base.config_network import Listener
 from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
@@ -39,10 +40,6 @@ def _controller(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -
     return setting(name, kind, default, doc, scope="controller", **columns)
 
 
-def _bound(name: str, default: int, doc: str, *, at_most: int = INT_MAX) -> Any:
-    return _controller(name, "int", default, doc, at_least=1, at_most=at_most, update="cluster-wide")
-
-
 def _read_roles(text: str) -> frozenset[str]:
     roles = frozenset(part.strip() for part in text.split(",") if part.strip())
     if not roles or roles - set(ROLES):
@@ -60,7 +57,7 @@ def _read_secret(text: str) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeConfig(MemorySettings):
+class NodeConfig(MemorySettings, MetadataBounds):
     """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
 
     # Who this is
@@ -275,37 +272,6 @@ class NodeConfig(MemorySettings):
     )
     delete_topic_enable: bool = _controller(
         "delete.topic.enable", "boolean", True, "Whether topics can be deleted"
-    )
-
-    # How much metadata the cluster keeps
-    raftlog_topics_max: int = _bound(
-        "raftlog.topics.max", 50_000, "Most topics of the cluster; further ones are refused: POLICY_VIOLATION"
-    )
-    raftlog_partitions_max: int = _bound(
-        "raftlog.partitions.max",
-        200_000,
-        "Most partitions of all topics together; further ones are refused: POLICY_VIOLATION",
-    )
-    raftlog_topic_partitions_max: int = _bound(
-        "raftlog.topic.partitions.max",
-        10_000,
-        "Most partitions of one topic; more are refused: INVALID_PARTITIONS",
-    )
-    raftlog_configs_max: int = _bound(
-        "raftlog.configs.max",
-        100_000,
-        "Most dynamic configs of all resources together; further ones are refused: POLICY_VIOLATION",
-    )
-    raftlog_group_configs_max: int = _bound(
-        "raftlog.group.configs.max",
-        10_000,
-        "Most groups with configs of their own, whether they exist or not; further ones are refused",
-    )
-    raftlog_metadata_max_bytes: int = _bound(
-        "raftlog.metadata.max.bytes",
-        64 * MIB,
-        "Most bytes of topics, partitions, configs and brokers together; what would add to them is refused",
-        at_most=256 * MIB,
     )
 
     # Logs on disk
@@ -535,6 +501,14 @@ class NodeConfig(MemorySettings):
         "int",
         100_000,
         "Most groups that one broker coordinates; further ones are refused with POLICY_VIOLATION",
+        at_least=1,
+    )
+    raftlog_group_max_bytes: int = setting(
+        "raftlog.group.max.bytes",
+        "long",
+        96 * MIB,
+        "Bytes that groups of one broker take in memory (an offset 400) from which no new group or offset is let in:"
+        " POLICY_VIOLATION; nothing of a group grows beyond twice that",
         at_least=1,
     )
     group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)

@@ -62,8 +62,17 @@ class TransactionSettings(TopicDefaults):
     raftlog_transaction_max_ids: int = setting(
         "raftlog.transaction.max.ids",
         "int",
-        1_000_000,
+        200_000,
         "Most transactional ids that one broker coordinates (0.7 kB each); others are refused: POLICY_VIOLATION",
+        at_least=1,
+        at_most=INT_MAX,
+    )
+    raftlog_transaction_max_partitions: int = setting(
+        "raftlog.transaction.max.partitions",
+        "int",
+        500_000,
+        "Most partitions in all open transactions that one broker coordinates (0.2 kB each); others are refused:"
+        " POLICY_VIOLATION",
         at_least=1,
         at_most=INT_MAX,
     )

@@ -1,9 +1,13 @@
 """Who is gone as far as this broker can tell, a little before the metadata says so and a little after: for clients.
 
 A client that loses a leader asks at once who leads now, often before anyone has decided it, and may not ask again for a
-second. So a leader whose connection to us dropped is not named, and an answer about its partitions waits a while. And a
-broker that has just been fenced stays in the list of brokers for a while: librdkafka forgets one that is missing
-together with the partitions that the same answer moves away from it.
+second. So a leader whose connection to us dropped is not named, and an answer about its partitions waits a while.
+
+A fenced broker stays in the list of brokers for as long as a restart takes. librdkafka (since 2.10) drops its object
+for a broker that is missing there, together with the partitions that the same answer moves elsewhere. If that broker
+was a group's coordinator, the client keeps the dropped object as the coordinator and waits for it for ever, also once
+the broker is back. Apache Kafka lists no fenced broker, but fences only after nine seconds: most restarts are over
+then.
 
 Soft, and it decides nothing: a leader that was lost for long, or is back, is named again. Times are loop seconds.
 """
@@ -15,7 +19,9 @@ from typing import Final, NamedTuple
 
 from raftlog.metadata.image import BrokerState, MetadataImage
 
-LISTED_AFTER_FENCING_S: Final = 3.0
+LISTED_AFTER_FENCING_S: Final = 30.0
+"""How long clients are told the address of a fenced broker. Not for ever: a client that starts meanwhile may choose
+that broker to ask, and if its host is gone, aiokafka waits for half a minute, kafka-python for ten seconds."""
 
 
 class Gone(NamedTuple):

@@ -60,6 +60,12 @@ STALL_S: Final = 1.0
 """A tick later than this means that the broker itself stood still."""
 
 
+DELETED_KNOWN_S: Final = 600.0
+"""How long a deleted topic's name is known: clients look for what there is every five minutes, by default."""
+
+MOST_DELETED: Final = 10_000
+"""Names of deleted topics that are known; of more, the last."""
+
 MOST_UNUSED_ID_BYTES: Final = 32 * 1024 * 1024
 """For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
 
@@ -72,6 +78,8 @@ class Coordinators:
         self._topics = Topics(broker.image)
         self._tenures = Tenures(broker, CONSUMER_OFFSETS_TOPIC, self._new_tenure)
         self._ask = self._tenures.ask
+        self._deleted: dict[str, float] = {}
+        """Names of deleted topics, until when each is known (loop seconds), the oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due_at = 0.0
         self._timer_at = 0.0
@@ -102,7 +110,7 @@ class Coordinators:
             self._broker.config,
             append,
             new_uuid=self._new_uuid,
-            room=Room(self._may_add, self._may_expect),
+            room=Room(self._may_add, self._may_expect, self._may_keep),
             topics=self._topics,
             transactions=transactions,
         )
@@ -118,6 +126,18 @@ class Coordinators:
         """Whether there is room for one more member id that nobody has used yet."""
         return sum(each.unused_id_bytes for each in self._active()) < MOST_UNUSED_ID_BYTES
 
+    def _may_keep(self, growth: int, limit: int) -> bool:
+        """Whether all groups may take so many bytes more, up to so many in all."""
+        return self.kept_bytes() + growth <= limit
+
+    def kept_bytes(self) -> int:
+        """Return about how many bytes all groups take that this broker coordinates."""
+        return sum(each.kept_bytes for each in self._active())
+
+    def weighed_bytes(self) -> int:
+        """Weigh all groups anew, for whoever checks `kept_bytes`."""
+        return sum(each.weighed_bytes() for each in self._active())
+
     def _forget_deleted_topics(
         self, old: MetadataImage, new: MetadataImage, tenures: Iterable[GroupTenure]
     ) -> None:
@@ -128,10 +148,23 @@ class Coordinators:
             if (now := new.topics.get(name)) is None or now.topic_id != topic.topic_id
         }
         if gone:
+            self._note_deleted(gone.keys() - new.topics.keys())
             for tenure in tenures:
                 tenure.forget_topics(gone)
             if self._timer is not None:
                 self._tick()
+
+    def _note_deleted(self, names: Iterable[str]) -> None:
+        known_until = asyncio.get_running_loop().time() + DELETED_KNOWN_S
+        for name in sorted(names):
+            self._deleted.pop(name, None)
+            self._deleted[name] = known_until
+        while len(self._deleted) > MOST_DELETED:
+            del self._deleted[next(iter(self._deleted))]
+
+    def was_deleted(self, name: str) -> bool:
+        """Whether a topic of this name was deleted in the last minutes, as far as this broker knows."""
+        return asyncio.get_running_loop().time() < self._deleted.get(name, 0.0)
 
     def _is_gone(self, name: str, topic_id: UUID) -> bool:
         """Whether a topic that the metadata once had is no more, or another one has its name."""

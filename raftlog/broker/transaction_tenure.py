@@ -10,7 +10,7 @@ from raftlog.broker.context import BrokerContext
 from raftlog.broker.tenure import Tenure
 from raftlog.broker.turns import PARTS_AT_ONCE, in_turns
 from raftlog.coordinator.transactions.coordinator import TransactionCoordinator
-from raftlog.coordinator.transactions.counts import Ended
+from raftlog.coordinator.transactions.counts import Ended, Room
 from raftlog.coordinator.transactions.replay import TransactionReplay
 from raftlog.coordinator.transactions.requests import SendMarkers
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
-    """`send(tenure, markers)` begins to tell an outcome. `may_add`: there is room for one more transactional id."""
+    """`send(tenure, markers)` begins to tell an outcome. `room`: what the broker has room for."""
 
     what: ClassVar = "transaction"
 
@@ -30,13 +30,13 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
         broker: BrokerContext,
         find: Callable[[int], Partition],
         send: Callable[[TransactionTenure, SendMarkers], None],
-        may_add: Callable[[], bool],
+        room: Room,
         ended: Ended | None = None,
     ) -> None:
         super().__init__(*place, env=broker.env, find=find)
         self._broker = broker
         self._send = send
-        self._may_add = may_add
+        self._room = room
         self._ended = ended
         self._outcomes: list[SendMarkers] = []
         """To be told once whoever coordinates them is there to hear that they were."""
@@ -57,7 +57,7 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
             self._append,
             send=lambda markers: self._send(self, markers),
             take_id=self._take_id,
-            may_add=self._may_add,
+            room=self._room,
             ended=self._ended,
         )
         self._outcomes = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from raftlog.base.errors import ConcurrentTransactions
 from raftlog.base.failures import Failure
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
@@ -16,7 +17,7 @@ from raftlog.broker.transaction_tenure import TransactionTenure
 from raftlog.broker.turns import in_turns
 from raftlog.broker.txn_markers import MarkerSender
 from raftlog.coordinator.transactions.coordinator import SWEPT_AT_ONCE, TransactionCoordinator
-from raftlog.coordinator.transactions.counts import Ended
+from raftlog.coordinator.transactions.counts import Ended, Room
 from raftlog.coordinator.transactions.requests import (
     AddPartitions,
     EndTransaction,
@@ -37,6 +38,10 @@ TICK_S: Final = 0.5
 SOON_S: Final = 0.05
 """The next tick, when this one had more to do than it may."""
 
+MARKERS_AWAITED_S: Final = 0.1
+"""How long a client's request waits for the markers of the transaction before. Usually they take milliseconds, while a
+client that is told CONCURRENT_TRANSACTIONS comes again after its retry time: KafkaJS after 300 ms, kafka-python 100."""
+
 
 class Transactions:
     """Every method but the first three is a request of a client; failures are KafkaErrors, mostly retriable."""
@@ -44,9 +49,11 @@ class Transactions:
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
         self._tenures = Tenures(broker, TRANSACTION_STATE_TOPIC, self._new_tenure)
-        self.markers = MarkerSender(broker)
+        self.markers = MarkerSender(broker, self._markers_written)
         self.ended = Ended()
         """What came to an end here; for the metrics."""
+        self._awaiting: dict[str, list[asyncio.Future[None]]] = {}
+        """By transactional id, the requests that wait for its markers."""
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
 
@@ -71,6 +78,10 @@ class Transactions:
         """How many transactional ids this broker coordinates."""
         return sum(map(len, self._active()))
 
+    @property
+    def requests_awaiting_markers(self) -> int:
+        return sum(map(len, self._awaiting.values()))
+
     def failures(self) -> list[Failure]:
         """Return what could not be done for single ids."""
         return [failure for each in self._active() for failure in each.failures]
@@ -91,9 +102,16 @@ class Transactions:
             broker=self._broker,
             find=self._tenures.replica,
             send=self.markers.send,
-            may_add=lambda: len(self) < self._broker.config.raftlog_transaction_max_ids,
+            room=Room(self._may_add, self._may_open),
             ended=self.ended,
         )
+
+    def _may_add(self) -> bool:
+        return len(self) < self._broker.config.raftlog_transaction_max_ids
+
+    def _may_open(self, partitions: int) -> bool:
+        in_use = sum(each.census.partitions for each in self._active())
+        return in_use + partitions <= self._broker.config.raftlog_transaction_max_partitions
 
     def _active(self) -> list[TransactionCoordinator]:
         return [each.coordinator for each in self._tenures.all() if each.coordinator and not each.is_over]
@@ -148,16 +166,55 @@ class Transactions:
         producer: Producer = await self._change(TransactionCoordinator.init_producer, request)
         return producer
 
-    async def add_partitions(self, request: AddPartitions, *, within_s: float | None = None) -> None:
-        """Answered after so long at the latest; CoordinatorNotAvailable: ask again whether they were added."""
-        await self._change(TransactionCoordinator.add_partitions, request, within_s=within_s)
+    async def add_partitions(self, request: AddPartitions) -> None:
+        """Make partitions part of a client's transaction."""
+        await self._change(TransactionCoordinator.add_partitions, request)
+
+    async def add_partitions_for_broker(self, request: AddPartitions, *, within_s: float) -> None:
+        """Answered after so long at the latest; CoordinatorNotAvailable: ask again whether they were added.
+
+        It waits for no markers: others of the broker's clients wait for the answer too, and the broker asks again.
+        """
+        await self._ask(TransactionCoordinator.add_partitions, request, within_s=within_s)
 
     async def end(self, request: EndTransaction) -> Producer:
         """Return who may begin the next transaction."""
         producer: Producer = await self._change(TransactionCoordinator.end_transaction, request)
         return producer
 
-    async def _change(self, call: Any, request: Any, *, within_s: float | None = None) -> Any:
+    async def _change(self, call: Any, request: Any) -> Any:
+        """Ask the id's coordinator; once more if the transaction before ends within MARKERS_AWAITED_S."""
+        try:
+            return await self._ask(call, request)
+        except ConcurrentTransactions:
+            if not await self._has_ended(request.transactional_id):
+                raise
+        return await self._ask(call, request)
+
+    async def _has_ended(self, transactional_id: str) -> bool:
+        """Return whether the markers of a transaction were all written, after a moment at most."""
+        if not self._coordinator(transactional_id).is_ending(transactional_id):
+            return True
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        waiting = self._awaiting.setdefault(transactional_id, [])
+        waiting.append(ended)
+        timer = loop.call_later(MARKERS_AWAITED_S, ended.cancel)
+        try:
+            await asyncio.wait([ended])
+        finally:
+            timer.cancel()
+            waiting.remove(ended)
+            if not waiting and self._awaiting.get(transactional_id) is waiting:
+                del self._awaiting[transactional_id]
+        return not ended.cancelled()
+
+    def _markers_written(self, transactional_id: str) -> None:
+        for each in self._awaiting.get(transactional_id, ()):
+            if not each.done():
+                each.set_result(None)
+
+    async def _ask(self, call: Any, request: Any, *, within_s: float | None = None) -> Any:
         coordinator = self._coordinator(request.transactional_id)
         now, now_ms = self._now()
         return await self._tenures.ask(

@@ -8,7 +8,7 @@ open outcomes again, and a marker that is written twice changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.env import raise_failure
@@ -72,8 +72,10 @@ class Lane(NamedTuple):
 class MarkerSender:
     """One request at a time on each lane, with all that is known for it by then."""
 
-    def __init__(self, broker: BrokerContext) -> None:
+    def __init__(self, broker: BrokerContext, written: Callable[[str], None]) -> None:
+        """`written(transactional_id)` is called when a coordinator has heard that all markers are there."""
         self._broker = broker
+        self._written = written
         self._queues: dict[Lane, dict[Outcome, list[TopicPartition]]] = {}
         self._pauses: dict[Lane, float] = {}
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
@@ -233,6 +235,7 @@ class MarkerSender:
         if not tenure.is_over and tenure.coordinator is not None:
             now_ms = self._broker.env.ages.latest_ms()
             tenure.coordinator.markers_written(markers.transactional_id, markers.producer, now_ms=now_ms)
+            self._written(markers.transactional_id)
 
     def _give_up(self, outcome: Outcome) -> None:
         """Somebody else coordinates the id now, and tells its outcome."""

@@ -88,19 +88,20 @@ def drain(
 
 
 def _brokers(target: Target) -> list[dict[str, Any]]:
-    metadata = target.admin.metadata()
-    partitions = partitions_in(metadata)
+    about = target.admin.ask(target.admin.client.describe_cluster)
+    partitions = partitions_in(target.admin.metadata())
+    controller = about.controller.id if about.controller else None
     return [
         {
             "broker": each.id,
             "host": each.host,
             "port": each.port,
-            "controller": each.id == metadata.controller_id,
+            "controller": each.id == controller,
             "leads": sum(partition.leader == each.id for partition in partitions),
             "replicas": sum(each.id in partition.replicas for partition in partitions),
             "in_sync": sum(each.id in partition.isr for partition in partitions),
         }
-        for each in sorted(metadata.brokers.values(), key=lambda each: int(each.id))
+        for each in sorted(about.nodes, key=lambda each: int(each.id))
     ]
 
 

@@ -15,8 +15,7 @@ from raftlog.cli.target import Target
 def find_http_api(target: Target) -> str:
     """Return the URL of the first broker's HTTP API that can be reached from this machine. Raises Failure."""
     reasons = []
-    brokers = target.admin.metadata().brokers.values()
-    for broker in sorted(brokers, key=lambda each: int(each.id)):
+    for _, broker in sorted(target.admin.brokers().items()):
         try:
             rows = settings_of(target.admin, "broker", str(broker.id))
         except Failure as failure:

@@ -41,7 +41,7 @@ def throttle(admin: Admin, origins: Mapping[Place, Collection[int]], to: Collect
     for (topic, number), brokers in origins.items():
         senders[topic] += [f"{number}:{each}" for each in brokers]
         receivers[topic] += [f"{number}:{each}" for each in to if each not in brokers]
-    there = set(admin.metadata().brokers)
+    there = admin.brokers().keys()
     for broker in sorted({*to, *(each for brokers in origins.values() for each in brokers)} & there):
         alter_settings(admin, "broker", str(broker), dict.fromkeys(RATES, str(rate)))
     for topic in senders:
@@ -60,6 +60,6 @@ def let_go(target: Target, topics: Iterable[str]) -> bool:
         alter_settings(target.admin, "topic", topic, {SENDERS: None, RECEIVERS: None})
     if target.ask_kafka_python(lambda client: client.list_partition_reassignments()):
         return False
-    for broker in sorted(target.admin.metadata().brokers):
+    for broker in sorted(target.admin.brokers()):
         alter_settings(target.admin, "broker", str(broker), dict.fromkeys(RATES))
     return True

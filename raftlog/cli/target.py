@@ -201,6 +201,10 @@ class Admin:
             raise Failure(f"there is no topic {name}", exits.NOT_FOUND)
         return found
 
+    def brokers(self) -> dict[int, Any]:
+        """Return the live brokers by id. `metadata().brokers` also has those that were fenced a moment ago."""
+        return {int(node.id): node for node in self.ask(self.client.describe_cluster).nodes}
+
     def metadata(self) -> Any:
         """Return the cluster's metadata. Raises Failure."""
         try:

@@ -49,8 +49,9 @@ from raftlog.coordinator.membership import (
     returned,
     synced,
 )
+from raftlog.coordinator.memory import Memory
 from raftlog.coordinator.moment import Moment
-from raftlog.coordinator.offers import Offered, Offers, most_bytes
+from raftlog.coordinator.offers import OFFERED_SHARE, Offered, Offers, most_bytes
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef, SyncGroup
 from raftlog.coordinator.sessions import Sessions
 from raftlog.coordinator.transitions import Event, next_state
@@ -61,13 +62,16 @@ log = get_logger(__name__)
 class ClassicGroup:
     """Requests are answered with a reply or a KafkaError, once each, some of them much later."""
 
-    def __init__(self, runner: Runner[Group], sessions: Sessions, config: NodeConfig) -> None:
+    def __init__(
+        self, runner: Runner[Group], sessions: Sessions, config: NodeConfig, *, memory: Memory | None = None
+    ) -> None:
         self.runner = runner
         self.group_id = runner.tail.group_id
         self._clocks = Clocks(self.group_id, sessions, config)
         self._config = config
         self._gathering: Gathering | None = None
-        self._offers = Offers()
+        self._memory = memory or Memory(config)
+        self._offers = Offers(self._memory.grow)
         self._syncs: dict[str, Answer] = {}
         """Members that wait for the leader's assignments."""
         self._unsynced: set[str] = set()
@@ -117,6 +121,11 @@ class ClassicGroup:
         """All that each present member offers, as far as it is known."""
         return self._offers.all()
 
+    @property
+    def offered_bytes(self) -> int:
+        """About what the present members' protocols take in memory."""
+        return self._offers.bytes
+
     def begin_again(self, offers: Offered, at: Moment) -> None:
         """Rebalance the members of what was a consumer group; `offers` is what each of them offers."""
         for member in self.recorded.members.values():
@@ -134,6 +143,7 @@ class ClassicGroup:
         for member_id in gathering.members if gathering else ():
             if self.runner.tail.consumer is None or member_id not in self.runner.tail.consumer.members:
                 self._clocks.end(member_id)
+        self._offers.keep(())
         for answer in waiting:
             self._reply(RebalanceInProgress(), answer)
 
@@ -196,10 +206,19 @@ class ClassicGroup:
             raise GroupMaxSizeReached(f"group.max.size is {most}")
 
     def _check_fits(self, member: Member, request: JoinGroup) -> None:
-        """Raises GroupMaxSizeReached for what would make the next generation too large to be recorded."""
+        """Raises GroupMaxSizeReached for what would make the next generation too large to be recorded, and for more
+        protocols than that; PolicyViolation if the broker has no room for them.
+        """
         most = most_bytes(self._config.message_max_bytes)
         if self._offers.size_with(member, request.protocols) > most:
             raise GroupMaxSizeReached(f"names and subscriptions of a group have at most {most} bytes")
+        growth = self._offers.growth_with(member.member_id, request.protocols)
+        if growth > 0:
+            if self._offers.bytes + growth > OFFERED_SHARE * most:
+                raise GroupMaxSizeReached(
+                    f"all protocols of a group's members have at most {OFFERED_SHARE * most} bytes"
+                )
+            self._memory.check_growth(growth, is_new=False)
 
     def _admit_again(self, member: Member, request: JoinGroup, answer: Answer, at: Moment) -> Joined | None:
         """A member joins again: because its answer was lost, or because something changed."""

@@ -86,6 +86,15 @@ class GroupCoordinator:
         """About what the member ids take that were given out and not yet used."""
         return self._groups.sessions.expected_bytes
 
+    @property
+    def kept_bytes(self) -> int:
+        """About what its groups take in memory."""
+        return self._groups.memory.bytes
+
+    def weighed_bytes(self) -> int:
+        """Weigh all groups anew, for whoever checks `kept_bytes`."""
+        return self._groups.weighed_bytes()
+
     def load(self, groups: Iterable[Group], *, now: float) -> None:
         """Take over groups, all of them committed; may be called with some at a time. Members get whole sessions."""
         for group in groups:
@@ -269,8 +278,8 @@ class GroupCoordinator:
         for group_id in sorted(self._open.pop(end.producer_id, ())):
             group = self._groups.get(group_id)
             if group is not None:
-                group.runner.take((TransactionEnded(group_id, end.producer_id, end.commit),), end_offset)
-                self._groups.settle(group)
+                ended = TransactionEnded(group_id, end.producer_id, end.commit)
+                self._groups.take(group, (ended,), end_offset)
         return end_offset
 
     def _note_open(self, group: Group) -> None:

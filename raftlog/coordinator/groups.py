@@ -18,8 +18,9 @@ from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.state import tombstones
 from raftlog.coordinator.consumer.topics import Topics
-from raftlog.coordinator.group import Group, GroupChanged, Membership, apply
+from raftlog.coordinator.group import Group, GroupChanged, GroupRecord, Membership, apply
 from raftlog.coordinator.journal import Journal
+from raftlog.coordinator.memory import GROUP_BYTES, MayKeep, Memory, weigh_group
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.sessions import Sessions
 
@@ -32,15 +33,16 @@ def check_group_id(group_id: str) -> None:
         raise InvalidGroupId(f"a group id has at most {NAME_MAX_CHARS} characters")
 
 
-def _always() -> bool:
+def _always(*asked: int) -> bool:
     return True
 
 
 class Room(NamedTuple):
-    """What this broker has room for: one more group, one more member id that nobody has used yet."""
+    """What this broker has room for: one more group, one more member id that nobody has used yet, more bytes."""
 
     may_add: Callable[[], bool] = _always
     may_expect: Callable[[], bool] = _always
+    may_keep: MayKeep = _always
 
 
 class Groups:
@@ -49,6 +51,7 @@ class Groups:
     def __init__(self, config: NodeConfig, journal: Journal, *, room: Room, topics: Topics) -> None:
         self.sessions = Sessions(room.may_expect)
         self.room = room
+        self.memory = Memory(config, room.may_keep)
         self.topics = topics
         self.committed_offset = 0
         self._config = config
@@ -72,6 +75,11 @@ class Groups:
         """Return a group of which something is known."""
         return self._groups.get(group_id)
 
+    def weighed_bytes(self) -> int:
+        """Weigh all groups anew: what `memory` has counted must be this."""
+        offered = sum(each.offered_bytes for each in self if isinstance(each, ClassicGroup))
+        return offered + sum(weigh_group(each.runner.tail) for each in self)
+
     def find(self, group_id: str) -> AnyGroup:
         """Return a group, or an empty one of that name that is kept once something is known of it.
 
@@ -82,23 +90,45 @@ class Groups:
 
     def check_room(self, group_id: str) -> None:
         """Raises PolicyViolation for one group too many."""
-        if group_id not in self._groups and not self.room.may_add():
+        if group_id in self._groups:
+            return
+        if not self.room.may_add():
             raise PolicyViolation(f"raftlog.group.max.groups is {self._config.raftlog_group_max_groups}")
+        self.memory.check_growth(GROUP_BYTES, is_new=True)
 
     def load(self, group: Group, *, now: float) -> None:
         """Take over a group, all of it committed. Every member gets a whole session."""
         runner = self._runner(group)
         taken = self._classic(runner) if group.consumer is None else self._consumer(runner)
         self._groups[group.group_id] = taken
+        self.memory.take_over(group)
         taken.take_over(now)
 
     # -- types ---------------------------------------------------------------------------------------------
 
     def _runner(self, group: Group) -> Runner[Group]:
-        return Runner(group, apply, self._journal.append)
+        return Runner(group, self._apply, self._append)
+
+    def _apply(self, group: Group, records: tuple[GroupRecord, ...]) -> Group:
+        after = apply(group, records)
+        self.memory.weigh(group, after, records)
+        return after
+
+    def _append(self, records: tuple[GroupRecord, ...]) -> int:
+        """Append what was applied just now. Raises PolicyViolation if there is no room for it."""
+        self.memory.check()
+        end_offset = self._journal.append(records)
+        self.memory.adopt()
+        return end_offset
+
+    def take(self, group: AnyGroup, records: tuple[GroupRecord, ...], end_offset: int) -> None:
+        """Apply records to a group that are in the journal already, and settle it."""
+        group.runner.take(records, end_offset)
+        self.memory.adopt()
+        self.settle(group)
 
     def _classic(self, runner: Runner[Group]) -> ClassicGroup:
-        return ClassicGroup(runner, self.sessions, self._config)
+        return ClassicGroup(runner, self.sessions, self._config, memory=self.memory)
 
     def _consumer(self, runner: Runner[Group], former: ClassicGroup | None = None) -> ConsumerGroup:
         return ConsumerGroup(runner, self.sessions, self._config, topics=self.topics, former=former)

@@ -1,4 +1,4 @@
-"""What the members of a group offer: their protocols, and how much of a generation's record they take.
+"""What the members of a group offer: their protocols, and how much of a generation's record and of memory they take.
 
 Soft: records keep what was chosen of it only. Kept as sums, so that letting one member in does not ask all the others.
 """
@@ -6,7 +6,7 @@ Soft: records keep what was chosen of it only. Kept as sums, so that letting one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -15,11 +15,18 @@ from raftlog.coordinator.group import Member
 Protocols = tuple[tuple[str, bytes], ...]
 """What a member offers, best first: (name, subscription)."""
 
+PROTOCOL_BYTES: Final = 150
+"""What a protocol takes in memory beside its name and bytes."""
+
 MEMBER_BYTES: Final = 28
 """What a member takes in a record beside its names and bytes."""
 
 SUBSCRIPTIONS_SHARE: Final = 0.75
 """Of a record of message.max.bytes; the rest is for assignments. One member's bytes must not fail everybody's join."""
+
+OFFERED_SHARE: Final = 3
+"""What all protocols of all members take in memory, times what they may take in a record. Clients offer one to three
+protocols with about the same bytes; a record holds one of them."""
 
 Names = frozenset[str]
 
@@ -27,12 +34,19 @@ Offered = Mapping[str, Protocols]
 """By member id."""
 
 
+def _ignore(growth: int) -> None:
+    """For whoever does not count."""
+
+
 class Offers:
-    """Those of all present members."""
+    """Those of all present members. `count(growth)` is told by how many bytes they grow in memory."""
 
-    __slots__ = ("_names", "_offers", "_recorded", "_sizes", "_total_size")
+    __slots__ = ("_count", "_names", "_offers", "_recorded", "_sizes", "_total_size", "bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[int], None] = _ignore) -> None:
+        self._count = count
+        self.bytes = 0
+        """What all the protocols take."""
         self._offers: dict[str, Protocols] = {}
         self._recorded: set[str] = set()
         """Members of whom only that is known which records kept."""
@@ -51,7 +65,12 @@ class Offers:
         self._offers[member_id] = protocols
         self._sizes[member_id] = size = record_bytes(member, protocols)
         self._total_size += size
+        self._grow(_bytes_of(protocols))
         self._names[_names_of(protocols)] += 1
+
+    def _grow(self, growth: int) -> None:
+        self.bytes += growth
+        self._count(growth)
 
     def put_recorded(self, member: Member, protocol: str | None) -> None:
         """A member is taken over: it offers what was chosen at least."""
@@ -65,6 +84,7 @@ class Offers:
             return
         self._recorded.discard(member_id)
         self._total_size -= self._sizes.pop(member_id)
+        self._grow(-_bytes_of(protocols))
         names = _names_of(protocols)
         self._names[names] -= 1
         if not self._names[names]:
@@ -97,6 +117,10 @@ class Offers:
         """Return what the next generation's record takes at most if a member joins (again) with this."""
         return self._total_size - self._sizes.get(member.member_id, 0) + record_bytes(member, protocols)
 
+    def growth_with(self, member_id: str, protocols: Protocols) -> int:
+        """Return by how many bytes all protocols grow in memory if a member joins (again) with these."""
+        return _bytes_of(protocols) - _bytes_of(self._offers.get(member_id, ()))
+
 
 def most_bytes(message_max_bytes: int) -> int:
     """Return what names and subscriptions of a group may take, so that a generation of it can be recorded."""
@@ -108,6 +132,10 @@ def record_bytes(member: Member, protocols: Protocols) -> int:
     names = (member.member_id, member.group_instance_id or "", member.client_id, member.client_host)
     largest = max((len(subscription) for _, subscription in protocols), default=0)
     return MEMBER_BYTES + largest + sum(len(each.encode()) for each in names)
+
+
+def _bytes_of(protocols: Protocols) -> int:
+    return sum(PROTOCOL_BYTES + len(name) + len(subscription) for name, subscription in protocols)
 
 
 def _names_of(protocols: Protocols) -> Names:

@@ -13,6 +13,7 @@ from zlib import crc32
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, changed_partitions
 from raftlog.metadata.snapshot import encode_image
+from raftlog.metadata.usage import usage_of
 from raftlog.proof.replica_watch import PartitionTruth, ReplicaWatch
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Invariants:
         watch = self._watches.pop(name, None)
         if watch is not None and not midway:
             self._look(watch)
+            self._look_at_groups(watch)
 
     def stepped(self, process: Process) -> None:
         """One callback of a process has run."""
@@ -101,6 +103,7 @@ class Invariants:
     def look_at_all(self) -> None:
         for watch in self._watches.values():
             self._look(watch)
+            self._look_at_groups(watch)
 
     # -- the data -----------------------------------------------------------------------------------------------
 
@@ -118,6 +121,17 @@ class Invariants:
             if seen.has_news(partition):
                 for fault in seen.look():
                     self.failures.append(fault)
+
+    def _look_at_groups(self, watch: NodeWatch) -> None:
+        """What groups take in memory is counted as it changes; weighed anew it is the same."""
+        if watch.node.broker is None:
+            return
+        groups = watch.node.broker.coordinators
+        counted, weighed = groups.kept_bytes(), groups.weighed_bytes()
+        if counted != weighed:
+            self.failures.append(
+                f"node {watch.node_id}: {counted} bytes are counted of groups that weigh {weighed}"
+            )
 
     def _truth(self, name: TopicPartition, topic_id: object) -> PartitionTruth:
         key = (topic_id, name.partition)
@@ -178,6 +192,8 @@ class Invariants:
         first = self._images.setdefault(image.offset, encoded)
         if first != encoded:
             self.failures.append(f"node {watch.node_id} has other metadata at offset {image.offset}")
+        if image.usage is not old.usage and image.usage != usage_of(image):
+            self.failures.append(f"node {watch.node_id} miscounts its metadata at offset {image.offset}")
         if first is not encoded:
             return
         controller = self._epoch_controllers.setdefault(image.controller_epoch, image.controller_id)

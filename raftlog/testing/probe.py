@@ -48,7 +48,8 @@ NO_QUORUM: Final = QuorumView(-1, -1)
 
 
 class Topics(NamedTuple):
-    """What one node says of all topics: live brokers, and by topic and partition the leader epoch and the partition."""
+    """What one node says of all topics: brokers (also those fenced moments ago), and by topic and partition the leader
+    epoch and the partition."""
 
     broker_ids: frozenset[int]
     partitions: dict[tuple[str, int], tuple[int, PartitionView]]

@@ -59,6 +59,15 @@ def test_a_fenced_broker_is_listed_for_a_while_and_no_longer_lost() -> None:
     assert gone.gone() == NOBODY
 
 
+def test_a_broker_that_restarts_is_listed_all_the_while() -> None:
+    """For longer than Apache Kafka takes to fence one (9 s): librdkafka forgets who is missing once."""
+    clock, gone = absences()
+    before = cluster_image()
+    gone.on_metadata(before, with_broker(before, 2, fenced=True))
+    clock.now += 20.0
+    assert gone.gone() == (frozenset(), {2})
+
+
 def test_a_broker_that_is_back_is_neither_lost_nor_kept() -> None:
     """Unfenced, or registered anew: what was known of it before no longer holds."""
     _, gone = absences()

@@ -18,6 +18,7 @@ from raftlog.base.errors import (
     CoordinatorNotAvailable,
     InvalidGroupId,
     NotCoordinator,
+    PolicyViolation,
     UnknownMemberId,
 )
 from raftlog.base.machine import MAX_PARKED
@@ -37,6 +38,9 @@ from raftlog.records.batch import Buffer
 from raftlog.replication.partition import Partition
 from tests.broker.group_world import PARTITIONS, TOPIC, World
 from tests.storage.compaction import clean, settle
+
+FEW_BYTES = 20_000
+"""Room for a dozen groups."""
 
 
 def run(story: Callable[[World], Awaitable[None]], *, with_topic: bool = True, **settings: object) -> None:
@@ -122,6 +126,53 @@ def test_a_commit_survives_the_kill_of_every_node() -> None:
 
     for seed in range(5):
         simulate(program, seed=seed)
+
+
+def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
+    """Filled by strangers up to the limit in both partitions, it is read back whole, and refuses new groups as before.
+
+    Also with a lower limit: what there is goes on, and makes room when it is deleted.
+    """
+
+    async def program(loop: SimLoop) -> None:
+        host = loop.host("b1")
+
+        async def first() -> int:
+            world = World(host, raftlog_group_max_bytes=FEW_BYTES)
+            await asyncio.sleep(0.1)
+            for number in range(FEW_BYTES):
+                try:
+                    await world.groups.commit(commit_of(number, group_id=f"g{number}"))
+                except PolicyViolation:
+                    assert world.groups.kept_bytes() <= FEW_BYTES
+                    return number
+            raise AssertionError("there is no limit")
+
+        async def second(count: int, limit: int) -> None:
+            world = World(host, raftlog_group_max_bytes=limit)
+            await asyncio.sleep(0.1)
+            groups = {each.group_id: each.offsets["t", 0].offset for each in await world.groups.read_all()}
+            assert groups == {f"g{number}": number for number in range(count)}
+            with pytest.raises(PolicyViolation):
+                await world.groups.commit(commit_of(1, group_id="another"))
+            assert await world.groups.commit(commit_of(0, group_id="g0")) == (0,)
+
+        async def last(count: int) -> None:
+            world = World(host, raftlog_group_max_bytes=FEW_BYTES)
+            await asyncio.sleep(0.1)
+            for number in range(count):
+                await world.groups.delete(f"g{number}")
+            assert world.groups.kept_bytes() == 0
+
+        count = await host.start(first())
+        assert count > PARTITIONS
+        for limit in (FEW_BYTES, FEW_BYTES // 4):
+            loop.crash(host)
+            await host.start(second(count, limit))
+        loop.crash(host)
+        await host.start(last(count))
+
+    simulate(program)
 
 
 def test_requests_wait_until_the_partition_is_read_back() -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from raftlog.broker.coordinators import DELETED_KNOWN_S, MOST_DELETED
 from raftlog.broker.handlers import (
     delete_groups,
     describe_groups,
@@ -25,7 +26,7 @@ from raftlog.broker.handlers import (
 from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.protocol.apis import APIS
-from tests.broker.group_world import TOPIC_ID, World
+from tests.broker.group_world import TOPIC, TOPIC_ID, World
 
 MANY = 4 * PARTS_AT_ONCE
 
@@ -198,6 +199,37 @@ def test_offset_commit(version: int) -> None:
         assert unknown == [100 if version >= 10 else 3]
         stranger = await commit(world, version, (0, 5, ""), member_id="x", generation_id_or_member_epoch=3)
         assert stranger == [25]
+
+    play(story)
+
+
+@versions(offset_commit)
+def test_a_commit_for_a_deleted_topic_is_final(version: int) -> None:
+    """INVALID_TOPIC_EXCEPTION: with UNKNOWN_TOPIC_OR_PARTITION clients repeat it rather than join again."""
+
+    async def story(world: World) -> None:
+        assert await commit(world, version, (0, 5, "")) == [0]
+        world.publish(topics={})
+        assert await commit(world, version, (0, 6, "")) == [100 if version >= 10 else 17]
+        other = await commit(world, version, (0, 5, ""), name="nope", topic_id=UUID(int=99))
+        assert other == [100 if version >= 10 else 3]
+        await asyncio.sleep(DELETED_KNOWN_S)
+        assert await commit(world, version, (0, 6, "")) == [100 if version >= 10 else 3]
+        world.publish(topics={"t": TOPIC})
+        assert await commit(world, version, (0, 7, "")) == [0]
+
+    play(story)
+
+
+def test_a_bounded_number_of_deleted_topics_is_known() -> None:
+    """The last ones: names come and go for as long as a broker runs."""
+
+    async def story(world: World) -> None:
+        for number in range(3):
+            world.publish(topics={f"{number}-{each}": TOPIC for each in range(MOST_DELETED // 2)})
+        world.publish(topics={})
+        assert not world.groups.was_deleted("0-1")
+        assert world.groups.was_deleted("1-1") and world.groups.was_deleted("2-1")
 
     play(story)
 

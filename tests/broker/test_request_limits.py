@@ -13,6 +13,7 @@ from raftlog.protocol.codec import decode_response
 from raftlog.protocol.wire import PARTS_MAX as HOT_PARTS_MAX
 from tests.broker.fakes import World, fetch, produce
 from tests.broker.large_requests import Case, cases, frame_of
+from tests.kit.waits import PATIENCE_S
 
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
 INVALID_REQUEST = 42
@@ -43,7 +44,7 @@ async def test_a_request_of_too_many_parts_is_refused(
     assert case is not None
     pipe = World().connect()
     pipe.send(frame_of(case, parts))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not (pipe.transport.closed or pipe.transport.written):
             await asyncio.sleep(0)
     if pipe.transport.closed:

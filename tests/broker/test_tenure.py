@@ -22,6 +22,7 @@ from raftlog.broker.transaction_tenure import TransactionTenure
 from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.requests import TransactionEnd
+from raftlog.coordinator.transactions.counts import Room
 from raftlog.coordinator.transactions.replay import TransactionReplay
 from raftlog.coordinator.transactions.transaction import Producer, State, Transaction
 from tests.broker.group_world import PARTITIONS, World
@@ -69,7 +70,7 @@ def test_very_many_ids_are_taken_over_in_turns() -> None:
             broker=world.broker,
             find=lambda index: world.broker.replicas.get(TRANSACTION_STATE_TOPIC, index),
             send=lambda asked, markers: sent.append(markers.transactional_id),
-            may_add=lambda: True,
+            room=Room(),
         )
         replay, turns = TransactionReplay(), 0
         replay._transactions = {each.transactional_id: each for each in known}

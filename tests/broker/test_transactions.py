@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +33,7 @@ from raftlog.coordinator.transactions.requests import (
 )
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer, State
 from raftlog.metadata.image import PartitionState, TopicState
+from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.storage.log import Log
 from tests.broker.group_world import TOPIC_ID
 from tests.broker.transaction_world import OFFSETS, TOPICS, TransactionWorld, play
@@ -435,6 +437,46 @@ def test_a_broker_coordinates_so_many_ids_in_all_its_partitions() -> None:
         assert (await world.transactions.init_producer(InitProducer("a", 60_000))).epoch == 1
 
     play(story, raftlog_transaction_max_ids=2)
+
+
+def test_open_transactions_have_so_many_partitions_on_a_broker() -> None:
+    """raftlog.transaction.max.partitions: POLICY_VIOLATION for more in all its ids together, also read back."""
+
+    async def story(world: TransactionWorld) -> None:
+        first = await begin(world, T0, T1)
+        other = await world.transactions.init_producer(InitProducer("y", 60_000))
+        for _ in range(2):
+            with pytest.raises(PolicyViolation):
+                await world.transactions.add_partitions(AddPartitions("y", other, frozenset({T0})))
+            world.publish(leader=2)
+            world.publish(leader=1)
+            await world.pass_time(1)
+        await end(world, first)
+        await world.pass_time(1)
+        await world.transactions.add_partitions(AddPartitions("y", other, frozenset({T0})))
+
+    play(story, raftlog_transaction_max_partitions=2)
+
+
+def test_a_broker_starts_with_as_many_ids_as_it_may_coordinate() -> None:
+    """Read back whole, also beyond a limit that was lowered since; known ids go on, and new ones are refused."""
+
+    async def program(loop: SimLoop) -> None:
+        host = loop.host("b1")
+
+        async def life(limit: int, epoch: int) -> None:
+            world = TransactionWorld(host, raftlog_transaction_max_ids=limit)
+            await asyncio.sleep(0.1)
+            for name in ("a", "b", "c"):
+                assert (await world.transactions.init_producer(InitProducer(name, 60_000))).epoch == epoch
+            with pytest.raises(PolicyViolation):
+                await world.transactions.init_producer(InitProducer("d", 60_000))
+
+        for epoch, limit in enumerate((3, 3, 1)):
+            await host.start(life(limit, epoch))
+            loop.crash(host)
+
+    simulate(program)
 
 
 def test_outcomes_of_a_lost_leadership_are_not_told_any_more() -> None:

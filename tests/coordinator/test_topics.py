@@ -40,10 +40,11 @@ class World:
 
 
 def test_few_names_are_looked_at_where_they_are_asked_for():
-    """Whole names, sorted; internal topics never match."""
+    """Whole names, sorted; internal topics match like any other, as in Apache Kafka."""
     world = World({"b-log": 1, "a-log": 1, "a-log-2": 1, "__consumer_offsets": 1})
     assert world.matching(".*-log") == ("a-log", "b-log")
-    assert world.matching(".*") == ("a-log", "a-log-2", "b-log")
+    assert world.matching(".*") == ("__consumer_offsets", "a-log", "a-log-2", "b-log")
+    assert world.matching("[^_].*") == ("a-log", "a-log-2", "b-log")
     assert not world.topics.is_behind
     with pytest.raises(InvalidRegularExpression):
         world.matching("(")

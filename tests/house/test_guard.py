@@ -66,6 +66,7 @@ OURS = {
     "raftlog/broker/tenures.py: answer": "sets a future",
     "raftlog/broker/tenures.py: lambda _: timer.cancel()": "cancels a timer",
     "raftlog/broker/timeline.py: self._tell": "writes to our log",
+    "raftlog/broker/transactions.py: ended.cancel": "cancels a future",
     "raftlog/broker/transactions.py: self._tick": "the clock of transactions: what fails there is what all stand on",
     "raftlog/broker/turns.py: self._run": "sets futures",
     "raftlog/broker/txn_markers.py: again": "outcomes that were decided and are told to nobody hang for ever",

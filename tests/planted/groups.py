@@ -21,7 +21,7 @@ from raftlog.coordinator.group import (
     Membership,
     OffsetCommitted,
 )
-from raftlog.coordinator.groups import Groups
+from raftlog.coordinator.groups import AnyGroup, Groups
 from raftlog.coordinator.membership import find_member
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.places import Place
@@ -30,6 +30,7 @@ from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import MemberRef, Synced
 from raftlog.coordinator.upkeep import Upkeep
 from raftlog.proof.stories.commits import commits
+from raftlog.proof.stories.exactly_once import exactly_once
 from raftlog.proof.stories.group_churn import group_churn
 from raftlog.proof.stories.group_ends import group_ends
 from raftlog.records.header import BatchHeader
@@ -192,6 +193,16 @@ def successors_inherit_offsets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replay, "_note_topic", lambda replay, record, topic_id: None)
 
 
+def ended_transactions_are_not_weighed(patch: pytest.MonkeyPatch) -> None:
+    """The offsets of an aborted transaction are counted for ever: after a while nobody may commit."""
+
+    def take(groups: Groups, group: AnyGroup, records: Any, end_offset: int) -> None:
+        group.runner.take(records, end_offset)
+        groups.settle(group)
+
+    patch.setattr(Groups, "take", take)
+
+
 PLANTS = [
     Plant("offset-commit-answered-early", "H13 lost commits", commits, answer_before_the_commit),
     Plant("groups-read-back-in-part", "H13 regressed commits", commits, read_back_to_the_high_watermark),
@@ -214,5 +225,6 @@ PLANTS = [
     Plant("forgotten-too-late", "H13 lost commits", group_ends, topics_forgotten_after_the_next_commit, 4.0),
     Plant("gone-is-shown", "records skipped", group_ends, what_has_to_go_is_shown, 4.0),
     Plant("successors-inherit-offsets", "records skipped", group_ends, successors_inherit_offsets, 4.0),
+    Plant("memory-leaks-away", "bounds that close", exactly_once, ended_transactions_are_not_weighed, 6.0),
     Plant("sleepers-stay", "partitions that nobody reads", group_churn, sleepers_stay_in_rebalances, 6.0),
 ]

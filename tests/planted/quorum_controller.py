@@ -14,11 +14,11 @@ from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.controller import producer_ids
 from raftlog.controller.controller import Controller
 from raftlog.metadata import published, replay
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.image import MetadataImage, Usage
 from raftlog.metadata.records import ControllerElected
 from raftlog.metadata.replay import apply_records
 from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
-from raftlog.metadata.snapshot import encode_image
+from raftlog.metadata.snapshot import decode_image, encode_image
 from raftlog.proof.stories.quorum_controller import controller as controller_story
 from raftlog.quorum.core import Core
 from raftlog.quorum.driver import Driver
@@ -121,6 +121,13 @@ def keep_the_lead_to_the_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Quorum, "hand_over", stay)
 
 
+def forget_the_usage_in_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """Whoever comes back by a snapshot thinks that the metadata take no room, and lets everything in."""
+    patch.setattr(
+        published, "decode_image", lambda data: msgspec.structs.replace(decode_image(data), usage=Usage())
+    )
+
+
 story = partial(Plant, story=controller_story, seconds=6.0)
 
 PLANTS = [
@@ -165,4 +172,5 @@ PLANTS = [
         note="its broker is gone, and it leads",
     ),
     story("snapshot-without-configs", "images", plant=leave_configs_out_of_snapshots, note="nodes disagree"),
+    story("snapshot-without-usage", "bounds", plant=forget_the_usage_in_snapshots, note="no limit holds"),
 ]

@@ -6,9 +6,18 @@ import asyncio
 from collections.abc import Callable
 from uuid import UUID
 
+import msgspec
 import pytest
 
-from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage, PartitionState, TopicState
+from raftlog.metadata.image import (
+    EMPTY_IMAGE,
+    BrokerState,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+    Usage,
+)
+from raftlog.metadata.usage import usage_of
 from raftlog.proof.invariants import Invariants, Violations
 from raftlog.proof.replica_watch import PartitionTruth, ReplicaWatch
 from raftlog.proof.simulator import SimLoop, simulate
@@ -24,7 +33,8 @@ SOUND = PartitionState(replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=4,
 def image_of(state: PartitionState, *, offset: int = 5) -> MetadataImage:
     brokers = {each: BrokerState(each, each, UUID(int=each), (), fenced=each == 3) for each in (1, 2, 3)}
     topic = TopicState("t", TOPIC_ID, (state,))
-    return MetadataImage(offset=offset, brokers=brokers, topics={"t": topic}, topic_names={TOPIC_ID: "t"})
+    image = MetadataImage(offset=offset, brokers=brokers, topics={"t": topic}, topic_names={TOPIC_ID: "t"})
+    return msgspec.structs.replace(image, usage=usage_of(image))
 
 
 def watched(*images: MetadataImage, twice: bool = False) -> list[str]:
@@ -70,6 +80,12 @@ def test_metadata_that_goes_back_or_differs_is_blamed() -> None:
     assert "went back" in "; ".join(watched(image_of(SOUND), EMPTY_IMAGE))
     other = image_of(PartitionState((1, 2, 3), (1,), 1, 4, 10))
     assert "other metadata at offset 5" in "; ".join(watched(image_of(SOUND), other, twice=True))
+
+
+def test_metadata_whose_usage_is_miscounted_is_blamed() -> None:
+    """The controller would let too much in, or nothing."""
+    image = msgspec.structs.replace(image_of(SOUND), usage=Usage(partitions=2))
+    assert "miscounts its metadata at offset 5" in "; ".join(watched(image))
 
 
 async def served(loop: SimLoop, meddle: Callable[[SimCluster], None]) -> list[str]:

@@ -7,7 +7,8 @@ partitions are part of the transaction, or to add them for a client that only wr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import (
@@ -52,7 +53,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             producer,
             await _places(broker, message.v3_and_below_topics),
         )
-        codes = await _add(broker, version, wanted)
+        codes = await _add(broker, version, wanted, add=broker.transactions.add_partitions)
         topics = await _topics(broker, make, message.v3_and_below_topics, codes)
         return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
     if request.peer_broker_id is None:
@@ -111,7 +112,8 @@ async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:
     if wanted.verify_only:
         return await _verify(broker, version, VerifyPartitions(wanted.transactional_id, producer, places))
     request = AddPartitions(wanted.transactional_id, producer, places, ClientVersion.BUMPING)
-    return await _add(broker, version, request, within_s=ADDED_S)
+    add = partial(broker.transactions.add_partitions_for_broker, within_s=ADDED_S)
+    return await _add(broker, version, request, add=add)
 
 
 async def _verify(broker: BrokerContext, version: int, request: VerifyPartitions) -> Codes:
@@ -124,7 +126,11 @@ async def _verify(broker: BrokerContext, version: int, request: VerifyPartitions
 
 
 async def _add(
-    broker: BrokerContext, version: int, request: AddPartitions, *, within_s: float | None = None
+    broker: BrokerContext,
+    version: int,
+    request: AddPartitions,
+    *,
+    add: Callable[[AddPartitions], Awaitable[None]],
 ) -> Codes:
     """All or none: what does not exist keeps the others out."""
     image = broker.image()
@@ -139,7 +145,7 @@ async def _add(
             for each in request.partitions
         }
     try:
-        await broker.transactions.add_partitions(request, within_s=within_s)
+        await add(request)
     except KafkaError as error:
         if isinstance(error, ProducerFenced) and version < FIRST_FENCED_VERSION:
             error = InvalidProducerEpoch(error.message)

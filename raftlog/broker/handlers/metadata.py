@@ -128,9 +128,11 @@ async def _answer(
         if number % KEPT_PER_PART == 0:
             await pace.did()
     with_operations = getattr(message, "include_cluster_authorized_operations", False)
+    # A request that names no topic asks which brokers there are: admin clients then ask each of them for its groups.
+    is_about_topics = asked is None or asked
     return make.MetadataResponse(
         throttle_time=0,
-        brokers=view.broker_entries,
+        brokers=view.broker_entries if is_about_topics else view.live_broker_entries(),
         cluster_id=image.cluster_id,
         controller_id=view.brokers.controller_id(broker, image),
         topics=tuple(topics),

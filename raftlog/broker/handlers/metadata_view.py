@@ -116,6 +116,10 @@ class MetadataView:
             for broker_id, endpoint in brokers.listed.items()
         )
 
+    def live_broker_entries(self) -> tuple[Any, ...]:
+        """Return the brokers without those that are fenced."""
+        return tuple(each for each in self.broker_entries if each.node_id in self.brokers.live)
+
     def forget_stale(self, topics: int) -> None:
         """Drop what is kept of topics if there are now so many that much of it is of deleted ones."""
         if len(self._topics) > 2 * topics + _STALE_TOPICS_KEPT:

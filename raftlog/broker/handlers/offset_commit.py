@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.config_setting import LONG_MAX
-from raftlog.base.errors import KafkaError, UnknownTopicId, UnknownTopicOrPartition
+from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
@@ -74,7 +74,6 @@ async def _commits(
     """
     pace = Pace(broker.env)
     commits: dict[Place, OffsetCommit] = {}
-    missing = (UnknownTopicId if _has_ids(request) else UnknownTopicOrPartition).code
     now_ms = broker.env.ages.latest_ms()
     keep_ms = getattr(message, "retention_time", NOT_SAID)
     expires_ms = -1 if keep_ms < 0 else min(now_ms + keep_ms, LONG_MAX)
@@ -82,7 +81,7 @@ async def _commits(
         topic = _topic(broker, request, asked)
         for column, each in enumerate(asked.partitions):
             if topic is None:
-                codes[row, column] = missing
+                codes[row, column] = _missing(broker, request, asked)
             elif not 0 <= each.partition_index < len(topic.partitions):
                 codes[row, column] = UnknownTopicOrPartition.code
             else:
@@ -102,6 +101,19 @@ async def _commits(
 
 def _has_ids(request: RequestContext) -> bool:
     return request.api_version >= FIRST_TOPIC_ID_VERSION
+
+
+def _missing(broker: BrokerContext, request: RequestContext, asked: Any) -> int:
+    """Return the error code for a topic that is not there.
+
+    For one that was deleted in the last minutes that is INVALID_TOPIC_EXCEPTION, which clients take as final. Apache
+    Kafka says UNKNOWN_TOPIC_OR_PARTITION: kafka-python, aiokafka and Java's classic consumer repeat the commit that
+    they make before they join again, and keep their group from its rebalance until their session or rebalance time is
+    over (KAFKA-13310, KAFKA-20959).
+    """
+    if _has_ids(request):
+        return UnknownTopicId.code
+    return (InvalidTopic if broker.groups.was_deleted(asked.name) else UnknownTopicOrPartition).code
 
 
 def _topic(broker: BrokerContext, request: RequestContext, asked: Any) -> TopicState | None:

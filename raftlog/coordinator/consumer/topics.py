@@ -5,6 +5,8 @@ is asked for, all that is asked for together within one budget; the rest waits i
 slice as `work` is called. Until that is done nobody is told anything about it. What was found for somebody who waits is
 kept until that is asked for, so everybody who waits is served at some time, however many there are.
 
+Internal topics match like any other, as in Apache Kafka: only rights keep a topic from a group's members.
+
 A slice is measured in names and characters, not in time, so that a simulation takes the same ones each time.
 """
 
@@ -15,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from raftlog.base.regex import STEPS_AT_ONCE, TEXT_STEPS, check_regex, compiled
-from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.metadata.image import MetadataImage
 
 PAUSE_S: Final = 0.01
@@ -70,7 +71,7 @@ class _Look:
         while self.pending and left > 0:
             name = self.pending.pop()
             left -= TEXT_STEPS + self._size * len(name)
-            if name in names and name not in INTERNAL_TOPICS and self._matches(name):
+            if name in names and self._matches(name):
                 self.matched.add(name)
                 self._found = None
 

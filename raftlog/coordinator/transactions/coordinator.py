@@ -21,7 +21,7 @@ from raftlog.base.errors import InvalidTransactionTimeout, KafkaError, PolicyVio
 from raftlog.base.failures import FIRST_RETRY_S, Failures
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.coordinator.transactions import decisions
-from raftlog.coordinator.transactions.counts import Census, Ended
+from raftlog.coordinator.transactions.counts import Census, Ended, Room
 from raftlog.coordinator.transactions.decisions import TakeId
 from raftlog.coordinator.transactions.records import KeyValue, encode_all
 from raftlog.coordinator.transactions.requests import (
@@ -60,10 +60,6 @@ TransactionRunner = Runner[Transaction]
 T = TypeVar("T")
 
 
-def _always() -> bool:
-    return True
-
-
 class TransactionCoordinator:
     """The ids of one partition, from when they were read back until the partition is lost.
 
@@ -77,7 +73,7 @@ class TransactionCoordinator:
         *,
         send: Callable[[SendMarkers], None],
         take_id: TakeId,
-        may_add: Callable[[], bool] = _always,
+        room: Room = Room(),  # noqa: B008 (a value)
         ended: Ended | None = None,
     ) -> None:
         self._config = config
@@ -86,7 +82,7 @@ class TransactionCoordinator:
         self.census = Census()
         self._ended = Ended() if ended is None else ended
         self._take_id = take_id
-        self._may_add = may_add
+        self._room = room
         self._bound = (self._append_records, self._tell)  # once, not for each of very many ids
         self._runners: dict[str, TransactionRunner] = {}
         self._waiting: list[tuple[int, str]] = []
@@ -111,7 +107,7 @@ class TransactionCoordinator:
         """
         for transaction in transactions:
             self._runners[transaction.transactional_id] = self._runner(transaction)
-            self.census.changed(State.DEAD, transaction)
+            self.census.changed(Transaction(transaction.transactional_id), transaction)
             self._watch(transaction, now=now, now_ms=now_ms)
         self._sweeps_at = now + self._sweep_interval_s
         return [decisions.markers_of(each) for each in transactions if each.state in PREPARING]
@@ -152,7 +148,7 @@ class TransactionCoordinator:
         except KafkaError as error:
             answer(error)
             return None
-        before = runner.tail.state
+        before = runner.tail
         runner.handle(decide, answer)
         self.census.changed(before, runner.tail)
         self._settle(runner)
@@ -219,7 +215,7 @@ class TransactionCoordinator:
             return
 
         def decide(tail: Transaction) -> Decision:
-            if not tail.exists and not self._may_add():
+            if not tail.exists and not self._room.may_add():
                 limit = self._config.raftlog_transaction_max_ids
                 raise PolicyViolation(f"raftlog.transaction.max.ids is {limit}")
             return decisions.decide_init(tail, request, take_id=self._take_id, now_ms=now_ms)
@@ -232,7 +228,15 @@ class TransactionCoordinator:
 
     def add_partitions(self, request: AddPartitions, answer: Answer, *, now: float, now_ms: int) -> None:
         """Answered with None or a KafkaError."""
-        decide = partial(decisions.decide_add, request=request, now_ms=now_ms)
+
+        def decide(tail: Transaction) -> Decision:
+            decision = decisions.decide_add(tail, request=request, now_ms=now_ms)
+            new = len(request.partitions - tail.partitions) if decision.records else 0
+            if new and not self._room.may_open(new):
+                limit = self._config.raftlog_transaction_max_partitions
+                raise PolicyViolation(f"raftlog.transaction.max.partitions is {limit}")
+            return decision
+
         self._change(request.transactional_id, decide, answer, now=now, now_ms=now_ms)
 
     def verify_partitions(self, request: VerifyPartitions, answer: Answer) -> None:
@@ -254,6 +258,11 @@ class TransactionCoordinator:
                 raise
             except Exception:
                 return  # the next tick tries again, and names what fails
+
+    def is_ending(self, transactional_id: str) -> bool:
+        """Whether a transaction's outcome is decided, and not recorded as known to every partition."""
+        runner = self._runners.get(transactional_id)
+        return runner is not None and runner.tail.state in PREPARING
 
     def _complete(self, transactional_id: str, now_ms: int) -> None:
         producer = self._unrecorded[transactional_id]

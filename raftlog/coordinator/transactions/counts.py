@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from raftlog.coordinator.transactions.transaction import PREPARING, State, Transaction
+
+
+def _always(*asked: int) -> bool:
+    return True
+
+
+class Room(NamedTuple):
+    """What the broker has room for: one more id, and so many more partitions in open transactions."""
+
+    may_add: Callable[[], bool] = _always
+    may_open: Callable[[int], bool] = _always
 
 
 @dataclass(slots=True)
@@ -25,11 +38,14 @@ class Census:
 
     states: Counter[State] = field(default_factory=Counter)
     open_since: dict[str, int] = field(default_factory=dict)
+    partitions: int = 0
+    """In all transactions that are open or being ended."""
 
-    def changed(self, before: State, after: Transaction) -> None:
+    def changed(self, before: Transaction, after: Transaction) -> None:
         """An id is what it is after a decision, or after it was read back."""
-        if before is not after.state:
-            self.states[before] -= 1
+        self.partitions += len(after.partitions) - len(before.partitions)
+        if before.state is not after.state:
+            self.states[before.state] -= 1
             self.states[after.state] += 1
             if after.state is State.ONGOING or after.state in PREPARING:
                 self.open_since.setdefault(after.transactional_id, after.start_ms)

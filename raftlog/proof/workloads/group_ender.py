@@ -39,7 +39,8 @@ SETTLED_S: Final = 0.6
 """Longer than what has to go is put off."""
 ILLEGAL: Final = frozenset({22, 25})
 """The group knows nothing of this member or generation."""
-UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+NO_TOPIC: Final = ({3}, {17})
+"""UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION of one that was deleted a while ago."""
 NON_EMPTY_GROUP: Final = 68
 GROUP_ID_NOT_FOUND: Final = 69
 MEMBER_ID_REQUIRED: Final = 79
@@ -205,7 +206,7 @@ class GroupEnder:
                 codes = {-1}
             if codes == {0}:
                 return self._next
-            unknown += codes == {UNKNOWN_TOPIC_OR_PARTITION}
+            unknown += codes in NO_TOPIC
             await self._pause()
         raise LookupError("no topic")
 

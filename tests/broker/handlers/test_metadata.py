@@ -125,6 +125,21 @@ async def test_a_broker_fenced_moments_ago_is_listed_still() -> None:
     assert [each.node_id for each in response.brokers] == [1, 2]
     assert response.controller_id == 1
     assert response.topics[0].partitions[0].offline_replicas == (2, 3)
+    everything = await cluster.call(API_KEY, 9, topics=None)
+    assert [each.node_id for each in everything.brokers] == [1, 2]
+
+
+async def test_an_answer_about_no_topic_lists_live_brokers_only() -> None:
+    """Admin clients ask so, and then each broker of the answer for its groups: a dead one would fail the whole list."""
+    cluster = Cluster()
+    absences = cluster.broker.absences = Absences(lambda: 0.0, unnamed_s=3.0)
+    before = cluster.image
+    cluster.image = msgspec.structs.replace(
+        before, brokers={**before.brokers, 2: broker_state(2, fenced=True)}
+    )
+    absences.on_metadata(before, cluster.image)
+    response = await cluster.call(API_KEY, 9, topics=())
+    assert [each.node_id for each in response.brokers] == [1]
 
 
 async def test_version_0_leaves_dead_replicas_out() -> None:

@@ -19,6 +19,7 @@ from raftlog.base.errors import (
     ProducerFenced,
 )
 from raftlog.base.machine import Runner
+from raftlog.coordinator.transactions.counts import Room
 from raftlog.coordinator.transactions.records import KeyValue
 from raftlog.coordinator.transactions.requests import EndTransaction, SendMarkers
 from raftlog.coordinator.transactions.transaction import (
@@ -72,9 +73,25 @@ def test_ids_beyond_the_brokers_room_are_refused_and_known_ones_served() -> None
     """raftlog.transaction.max.ids bounds the memory."""
     bench = Bench()
     bench.init()
-    bench.coordinator._may_add = lambda: False
+    bench.coordinator._room = Room(may_add=lambda: False)
     assert isinstance(bench.init(name="y"), PolicyViolation)
     assert bench.init() == Producer(FIRST_ID, 1)
+
+
+def test_partitions_beyond_the_brokers_room_are_refused_and_known_ones_served() -> None:
+    """raftlog.transaction.max.partitions: all open transactions together; an end makes room, a failover does not."""
+    bench = Bench()
+    bench.coordinator._room = Room(may_open=lambda count: bench.coordinator.census.partitions + count <= 3)
+    producer, other = bench.init(), bench.init(name="y")
+    assert bench.add(producer, 0) is None and bench.add(other, 0, name="y") is None
+    assert bench.add(producer, 0, 1) is None, "one of them is part of it already"
+    refused = bench.add(other, 0, 1, name="y")
+    assert isinstance(refused, PolicyViolation) and "raftlog.transaction.max.partitions" in str(refused)
+    bench.fail_over()
+    assert bench.coordinator.census.partitions == 3
+    bench.end(producer)
+    bench.told()
+    assert bench.coordinator.census.partitions == 1
 
 
 def test_an_id_without_a_producer_id_at_hand_comes_again() -> None:
