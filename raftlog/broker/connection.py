@@ -479,7 +479,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
                     self._flush()
                 position = end
         except FramingLost as lost:
-            self.close("framing_lost", reason=str(lost))
+            if self._slots:
+                self._blocked = True  # what came before is answered first
+            else:
+                self.close("framing_lost", reason=str(lost))
         finally:
             self._handling = False
         if self._out:
