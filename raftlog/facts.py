@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Mapping
 
 from raftlog.admin.facts import (
+    AccountFacts,
     ClientMetricsFacts,
     CompactionFacts,
     ConnectionFacts,
     DirectoryFacts,
     GroupFacts,
     PartitionFacts,
+    PlaceFacts,
     RaftFacts,
     TransactionFacts,
 )
@@ -60,6 +62,31 @@ class NodeFacts:
     def connections(self) -> ConnectionFacts | None:
         """Return what listeners count; None without the broker role."""
         return None if self._node.broker is None else self._node.broker.server.counters
+
+    def memory(self) -> list[AccountFacts]:
+        """Return the parts of the budget for memory."""
+        if self._node.broker is None:
+            return []
+        return [
+            AccountFacts(each.name, each.used, each.limit, each.most, each.times_full)
+            for each in self._node.broker.server.memory
+        ]
+
+    def places(self) -> PlaceFacts | None:
+        """Return who is connected; None without the broker role."""
+        if self._node.broker is None:
+            return None
+        server = self._node.broker.server
+        admission, sessions = server.admission, server.sessions
+        return PlaceFacts(
+            admission.strangers,
+            admission.most_strangers,
+            admission.brokers,
+            admission.in_hall,
+            server.requests.waiting,
+            len(sessions),
+            sessions.evicted,
+        )
 
     def directories(self) -> list[DirectoryFacts]:
         """Return the log directories."""

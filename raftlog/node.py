@@ -10,7 +10,7 @@ Nothing here decides anything; if it grows a rule, the rule belongs in a room.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, Final, cast
 from uuid import UUID
@@ -26,6 +26,7 @@ from raftlog.broker.coordinators import Coordinators
 from raftlog.broker.handlers import warm_up
 from raftlog.broker.housekeeping import Housekeeping
 from raftlog.broker.lifecycle import Lifecycle, Timing
+from raftlog.broker.peers import introduce
 from raftlog.broker.probe import probe
 from raftlog.broker.replicas import Replicas
 from raftlog.broker.server import BrokerServer, ListenerUnavailable
@@ -106,6 +107,10 @@ class Node:
         """Return where clients are told to connect; nowhere for a node that is no broker."""
         endpoints = () if self.broker is None else self.broker.endpoints()
         return [f"{each.listener}://{each.host}:{each.port}" for each in endpoints]
+
+    async def introduce(self, ask: Callable[[bytes], Awaitable[bytes]], *, broker_id: int) -> None:
+        """Prove to a broker that its admin API's questions come from a node of the cluster. Raises KafkaError."""
+        await introduce(ask, self.config, broker_id=broker_id)
 
     def hindrances(self) -> list[str]:
         """Return in words why this node does not take part in the cluster; nothing when it does."""

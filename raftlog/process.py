@@ -7,18 +7,19 @@ cluster carries on without it. What a connection raised costs only that connecti
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import fcntl
 import gc
 import os
 import resource
 import signal
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
-from raftlog.base.log import get_logger
+from raftlog.base.log import LimitedLog, get_logger
 from raftlog.node import Node, NodeFailed
 
 if TYPE_CHECKING:
@@ -29,6 +30,23 @@ log = get_logger("node")
 
 MIN_LOG_FILES: Final = 16
 """Descriptors that logs take however few there are."""
+
+RESERVED_FILES: Final = 1024
+"""Descriptors for all but logs and clients: other nodes, the admin API, journals, the hall of listeners. Half of what
+the logs leave where that is less."""
+
+MANY_FILES: Final = 1 << 20
+"""Taken for the limit where there is none."""
+
+CGROUP: Final = "/sys/fs/cgroup"
+
+LARGE_BLOCK_BYTES: Final = 2 << 20
+"""Blocks of memory from this size on go back to the system as soon as they are free; the usual fetch stays below."""
+
+M_TRIM_THRESHOLD: Final = -1
+M_MMAP_THRESHOLD: Final = -3
+M_ARENA_MAX: Final = -8
+"""Of mallopt(3)."""
 
 STOP_S: Final = 60.0
 """A stop that takes longer hangs on a disk: the process ends without it."""
@@ -53,13 +71,17 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.put_nowait, number)
     env = env or Env()
-    env.open_files = open_files_of_logs(_raise_open_files())
+    limit = _raise_open_files()
+    env.open_files, env.sockets = open_files_of_logs(limit), files_for_clients(limit)
+    env.memory_bytes = memory_limit(_cgroup_files())
+    env.trim_memory = _calm_malloc()
     with ExitStack() as locks:
         for folder in sorted({*config.log_dirs, config.metadata_log_dir}):
             locks.enter_context(_locked(folder))
         node = Node(config, env)
         admin: AdminServer | None = None
-        loop.set_exception_handler(lambda _loop, context: _uncaught(node, context))
+        limited = LimitedLog(log, loop.time)
+        loop.set_exception_handler(lambda _loop, context: _uncaught(node, limited, context))
         why = await _first(node.failed, node.start(), signals.get())
         if why is None:
             announcing = asyncio.ensure_future(_announce(node, ready))
@@ -97,6 +119,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
         wall_clock_ms=node.env.wall_clock_ms,
         ages=node.env.ages,
         submit=node.control.submit,
+        introduce=node.introduce,
         facts=NodeFacts(node),
         lateness=node.env.lateness,
         history=node.metadata.history,
@@ -137,12 +160,23 @@ async def _stop(node: Node) -> None:
         os._exit(1)  # threads that hang on a disk would keep the process alive
 
 
-def _uncaught(node: Node, context: dict[str, Any]) -> None:
-    """What nobody caught: a callback of ours ends the node; a connection's failure has closed the connection."""
+def _uncaught(node: Node, limited: LimitedLog, context: dict[str, Any]) -> None:
+    """What nobody caught: a callback of ours ends the node; a connection's failure has closed the connection.
+
+    A listener that cannot accept goes on a second later, by itself: asyncio tells of it like of a callback.
+    """
     error = context.get("exception")
+    if isinstance(error, OSError) and _is_accept(context):
+        limited.warning("accept_failed", reason=error.strerror or str(error))
+        return
     log.error("uncaught_failure", where=context.get("message"), exc_info=error)
     if "handle" in context:
         node.fail(f"{context.get('message')}: {error!r}")
+
+
+def _is_accept(context: dict[str, Any]) -> bool:
+    callback = getattr(context.get("handle"), "_callback", None)
+    return "socket" in context or getattr(callback, "__name__", "") == "_accept_connection"
 
 
 @contextmanager
@@ -181,6 +215,54 @@ def open_files_of_logs(limit: int) -> int:
     """Return how many of a process's descriptors logs may keep: half at most, the rest is for connections."""
     most = Env().open_files
     return most if limit == resource.RLIM_INFINITY else max(MIN_LOG_FILES, min(most, limit // 2))
+
+
+def files_for_clients(limit: int) -> int:
+    """Return how many of a process's descriptors clients' connections may take."""
+    rest = (MANY_FILES if limit == resource.RLIM_INFINITY else limit) - open_files_of_logs(limit)
+    return max(1, rest - min(RESERVED_FILES, rest // 2))
+
+
+def memory_limit(cgroup_files: Iterable[str]) -> int:
+    """Return the bytes that this process may use: the machine's, or less where a container says so (cgroup 1 and 2)."""
+    limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for path in cgroup_files:
+        with suppress(OSError, ValueError), open(path) as file:  # there may be none, or it says "max"
+            limit = min(limit, int(file.read()))
+    return limit
+
+
+def _cgroup_files() -> Iterator[str]:
+    """Yield where the limits of this process's groups may stand, the outer ones too, as seen from in- or outside."""
+    yield f"{CGROUP}/memory.max"
+    yield f"{CGROUP}/memory/memory.limit_in_bytes"
+    with suppress(OSError), open("/proc/self/cgroup") as file:
+        for line in file.read().splitlines():
+            _, controllers, path = line.split(":", 2)
+            parts = path.strip("/").split("/")
+            for length in range(1, len(parts) + 1):
+                group = "/".join(parts[:length])
+                if not controllers:
+                    yield f"{CGROUP}/{group}/memory.max"
+                elif "memory" in controllers.split(","):
+                    yield f"{CGROUP}/memory/{group}/memory.limit_in_bytes"
+
+
+def _calm_malloc() -> Callable[[], None]:
+    """Have memory go back to the system after a burst; return a call that gives back what lies in pieces.
+
+    glibc's malloc keeps ever larger blocks once they were freed, and a heap for each thread, which nothing empties.
+    Before threads begin. Other C libraries do without: nothing happens there.
+    """
+    try:
+        libc = ctypes.CDLL(None)
+        mallopt, trim = libc.mallopt, libc.malloc_trim
+    except (AttributeError, OSError):
+        return lambda: None
+    mallopt(M_ARENA_MAX, 1)
+    mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+    mallopt(M_TRIM_THRESHOLD, 2 * LARGE_BLOCK_BYTES)
+    return lambda: trim(0)
 
 
 __all__ = ["NodeFailed", "run"]

@@ -13,7 +13,11 @@ from contextlib import nullcontext
 from struct import Struct
 from typing import Any, Final, cast
 
+from raftlog.admin.view import Introduce
 from raftlog.base.config import NodeConfig
+from raftlog.base.errors import KafkaError
+from raftlog.base.guard import Guard
+from raftlog.base.log import get_logger
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
@@ -52,6 +56,8 @@ VERSIONS: Final[dict[int, int]] = {
 _LENGTH = Struct(">i")
 _PREFIX: Final = _LENGTH.size
 
+log = get_logger("admin")
+
 
 class BrokerUnreachable(Exception):
     """No broker answered; the message says which and why."""
@@ -65,9 +71,15 @@ def shapes(api_key: int) -> Any:
 class Asker:
     """Asks brokers by their ids. Connections are opened when needed, and kept for the next request."""
 
-    def __init__(self, config: NodeConfig, image: Callable[[], MetadataImage]) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        image: Callable[[], MetadataImage],
+        introduce: Introduce | None = None,
+    ) -> None:
         self._config = config
         self._image = image
+        self._introduce = introduce
         self._closed = False
         self._idle: defaultdict[int, list[_Wire]] = defaultdict(list)
         self._busy: set[_Wire] = set()
@@ -140,38 +152,61 @@ class Asker:
         try:
             async with asyncio.timeout(CONNECT_S):
                 await asyncio.get_running_loop().create_connection(lambda: wire, endpoint.host, endpoint.port)
-        except (OSError, TimeoutError) as error:
+                if self._introduce is not None:
+                    await self._introduce(wire.exchange, broker_id=broker_id)
+        except (OSError, TimeoutError, ValueError, KafkaError, BrokerUnreachable) as error:
+            wire.close()
             where = f"broker {broker_id} at {endpoint.host}:{endpoint.port}"
             raise BrokerUnreachable(f"{where}: {error or 'no answer'}") from None
         return wire
 
 
-class _Wire(asyncio.Protocol):
-    """One connection."""
+class _Wire(asyncio.Protocol, Guard):
+    """One connection. What fails over a broker's bytes costs this connection only."""
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self.closed = False
         self._number = 0
         self._buffer = bytearray()
-        self._waiting: deque[tuple[int, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[tuple[int | None, asyncio.Future[Any]]] = deque()
+        """With the API of each answer, None for one that is taken as it is."""
         self._transport: asyncio.Transport | None = None
 
     def ask(self, api_key: int, message: Any) -> asyncio.Future[Any]:
         """Send a request; the future is its response, or BrokerUnreachable."""
+        self._number += 1
+        header = RequestHeader(api_key, VERSIONS[api_key], self._number, CLIENT_ID)
+        return self._send(encode_request(header, message), api_key)
+
+    def exchange(self, frame: bytes) -> asyncio.Future[bytes]:
+        """Send a whole frame; the future is the one that answers it, without its length, or BrokerUnreachable."""
+        return self._send(frame, None)
+
+    def _send(self, frame: bytes, api_key: int | None) -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._transport is None:
             answer.set_exception(self._lost())
             return answer
-        self._number += 1
-        header = RequestHeader(api_key, VERSIONS[api_key], self._number, CLIENT_ID)
-        self._transport.write(encode_request(header, message))
+        try:
+            self._transport.write(frame)
+        except RuntimeError:  # uvloop closed it without a word
+            answer.set_exception(self._lost())
+            self.connection_lost(None)
+            return answer
         self._waiting.append((api_key, answer))
         return answer
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+    def abort(self) -> None:
+        self.close()
+
+    def crash(self, what: str) -> None:
+        log.exception("admin_wire_crashed", what=what, broker_id=self._broker_id)
+        self.close()
 
     def _lost(self) -> BrokerUnreachable:
         return BrokerUnreachable(f"broker {self._broker_id} closed the connection")
@@ -182,7 +217,13 @@ class _Wire(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
+        try:
+            self._buffer += data
+            self._take_answers()
+        except Exception:
+            self.crash("data_received")
+
+    def _take_answers(self) -> None:
         while len(self._buffer) >= _PREFIX:
             size = _LENGTH.unpack_from(self._buffer)[0]
             if not 0 < size <= MOST_BYTES or not self._waiting:
@@ -198,6 +239,9 @@ class _Wire(asyncio.Protocol):
         api_key, answer = self._waiting.popleft()
         if answer.done():
             return
+        if api_key is None:
+            answer.set_result(bytes(frame))
+            return
         try:
             answer.set_result(decode_response(api_key, VERSIONS[api_key], frame)[1])
         except Exception as error:
@@ -207,6 +251,9 @@ class _Wire(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._transport = None
+        self.run_guarded(self._fail_waiting)
+
+    def _fail_waiting(self) -> None:
         while self._waiting:
             _, answer = self._waiting.popleft()
             if not answer.done():

@@ -1,7 +1,11 @@
-"""The audit log: who changed what, from where, and what became of it. One line for each request that changes things."""
+"""The audit log: who changed what, from where, and what became of it. One line for each request that changes things.
+
+Requests without a valid token change nothing. A flood of those is a few lines and a count (`limited`).
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
@@ -9,12 +13,13 @@ from aiohttp import web
 
 from raftlog.admin.auth import Caller
 from raftlog.admin.route import Call, Route
-from raftlog.base.log import get_logger
+from raftlog.base.log import LimitedLog, get_logger
 
 MOST_NAMED: Final = 100
 """Names of one kind in a line; of more only the number is told."""
 
 log = get_logger("audit")
+limited = LimitedLog(log, time.monotonic)
 
 
 def tell_parts(call: Call, done: Collection[str], failed: Collection[str]) -> None:
@@ -40,7 +45,7 @@ def write(
     **ended: Any,
 ) -> None:
     """Write one line; `ended`: the outcome."""
-    log.info(
+    (limited if caller is None else log).info(
         "admin_change",
         operation=route.name,
         path=request.path,

@@ -1,4 +1,7 @@
-"""The connections of the admin API: how many there may be, and which is cut. No request is looked at here."""
+"""The connections of the admin API: how many there may be, and which is cut. No request is looked at here.
+
+What fails over one of them costs that one only.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,10 @@ from weakref import WeakSet
 from aiohttp import web
 
 from raftlog.admin.limits import Limits
+from raftlog.base.guard import Guard
+from raftlog.base.log import get_logger
+
+log = get_logger("admin")
 
 
 class Connections:
@@ -43,10 +50,9 @@ class Connections:
                 return _Refused()
             now = _now()
             min(quiet, key=lambda each: self._quiet_since.get(each, now)).force_close()
-        if not self._secure:
-            return self._server()
         newcomer = _Arriving(self)
-        self._arriving.add(newcomer)
+        if self._secure:
+            self._arriving.add(newcomer)
         return newcomer
 
     def arrived(self, newcomer: _Arriving) -> web.RequestHandler:
@@ -59,27 +65,43 @@ class Connections:
         oldest = _now() - self._limits.handshake_s
         return sum(each.since > oldest for each in self._arriving)
 
-    async def sweep(self) -> None:
-        """Cut what has been quiet for too long, for ever."""
-        while True:
-            await asyncio.sleep(self._limits.sweep_s)
-            now = _now()
-            connections = list(self._server.connections)
-            self._quiet_since = {each: self._quiet_since.get(each, now) for each in connections}
-            for connection in connections:
-                quiet_s = now - self._quiet_since[connection]
-                if connection not in self._busy and quiet_s > self._limits.idle_s:
-                    connection.force_close()
+    def sweep(self) -> None:
+        """Cut each connection that has been quiet for too long. Call it every `Limits.sweep_s`."""
+        now = _now()
+        connections = list(self._server.connections)
+        self._quiet_since = {each: self._quiet_since.get(each, now) for each in connections}
+        for connection in connections:
+            quiet_s = now - self._quiet_since[connection]
+            if connection not in self._busy and quiet_s > self._limits.idle_s:
+                _Cut(connection.transport).run_guarded(connection.force_close)
+
+
+class _Cut(Guard):
+    """A connection's transport, if it still has one, to be cut where something fails over it."""
+
+    def __init__(self, transport: asyncio.BaseTransport | None) -> None:
+        self._transport = transport
+
+    def crash(self, what: str) -> None:
+        log.exception("admin_connection_crashed", what=what)
+        self.abort()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            cast(asyncio.Transport, self._transport).abort()
 
 
 class _Arriving(asyncio.Protocol):
-    """A TLS connection during its handshake. aiohttp hears of it when that is over."""
+    """A new connection; of TLS, during its handshake. aiohttp hears of it when that is over."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self.since = _now()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        _Cut(transport).run_guarded(self._hand_over, transport)
+
+    def _hand_over(self, transport: asyncio.BaseTransport) -> None:
         handler = self._connections.arrived(self)
         transport.set_protocol(handler)
         handler.connection_made(transport)
@@ -89,7 +111,7 @@ class _Refused(asyncio.Protocol):
     """A connection for which there is no room."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).abort()
+        _Cut(transport).run_guarded(cast(asyncio.Transport, transport).abort)
 
 
 def _now() -> float:

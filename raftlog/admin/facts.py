@@ -66,6 +66,30 @@ class ConnectionFacts(Protocol):
         """By API key: turns of the event loop that one request held for too long."""
 
 
+class AccountFacts(NamedTuple):
+    """One part of the budget for memory, in bytes; see `raftlog.base.memory`."""
+
+    name: str
+    used_bytes: int
+    limit_bytes: int
+    most_bytes: int
+    """Since the process began."""
+    times_full: int
+
+
+class PlaceFacts(NamedTuple):
+    """Who is connected, see `raftlog.broker.admission`, and what waits for memory."""
+
+    clients: int
+    clients_most: int
+    brokers: int
+    in_hall: int
+    readers_waiting: int
+    """Connections that are not read until there is memory for the rest of a request."""
+    fetch_sessions: int
+    fetch_sessions_evicted: int
+
+
 class DirectoryFacts(NamedTuple):
     """One log directory. `sync_seconds`: how long its rounds of syncs took."""
 
@@ -157,6 +181,12 @@ class Facts(Protocol):
 
     def connections(self) -> ConnectionFacts | None:
         """Return what listeners count; None without the broker role."""
+
+    def memory(self) -> list[AccountFacts]:
+        """Return the parts of the budget for memory."""
+
+    def places(self) -> PlaceFacts | None:
+        """Return who is connected; None without the broker role."""
 
     def directories(self) -> list[DirectoryFacts]:
         """Return the log directories."""

@@ -26,6 +26,8 @@ def families(scrape: Scrape) -> Iterator[Family]:
     yield from _compaction(scrape)
     yield from _chores(scrape)
     yield from _requests(scrape)
+    yield from _memory(scrape)
+    yield from _places(scrape)
     yield from _answers(scrape)
     yield from _disks(scrape)
     yield from _raft(scrape)
@@ -194,6 +196,49 @@ def _requests(scrape: Scrape) -> Iterator[Family]:
     yield single(name, "counter", "Bytes from clients and brokers.", counted.bytes_received)
     name = "raftlog_bytes_sent_total"
     yield single(name, "counter", "Bytes to clients and brokers.", counted.bytes_sent)
+
+
+def _memory(scrape: Scrape) -> Iterator[Family]:
+    accounts = [(labels(account=each.name), each) for each in scrape.facts.memory()]
+    if not accounts:
+        return
+    used = ((own, each.used_bytes) for own, each in accounts)
+    text = "Memory for what clients and brokers send and are sent, by purpose."
+    yield labelled("raftlog_memory_used_bytes", "gauge", text, used)
+    limits = ((own, each.limit_bytes) for own, each in accounts)
+    text = "From where on others wait, or are refused, for want of that memory."
+    yield labelled("raftlog_memory_limit_bytes", "gauge", text, limits)
+    most = ((own, each.most_bytes) for own, each in accounts)
+    yield labelled("raftlog_memory_most_bytes", "gauge", "The most that was ever used of it.", most)
+    full = ((own, each.times_full) for own, each in accounts)
+    text = "How often all of it came to be used."
+    yield labelled("raftlog_memory_exhausted_total", "counter", text, full)
+
+
+def _places(scrape: Scrape) -> Iterator[Family]:
+    places = scrape.facts.places()
+    if places is None:
+        return
+    kinds = (
+        (labels(kind="client"), places.clients),
+        (labels(kind="broker"), places.brokers),
+        (labels(kind="unproven"), places.in_hall),
+    )
+    text = "Connections by who is at the other end; unproven: beyond the places of clients, perhaps a broker."
+    yield labelled("raftlog_connections_by_kind", "gauge", text, kinds)
+    name = "raftlog_connections_client_limit"
+    text = "Most connections of clients: max.connections, or what files and memory allow."
+    yield single(name, "gauge", text, places.clients_most)
+    name = "raftlog_connections_waiting_for_memory"
+    yield single(
+        name,
+        "gauge",
+        "Connections that are not read for want of memory for requests.",
+        places.readers_waiting,
+    )
+    yield single("raftlog_fetch_sessions", "gauge", "Fetch sessions (KIP-227).", places.fetch_sessions)
+    name = "raftlog_fetch_sessions_evicted_total"
+    yield single(name, "counter", "Fetch sessions that went for newer ones.", places.fetch_sessions_evicted)
 
 
 def _answers(scrape: Scrape) -> Iterator[Family]:

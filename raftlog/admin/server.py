@@ -36,7 +36,7 @@ from raftlog.admin.route import Call, NoQuery, Route
 from raftlog.admin.view import NodeView
 from raftlog.admin.wrong_tokens import WrongTokens
 from raftlog.base.errors import KafkaError
-from raftlog.base.log import get_logger
+from raftlog.base.log import LimitedLog, get_logger
 
 BACKLOG: Final = 64
 SHUTDOWN_S: Final = 1.0
@@ -51,6 +51,8 @@ CLIENT_LEFT: Final = 499
 ID: Final = web.RequestKey("id", str)
 
 log = get_logger("admin")
+limited = LimitedLog(log, time.monotonic)
+"""For what anybody who can connect may cause."""
 aiohttps = logging.getLogger("raftlog.admin.aiohttp")
 """What aiohttp itself has to say."""
 
@@ -60,7 +62,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, HttpProcessingError):
         return True
-    log.info("admin_request_unreadable", reason=error.message.partition("\n")[0][:200])
+    limited.info("admin_request_unreadable", reason=error.message.partition("\n")[0][:200])
     return False
 
 
@@ -80,7 +82,7 @@ class AdminServer:
         self._node = node
         self._limits = limits or Limits()
         self._lag = node.lag = LoopLag()
-        self._asker = Asker(node.config, node.image)
+        self._asker = Asker(node.config, node.image, node.introduce)
         self._tokens: Mapping[bytes, Caller] | None = None
         self._wrong = WrongTokens(clock)
         self._runner: web.AppRunner | None = None
@@ -125,8 +127,7 @@ class AdminServer:
             ) from error
         self.address = self._listening.sockets[0].getsockname()[:2]
         self._lag.start()
-        assert self._connections is not None
-        self._sweeping = asyncio.get_running_loop().create_task(self._connections.sweep())
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
         log.info(
             "admin_listener_started",
             host=self.address[0],
@@ -143,6 +144,14 @@ class AdminServer:
             self._listening.close()
         if self._runner is not None:
             await self._runner.cleanup()
+
+    async def _sweep(self) -> None:
+        assert self._connections is not None
+        while True:
+            await asyncio.sleep(self._limits.sweep_s)
+            self._connections.sweep()
+            limited.flush()
+            audit.limited.flush()
 
     async def _listen(self, host: str, port: int) -> asyncio.Server:
         context = self._ssl()
@@ -214,12 +223,16 @@ class AdminServer:
             return _failure(400, Error(400, f"the body is broken: {error}"))
         except Exception as error:
             if _has_left(request, error):
-                log.info(
+                limited.info(
                     "admin_client_left", method=request.method, path=request.path, request_id=request[ID]
                 )
                 return _failure(CLIENT_LEFT, Error(CLIENT_LEFT, "the client left"))
-            log.exception(
-                "admin_request_failed", method=request.method, path=request.path, request_id=request[ID]
+            limited.exception(
+                "admin_request_failed",
+                what=type(error).__name__,
+                method=request.method,
+                path=request.path,
+                request_id=request[ID],
             )
             return _failure(500, Error(500, f"the node failed; its log says more under {request[ID]}"))
 
@@ -264,7 +277,7 @@ class AdminServer:
         if caller is None:
             self._wrong.add(address)
             if self._wrong.wait_s(address):
-                log.warning("admin_address_shut_out", address=address)
+                limited.warning("admin_address_shut_out", address=address)
         return caller
 
     async def _call(self, route: Route, request: web.Request) -> Call:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -29,6 +29,12 @@ class FaultSwitch(Protocol):
 
     def heal(self, name: str) -> None:
         """Let one end, or "all"."""
+
+
+class Introduce(Protocol):
+    """Raises KafkaError unless broker `broker_id` is at the other end and takes us for a node of its cluster."""
+
+    def __call__(self, ask: Callable[[bytes], Awaitable[bytes]], *, broker_id: int) -> Awaitable[None]: ...
 
 
 class TransactionPort(Protocol):
@@ -64,6 +70,8 @@ class NodeView:
     """By which time data is deleted for its age."""
     submit: Any = None
     """Asks the active controller; see `raftlog.broker.context.Submit`."""
+    introduce: Introduce | None = None
+    """Proves to a broker that asks come from a node of the cluster, so that clients cannot take its place there."""
     facts: Facts | None = None
     """Its numbers."""
     lateness: Lateness = field(default_factory=Lateness)

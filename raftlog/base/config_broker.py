@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from raftlog.base import config_network as network
 from raftlog.base.config_bounds import MetadataBounds
-from raftlog.base.config_group import ConsumerGroupSettings
+from raftlog.base.config_memory import MemorySettings
 from raftlog.base.config_network import Listener
 from raftlog.base.config_setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config_topic import HOUR_MS, MINUTE_MS
@@ -57,7 +57,7 @@ def _read_secret(text: str) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class NodeConfig(ConsumerGroupSettings, MetadataBounds):
+class NodeConfig(MemorySettings, MetadataBounds):
     """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
 
     # Who this is
@@ -174,7 +174,7 @@ class NodeConfig(ConsumerGroupSettings, MetadataBounds):
         "max.connections",
         "int",
         INT_MAX,
-        "Most client connections at once",
+        "Most client connections at once; never more than files and memory allow. Brokers come on top",
         at_least=0,
         update="cluster-wide",
     )
@@ -182,7 +182,7 @@ class NodeConfig(ConsumerGroupSettings, MetadataBounds):
         "max.connections.per.ip",
         "int",
         INT_MAX,
-        "Most connections from one address",
+        "Most client connections from one address; brokers come on top",
         at_least=0,
         update="cluster-wide",
     )

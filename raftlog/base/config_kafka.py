@@ -256,7 +256,7 @@ _FAMILIES: Final = (
         "the node decides this by itself",
         """
         log.dir.failure.timeout.ms:long log.initial.task.delay.ms:long max.request.partition.size.limit:int
-        queued.max.request.bytes:long replica.socket.receive.buffer.bytes:int
+        replica.socket.receive.buffer.bytes:int
         socket.connection.setup.timeout.max.ms:long socket.connection.setup.timeout.ms:long
         unclean.leader.election.interval.ms:long
         """,

@@ -36,6 +36,10 @@ class Offload(Protocol):
     def __call__(self, call: Callable[[], T], /) -> asyncio.Future[T]: ...
 
 
+def _nothing() -> None:
+    pass
+
+
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -138,6 +142,14 @@ class Env:
     offload: Offload = field(default_factory=ThreadOffload)
     open_files: int = 4096
     """Descriptors that logs may keep open between uses; connections need some too."""
+    sockets: int = 16384
+    """Descriptors that there are for clients' connections."""
+    memory_bytes: int = 1 << 30
+    """What the container or the machine has; see `raftlog.base.memory`."""
+    trim_memory: Callable[[], None] = _nothing
+    """Give memory that is free back to the system."""
+    on_bug: Callable[[], None] = _nothing
+    """A connection was closed for a fault of ours: for a simulation, which fails of it."""
     lateness: Lateness = field(default_factory=Lateness)
     """How late the node's loop is; `control` looks, and whoever waits for other nodes waits the longer for it."""
     threads: bool = True

@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+MESSAGE_CHARS: Final = 2_000
+"""Longest message of an error: some repeat what a client named, and each has to fit into a string of the protocol."""
 
 
 class KafkaError(Exception):
@@ -18,8 +21,8 @@ class KafkaError(Exception):
     """Of a produced batch, the records at fault: their numbers and what is wrong with each (KIP-467)."""
 
     def __init__(self, message: str | None = None) -> None:
+        self.message = message = None if message is None else message[:MESSAGE_CHARS]
         super().__init__(message or self.__class__.__name__)
-        self.message = message
 
 
 class UnknownServerError(KafkaError):

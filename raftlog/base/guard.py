@@ -2,12 +2,12 @@
 
 A callback of the event loop that raises ends the node (`process.py`), since it is taken for a broken invariant.
 Callbacks and tasks that act for one connection therefore run under that connection's guard: an exception costs that
-connection only.
+connection only. `tests/house/test_guard.py` looks for callbacks outside of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,10 @@ class Guard:
         """Log the exception being handled, once, and close this connection at once. `what` was being done."""
         raise NotImplementedError
 
+    def abort(self) -> None:
+        """Close this connection at once."""
+        raise NotImplementedError
+
     def guarded(self, call: Callable[..., object], *args: Any) -> Callable[..., None]:
         """Return a callback for the event loop that calls `call(*args, ...)`; an exception closes this connection."""
         return partial(self.run_guarded, call, *args)
@@ -31,3 +35,13 @@ class Guard:
             call(*args)
         except Exception:
             self.crash(getattr(call, "__qualname__", repr(call)))
+
+    async def guarded_task(self, work: Awaitable[object]) -> None:
+        """Await work, as the coroutine of a task; an exception, or being cancelled, closes this connection."""
+        try:
+            await work
+        except Exception:
+            self.crash(getattr(work, "__qualname__", repr(work)))
+        except BaseException:
+            self.abort()
+            raise

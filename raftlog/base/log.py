@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ class Loggers:
 
 LOGGERS: Final = Loggers()
 
+LIMITED_LINES: Final = 5
+LIMITED_EVERY_S: Final = 10.0
+"""A `LimitedLog` writes so many lines of an event in so many seconds."""
+
 
 def _structlog() -> Any:
     """Import structlog without rich, which it would load for colourful tracebacks: a third of a node's log's start."""
@@ -116,6 +120,74 @@ def get_logger(name: str = "", **bound: object) -> FilteringBoundLogger:
     if room != AUDIT:
         LOGGERS.add(room)
     return cast("FilteringBoundLogger", structlog.get_logger(**({"room": room} if room else {}), **bound))
+
+
+class LimitedLog:
+    """A log for events that a client or peer can cause at will.
+
+    LIMITED_LINES of each event are written in LIMITED_EVERY_S. The others are counted, and the next line that is
+    written says in `left_out` how many there were. `flush` now and then, so that a flood's end is told as well.
+    """
+
+    __slots__ = ("_clock", "_counts", "_log")
+
+    def __init__(self, log: FilteringBoundLogger, clock: Callable[[], float]) -> None:
+        """`clock` in seconds: a simulation has no other than its loop's."""
+        self._log = log
+        self._clock = clock
+        self._counts: dict[str, _Lines] = {}
+
+    def info(self, event: str, **facts: object) -> None:
+        """Write an event, or count it."""
+        left_out = self._left_out(event)
+        if left_out is not None:
+            self._log.info(event, **facts, **left_out)
+
+    def warning(self, event: str, **facts: object) -> None:
+        """Write an event that somebody should look at, or count it."""
+        left_out = self._left_out(event)
+        if left_out is not None:
+            self._log.warning(event, **facts, **left_out)
+
+    def exception(self, event: str, *, what: str, **facts: object) -> None:
+        """Write an event with the traceback of the exception being handled, or count it; by `what` failed."""
+        left_out = self._left_out(f"{event} {what}")
+        if left_out is not None:
+            self._log.exception(event, what=what, **facts, **left_out)
+
+    def flush(self) -> None:
+        """Tell what was left out of events that nothing more is heard of."""
+        now = self._clock()
+        for key, lines in tuple(self._counts.items()):
+            if now - lines.since >= LIMITED_EVERY_S:
+                del self._counts[key]
+                if lines.left_out:
+                    self._log.warning("log_lines_left_out", of=key, left_out=lines.left_out)
+
+    def _left_out(self, key: str) -> dict[str, int] | None:
+        """Return what a line is to say of those left out before it; None: this one is left out."""
+        now = self._clock()
+        lines = self._counts.get(key)
+        if lines is None or now - lines.since >= LIMITED_EVERY_S:
+            left_out = 0 if lines is None else lines.left_out
+            self._counts[key] = _Lines(now)
+            return {"left_out": left_out} if left_out else {}
+        if lines.written < LIMITED_LINES:
+            lines.written += 1
+            return {}
+        lines.left_out += 1
+        return None
+
+
+class _Lines:
+    """Of one event, since its first line."""
+
+    __slots__ = ("left_out", "since", "written")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.written = 1
+        self.left_out = 0
 
 
 def _shared_processors(node_id: int | None) -> list[Processor]:

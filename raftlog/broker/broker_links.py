@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from raftlog.base.env import Env
-from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
+from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut, UnknownServerError
+from raftlog.base.log import get_logger
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import find_handler
 from raftlog.broker.peer_auth import FIRST_ASKING_HELLO, FIRST_SLOW_HELLO
@@ -32,6 +33,8 @@ LARGE_BYTES: Final = 64 * 1024
 """A larger answer is decoded in turns: all transactional ids of a broker take a third of a second."""
 
 CLIENT_ID: Final = "raftlog"
+
+log = get_logger(__name__)
 
 
 class Connect(Protocol):
@@ -64,6 +67,7 @@ class BrokerLinks:
 
         This broker itself is asked without a connection; it may raise what its handler raises. What was asked on the
         connection for what `is_slow` and is not answered may be heard until something else is asked on that one.
+        Nothing but a KafkaError is raised, whatever the other broker says and wherever a handler of ours fails.
         """
         lane = broker_id, api_key, is_slow
         try:
@@ -96,6 +100,10 @@ class BrokerLinks:
                 raise
             response = express(request, message, error)
             return await response if inspect.isawaitable(response) else response
+        except Exception as error:
+            log.exception("request_to_ourselves_crashed", api_key=api_key)
+            self._broker.env.on_bug()
+            raise UnknownServerError("a request to this broker itself failed") from error
 
     def close(self) -> None:
         """Drop all connections; whoever waits hears BrokerNotAvailable."""
@@ -127,9 +135,15 @@ class _Link:
             frame = await answer
         finally:
             self._waiting.pop(number, None)
-        if len(frame) > LARGE_BYTES:
-            return await decoded(self._env, answer_pieces(api_key, version, frame))
-        return decode_response(api_key, version, frame)[1]
+        try:
+            if len(frame) > LARGE_BYTES:
+                return await decoded(self._env, answer_pieces(api_key, version, frame))
+            return decode_response(api_key, version, frame)[1]
+        except Exception as error:
+            self.hang_up()
+            raise BrokerNotAvailable(
+                f"broker {self._broker_id} answered what cannot be read: {error}"
+            ) from error
 
     def hang_up(self) -> None:
         """Begin again on a new connection: this one may be silent for ever."""
@@ -153,7 +167,9 @@ class _Link:
             channel = await self._connect(self._broker_id, on_lost=self._lost, hello=self._hello)
             channel.on_frame = self._answered
             self._channel = channel
-        except (OSError, KafkaError, TimeoutError):
+        except Exception as error:
+            if not isinstance(error, OSError | KafkaError | TimeoutError):
+                log.exception("peer_not_connected", broker_id=self._broker_id)
             self._paused_until = asyncio.get_running_loop().time() + PAUSE_S
         finally:
             self._connecting = None

@@ -9,6 +9,8 @@ import asyncio
 from heapq import heapify, heappop, heappush
 from typing import Final, Protocol
 
+from raftlog.base.guard import Guard
+
 GRAIN_MS: Final = 10
 _PER_SECOND: Final = 1000 / GRAIN_MS
 _SLACK: Final = 64
@@ -16,7 +18,10 @@ _SLACK: Final = 64
 
 
 class Waiter(Protocol):
-    """What waits until a deadline."""
+    """What waits until a deadline, for a connection. If it fails, that one is closed; no other deadline is missed."""
+
+    @property
+    def connection(self) -> Guard: ...
 
     def expired(self) -> None:
         """Called once when the time is up, unless it was removed before."""
@@ -96,4 +101,4 @@ class Deadlines:
         while bucket:  # one may remove another while it expires
             waiter = next(iter(bucket))
             self.remove(waiter, ticket)
-            waiter.expired()
+            waiter.connection.run_guarded(waiter.expired)

@@ -10,7 +10,6 @@ unknown API and anything unforeseen end the connection, with one line in the log
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Coroutine
 from types import ModuleType
@@ -79,10 +78,26 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
         server.long_turns.note(connection.api_key, took_s)
 
 
+def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
+    """Handle a step of the brokers' handshake; anything else is refused. `frame` as above. Never raises."""
+    try:
+        header, position = decode_header(frame)
+        if header.api_key == peer_auth.API_KEY and not connection.to_controller:
+            connection.api_key = header.api_key
+            peer_auth.answer(connection, header, frame, position)
+        else:
+            connection.server.admission.refuse(connection)
+    except InvalidRequest as error:
+        connection.close("request_malformed", reason=error.message)
+    except Exception:
+        connection.crash("handshake")
+
+
 def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
     api_key, version, _, client_id = header
     api = APIS.get(api_key)
     if api is None:
+        del connection.server.counters.requests[api_key]  # a client can make up 65,000 of them
         connection.close("unknown_api_requested", api_key=api_key, api_version=version, client_id=client_id)
         return
     handler = find_handler(api_key, of_controllers=connection.to_controller)
@@ -93,7 +108,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         *header,
         connection.listener,
         connection.peer_host,
-        None if connection.peer is None else connection.peer.broker_id,
+        connection.broker_id,
         connection,
         connection.to_controller,
     )
@@ -101,17 +116,18 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         refusal = _refusal(request, f"a request of {api.name} has at most {REQUEST_MAX_BYTES} bytes")
         connection.respond((_encode(request, refusal),))
         return
-    copy = memoryview(bytes(frame))  # it may be needed after the receive buffer went on
-    if len(frame) > DECODED_AT_ONCE_BYTES:
-        _answer_later(connection, request, _decode_then_handle(handler, request, copy, position))
+    size, lasting = len(frame), connection.lasting(frame)
+    if size > DECODED_AT_ONCE_BYTES:
+        work = _decode_then_handle(handler, request, lasting, position)
+        _answer_later(connection, request, work, size=size)
         return
     parts_max = _parts_max(request)
     try:
-        message = decode_request(api_key, version, copy, position, parts_max=parts_max)
+        message = decode_request(api_key, version, lasting, position, parts_max=parts_max)
     except TooManyParts:
         connection.respond((_encode(request, _too_many_parts(request, parts_max)),))
         return
-    _respond(connection, handler, request, message)
+    _respond(connection, handler, request, message, size=size)
 
 
 def _parts_max(request: RequestContext) -> int:
@@ -165,13 +181,16 @@ def _refuse_version(connection: Connection, header: RequestHeader) -> None:
         connection.respond((encode_response(api_key, version, correlation_id, response),))
 
 
-def _respond(connection: Connection, handler: ModuleType, request: RequestContext, message: Any) -> None:
+def _respond(
+    connection: Connection, handler: ModuleType, request: RequestContext, message: Any, *, size: int
+) -> None:
+    """Answer now or later; `size` is that of the request's frame, whose bytes `message` may refer to."""
     try:
         result = handler.handle(connection.server.broker, request, message)
     except KafkaError as error:
         result = _failure(handler, request, message, error)
     if inspect.isawaitable(result):
-        _answer_later(connection, request, _awaited(handler, request, message, result))
+        _answer_later(connection, request, _awaited(handler, request, message, result), size=size)
     elif result is not None:
         connection.respond((_encode(request, result),))
 
@@ -192,26 +211,25 @@ async def _awaited(handler: ModuleType, request: RequestContext, message: Any, r
         return await response if inspect.isawaitable(response) else response
 
 
-def _answer_later(connection: Connection, request: RequestContext, work: Coroutine[Any, Any, Any]) -> None:
-    """Keep the request's place, and answer what the work returns."""
+def _answer_later(
+    connection: Connection, request: RequestContext, work: Coroutine[Any, Any, Any], *, size: int
+) -> None:
+    """Keep the request's place, and answer what the work returns. `size` as for `_respond`."""
     slot = Slot(connection)
     connection.hold(slot)
-    task = connection.server.loop.create_task(_conclude(slot, request, work))
-    connection.server.tasks.add(task)
-    task.add_done_callback(connection.server.tasks.discard)
+    connection.spawn(_conclude(slot, request, work, size))
 
 
-async def _conclude(slot: Slot, request: RequestContext, work: Coroutine[Any, Any, Any]) -> None:
+async def _conclude(slot: Slot, request: RequestContext, work: Coroutine[Any, Any, Any], size: int) -> None:
     connection = slot.connection
+    requests = connection.server.requests
+    requests.take(size)
     try:
         await connection.server.long_turns.timed(request.api_key, _answer(slot, request, work))
     except InvalidRequest as error:
         connection.close("request_failed", api_key=request.api_key, reason=error.message)
-    except asyncio.CancelledError:
-        connection.abort()
-        raise
-    except Exception:
-        connection.crash(APIS[request.api_key].name)
+    finally:
+        requests.give(size)
 
 
 async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any, Any]) -> None:
@@ -221,7 +239,8 @@ async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any,
     if response is None:
         slot.answer(())
         return
-    frame = await encoded(slot.connection.server.broker.env, request, response)
+    server = slot.connection.server
+    frame = await encoded(server.broker.env, request, response, account=server.memory.answers)
     if slot.connection.is_open:  # encoding may have taken several turns
         slot.answer((frame,))
 

@@ -34,6 +34,8 @@ FIRST_ASKING_HELLO: Final = 16
 FIRST_SLOW_HELLO: Final = 128
 """Likewise, for what is expected to be answered late: it must not hold up the rest."""
 LAST_HELLO: Final = 255
+ADMIN_HELLO: Final = LAST_HELLO
+"""Of a node's admin API: it gets a broker's places, as many as it likes, but no broker's rights."""
 
 _NAME: Final = b"raftlog broker listener"
 _HEADER = Struct(">hhih")

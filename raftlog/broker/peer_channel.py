@@ -1,7 +1,11 @@
 """A connection to another broker's listener: whole answer frames in order, received in place.
 
 A frame is a view of the receive buffer, valid only during the call that gets it: followers write it to their logs
-right there, without a copy. Memory is bounded by the largest frame allowed; what a burst needed is given back.
+right there, without a copy. Memory is bounded by the largest frame allowed, follows what arrived of it, and what a
+burst needed is given back. Only short frames are taken until the other end has proved to be a broker (`adopt`).
+
+What fails over the other broker's bytes costs this connection only. Nothing is written to a transport that has closed,
+which some loops do without telling.
 """
 
 from __future__ import annotations
@@ -9,20 +13,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from struct import Struct
-from typing import cast
+from typing import Final, cast
 
-USUAL_BYTES = 64 * 1024
-SHRINK_AFTER_FRAMES = 256
+from raftlog.base.guard import Guard
+from raftlog.base.log import get_logger
+
+USUAL_BYTES: Final = 64 * 1024
+SHRINK_AFTER_FRAMES: Final = 256
 """Frames in a row that fit into the usual buffer, after which a larger one is given back."""
 _LENGTH = Struct(">i")
-_LENGTH_BYTES = 4
+_LENGTH_BYTES: Final = 4
+
+log = get_logger(__name__)
 
 
-class PeerChannel(asyncio.BufferedProtocol):
+class PeerChannel(asyncio.BufferedProtocol, Guard):
     """`on_frame` gets each answer without its length; `on_lost` is told once that there will be no more."""
 
-    def __init__(self, *, max_frame_bytes: int, on_lost: Callable[[Exception | None], None]) -> None:
-        self._max_frame_bytes = max_frame_bytes
+    def __init__(
+        self, *, max_frame_bytes: int, on_lost: Callable[[Exception | None], None] = lambda _error: None
+    ) -> None:
+        self._trusted_frame_bytes = max_frame_bytes
+        self._max_frame_bytes = min(max_frame_bytes, USUAL_BYTES)
         self._on_lost = on_lost
         self.on_frame: Callable[[memoryview], None] = _unasked
         self._transport: asyncio.Transport | None = None
@@ -30,15 +42,36 @@ class PeerChannel(asyncio.BufferedProtocol):
         self._filled = 0
         self._small_frames = 0
 
+    def adopt(self, on_lost: Callable[[Exception | None], None]) -> None:
+        """The other end has proved to be a broker: take long frames, and tell `on_lost` of the end from now on.
+
+        Raises ConnectionResetError if that has come already.
+        """
+        if self._transport is None:
+            raise ConnectionResetError("the peer closed the connection right after its answer")
+        self._max_frame_bytes = self._trusted_frame_bytes
+        self._on_lost = on_lost
+
     def send(self, frame: bytes) -> None:
         """Write one request frame; lost silently if the connection is (`on_lost` tells)."""
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        try:
             self._transport.write(frame)
+        except RuntimeError:  # uvloop closed it without a word
+            self.connection_lost(None)
 
     def close(self) -> None:
         """Drop the connection at once. `on_lost` follows."""
         if self._transport is not None:
             self._transport.abort()
+
+    def abort(self) -> None:
+        self.close()
+
+    def crash(self, what: str) -> None:
+        log.exception("peer_channel_crashed", what=what)
+        self.close()
 
     async def ask(self, frame: bytes) -> bytes:
         """Send one frame and wait for one answer: for the handshake, before frames are received in place."""
@@ -64,7 +97,23 @@ class PeerChannel(asyncio.BufferedProtocol):
         return self._buffer[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._filled += nbytes
+        try:
+            self._filled += nbytes
+            self._take_frames()
+        except Exception:
+            self.crash("buffer_updated")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._transport = None
+            self.run_guarded(self._on_lost, exc)
+
+    # Inside.
+
+    def _take_frames(self) -> None:
         buffer, filled = self._buffer, self._filled
         position = 0
         while filled - position >= _LENGTH_BYTES:
@@ -82,9 +131,9 @@ class PeerChannel(asyncio.BufferedProtocol):
         self._make_room(position, 0)
 
     def _make_room(self, position: int, needed: int) -> None:
-        """Keep what begins at `position`, in a buffer that holds `needed` bytes."""
+        """Keep what begins at `position`, in a buffer for `needed` bytes, or twice what has arrived of them."""
         rest = self._buffer[position : self._filled]
-        size = max(needed, USUAL_BYTES)
+        size = max(min(needed, 2 * len(rest)), USUAL_BYTES)
         if len(self._buffer) < size or (
             len(self._buffer) > size and self._small_frames >= SHRINK_AFTER_FRAMES
         ):
@@ -94,13 +143,6 @@ class PeerChannel(asyncio.BufferedProtocol):
         elif position and rest:
             self._buffer[: len(rest)] = rest
         self._filled = len(rest)
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._on_lost(exc)
 
 
 def _unasked(frame: memoryview) -> None:

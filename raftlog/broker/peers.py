@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable
 from raftlog.base.types import NO_BROKER, NO_EPOCH
 from raftlog.broker.fetcher import LeaderFetcher
-from raftlog.broker.peer_auth import HELLO, prove_membership
+from raftlog.broker.peer_auth import ADMIN_HELLO, HELLO, prove_membership
 from raftlog.broker.peer_channel import PeerChannel
 from raftlog.broker.throttle import Quota
 from raftlog.metadata.image import MetadataImage
@@ -116,7 +116,7 @@ class Peers:
         epoch = self.broker_epoch()
         if endpoint is None or epoch == NO_EPOCH:
             raise BrokerNotAvailable(f"broker {leader} is not registered, or we are not")
-        channel = PeerChannel(max_frame_bytes=self._max_frame_bytes, on_lost=on_lost)
+        channel = PeerChannel(max_frame_bytes=self._max_frame_bytes)
         async with asyncio.timeout(CONNECT_TIMEOUT):
             await self._loop.create_connection(lambda: channel, endpoint.host, endpoint.port)
             try:
@@ -128,11 +128,19 @@ class Peers:
                     nonce=self.nonce,
                     hello=hello,
                 )
+                channel.adopt(on_lost)
             except BaseException:
                 channel.close()
                 raise
         self.on_leader_found(leader)
         return channel
+
+
+async def introduce(ask: Callable[[bytes], Awaitable[bytes]], config: NodeConfig, *, broker_id: int) -> None:
+    """Have a broker take a connection of this node's admin API for what it is. Raises KafkaError."""
+    own = ReplicaId(config.node_id, NO_EPOCH)
+    secret = config.cluster_secret
+    await prove_membership(ask, secret=secret, own=own, server_id=broker_id, hello=ADMIN_HELLO)
 
 
 def _ignore(leader: int) -> None:

@@ -35,7 +35,8 @@ async def probe(host: str, port: int, *, patience_s: float = 0.3) -> ProbeResult
                 transport.abort()
     except TimeoutError:
         return "accepted" if accepted else "silent"
-    except OSError:
+    except (OSError, RuntimeError, ValueError):
+        # RuntimeError: uvloop's, where the connection has ended; ValueError: a host that is none
         return "refused"
 
 
@@ -46,11 +47,9 @@ class _FirstBytes(asyncio.Protocol):
         self.answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
-        self._settle(_CORRELATION_ID.startswith(data[4:8]))
+        if not self.answered.done():
+            self.answered.set_result(_CORRELATION_ID.startswith(data[4:8]))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._settle(False)
-
-    def _settle(self, alive: bool) -> None:
         if not self.answered.done():
-            self.answered.set_result(alive)
+            self.answered.set_result(False)

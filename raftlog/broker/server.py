@@ -7,23 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from socket import SO_KEEPALIVE, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
 from typing import TYPE_CHECKING, Final
 
-from raftlog.base.log import get_logger
+from raftlog.base.config_setting import INT_MAX
+from raftlog.base.log import LimitedLog, get_logger
+from raftlog.base.memory import MemoryBudget, default_max_bytes
+from raftlog.broker.admission import Admission
 from raftlog.broker.asking import ask
 from raftlog.broker.connection import Connection
 from raftlog.broker.counters import ConnectionCounters
 from raftlog.broker.deadlines import Deadlines
 from raftlog.broker.long_turns import LongTurns
+from raftlog.broker.peer_auth import ADMIN_HELLO
 from raftlog.broker.producer_ids import ProducerIds
+from raftlog.broker.request_memory import RequestMemory
 from raftlog.broker.sessions import FetchSessions
+from raftlog.broker.watch import Watch
 from raftlog.metadata.image import Endpoint
+from raftlog.metadata.in_force import config_in_force
 from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
 
 if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig
     from raftlog.base.config_network import Listener
     from raftlog.broker.context import BrokerContext
     from raftlog.replication.host import ReplicaId
@@ -60,11 +68,21 @@ class BrokerServer:
         """Seconds that requests take; a simulation has no other time than its loop's."""
         self.nonce = broker.env.unguessable.randbytes
         """Source of the peer handshake's nonces."""
+        self.log = LimitedLog(log, self.loop.time)
+        """For what a client can cause at will."""
         self.request_max_bytes = self.config.socket_request_max_bytes
         self.fetch_max_bytes = self.config.fetch_max_bytes
+        self.memory = self._budget()
+        self.requests = RequestMemory(self.memory.requests)
+        self.admission = Admission(
+            self._config_in_force, sockets=broker.env.sockets, memory=self.memory.connections
+        )
+        self.watch = Watch(self.loop, self.memory.answers)
         self.deadlines = Deadlines(self.loop)
         self.sessions = FetchSessions(
-            self.config.max_incremental_fetch_session_cache_slots, broker.env.unguessable
+            self.config.max_incremental_fetch_session_cache_slots,
+            broker.env.unguessable,
+            self.memory.sessions,
         )
         self.counters = ConnectionCounters()
         self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
@@ -74,7 +92,6 @@ class BrokerServer:
         self.connections: dict[Connection, None] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
         """Where the listeners really listen, once started; port 0 is resolved."""
-        self._per_host: Counter[str] = Counter()
         self._peers: dict[tuple[int, int], Connection] = {}
         """By broker and by what the connection is for."""
         self._servers: list[asyncio.Server] = []
@@ -100,6 +117,7 @@ class BrokerServer:
         except ListenerUnavailable:
             await self.stop(grace_s=0)
             raise
+        self._say_limits()
         self._schedule_sweep()
         return self.endpoints
 
@@ -132,7 +150,9 @@ class BrokerServer:
             task.cancel()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
+        self.watch.close()
         self.deadlines.close()
+        self.log.flush()
 
     def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
         """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients."""
@@ -163,22 +183,14 @@ class BrokerServer:
     # Called by connections.
 
     def connection_opened(self, connection: Connection) -> None:
-        """Note a connection, and close it if there are too many."""
-        counters, host = self.counters, connection.peer_host
+        """Note a connection, and give it a place."""
+        counters = self.counters
         counters.connections += 1
         connection.number = counters.connections
         counters.open_connections += 1
         self.connections[connection] = None
-        self._per_host[host] += 1
         self._idle.clear()
-        if self.counters.open_connections > self.config.max_connections:
-            limit = "max.connections"
-        elif self._per_host[host] > self.config.max_connections_per_ip:
-            limit = "max.connections.per.ip"
-        else:
-            return
-        counters.refused += 1
-        connection.close("connection_refused", limit=limit)
+        self.admission.enter(connection)
 
     def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
         """Have another broker's newest connection in a lane be its only one there; False: this one is older than that.
@@ -187,6 +199,9 @@ class BrokerServer:
         A fetch offset that comes so late takes back what was proved since, or proves what was cut since; a marker
         ends a transaction that began since.
         """
+        if lane == ADMIN_HELLO:
+            self.admission.prove(connection)
+            return True
         before = self._peers.get((peer.broker_id, lane))
         if before is not None and before.number > connection.number:
             return False
@@ -194,6 +209,7 @@ class BrokerServer:
         if before is not None:
             self._end_sessions(before)  # now: a fetch that waits must not read once more
             before.abort()
+        self.admission.prove(connection)
         return True
 
     def tune(self, transport: asyncio.BaseTransport) -> None:
@@ -208,11 +224,11 @@ class BrokerServer:
                 socket.setsockopt(SOL_SOCKET, option, size)
 
     def connection_closed(self, connection: Connection) -> None:
-        self.connections.pop(connection, None)
+        if connection not in self.connections:
+            return
+        del self.connections[connection]
         self.counters.open_connections -= 1
-        self._per_host[connection.peer_host] -= 1
-        if not self._per_host[connection.peer_host]:
-            del self._per_host[connection.peer_host]
+        self.admission.leave(connection)
         self._end_sessions(connection)
         if connection.peer is not None:
             place = connection.peer.broker_id, connection.lane
@@ -227,6 +243,28 @@ class BrokerServer:
 
     # Inside.
 
+    def _budget(self) -> MemoryBudget:
+        config = self.config
+        whole = config.raftlog_memory_max_bytes
+        return MemoryBudget(
+            whole if whole > 0 else default_max_bytes(self.broker.env.memory_bytes),
+            requests=config.queued_max_request_bytes,
+            answers=config.raftlog_answers_max_bytes,
+        )
+
+    def _config_in_force(self) -> NodeConfig:
+        return config_in_force(self.config, self.broker.image())
+
+    def _say_limits(self) -> None:
+        most, wanted = self.admission.most_strangers, self._config_in_force().max_connections
+        if most < wanted < INT_MAX:
+            log.warning(
+                "max_connections_lowered",
+                given=wanted,
+                in_force=most,
+                reason="the process may not open more files, or raftlog.memory.max.bytes has no room for more",
+            )
+
     def _schedule_sweep(self) -> None:
         idle_s = self.config.connections_max_idle_ms / 1000
         interval = min(idle_s / SWEEPS_PER_IDLE_TIME, SWEEP_AT_MOST_S) if idle_s >= 0 else SWEEP_AT_MOST_S
@@ -236,7 +274,11 @@ class BrokerServer:
 
     def _sweep(self, max_quiet_sweeps: int) -> None:
         for connection in tuple(self.connections):
-            connection.sweep(max_quiet_sweeps=max_quiet_sweeps)
+            connection.run_guarded(partial(connection.sweep, max_quiet_sweeps=max_quiet_sweeps))
+        self.log.flush()
+        env = self.broker.env
+        if env.threads:
+            env.offload(env.trim_memory)  # after a burst it takes some tens of milliseconds
         self._schedule_sweep()
 
     async def _allocate_producer_ids(self) -> ProducerIdBlock:

@@ -1,5 +1,8 @@
 """Fetch sessions (KIP-227): what a fetching client wants, kept between its requests, and what may be new of it.
 
+Both sessions and their partitions are bounded. A client for which there is no room is answered without a session, as
+Kafka's are. Sessions of brokers are always kept, and no client's session puts one out.
+
 A session knows for each partition whether it is *dry*: read, found empty, and parked on the partition until that wakes
 it. Only the others are read by the next fetch, so a fetch costs what moved, not what is subscribed. A fetch without a
 session is a session that lives for one request.
@@ -8,6 +11,7 @@ session is a session that lives for one request.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -16,6 +20,9 @@ from raftlog.base.errors import (
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
+from raftlog.base.guard import Guard
+from raftlog.base.log import get_logger
+from raftlog.base.memory import Account
 from raftlog.protocol.fetch import FIRST_TOPIC_ID_VERSION, FetchPartition, FetchRequest, TopicKey
 
 if TYPE_CHECKING:
@@ -26,13 +33,23 @@ if TYPE_CHECKING:
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
+BROKEN_EPOCH: Final = -2
+"""Of a session that failed: no request continues it."""
 _MAX_ID: Final = 2**31 - 1
 
 EVICTION_S: Final = 120.0
 """Kafka's min.incremental.fetch.session.eviction.ms: how long a session is safe from newer, larger ones, and after
 which idle time it may go for any."""
 
+ENTRY_BYTES: Final = 640
+"""About what a partition takes in a session."""
+
+LARGEST_SHARE: Final = 4
+"""One session has at most this part of the partitions of all."""
+
 EntryKey = tuple[TopicKey, int]
+
+log = get_logger(__name__)
 
 
 class Entry:
@@ -115,16 +132,24 @@ class Entry:
 class WaitingFetch(Protocol):
     """The fetch that waits on a session."""
 
+    @property
+    def connection(self) -> Guard: ...
+
     def wake_soon(self) -> None:
         """Something may be new."""
 
 
-class FetchSession:
-    """Partitions in the order of their turns. It is what is parked on partitions (`FetchWaiter`)."""
+class FetchSession(Guard):
+    """Partitions in the order of their turns. It is what is parked on partitions (`FetchWaiter`).
+
+    Partitions wake it from inside other connections' requests, so a failure of it ends the session and the fetch that
+    waits on it, nothing else.
+    """
 
     __slots__ = (
         "by_id",
         "by_partition",
+        "counted",
         "created_at",
         "entries",
         "epoch",
@@ -146,6 +171,20 @@ class FetchSession:
         self.by_partition: dict[Partition, Entry] = {}
         self.fetch: WaitingFetch | None = None
         self.created_at = self.used_at = 0.0
+        self.counted = 0
+        """Partitions that the account of all sessions knows of."""
+
+    def crash(self, what: str) -> None:
+        if self.fetch is None:
+            log.exception("fetch_session_crashed", what=what, session_id=self.session_id)
+        else:
+            self.fetch.connection.crash(f"fetch session: {what}")
+        self.abort()
+
+    def abort(self) -> None:
+        self.epoch = BROKEN_EPOCH
+        with suppress(Exception):  # what is broken may break again
+            self.close()
 
     def want(self, request: FetchRequest) -> None:
         """Take what a request adds, moves and forgets."""
@@ -195,21 +234,27 @@ class FetchSession:
 
     def wake(self, partition: Partition) -> None:
         """There is more in a partition, or it no longer serves. A session nobody waits on is woken only once."""
-        entry = self.by_partition.get(partition)
-        if entry is None:
-            return
-        self._unpark(entry, partition)
-        entry.dry = False  # also for a fetch that has read it already, but is not answered yet
-        self.ready[entry] = None
-        if self.fetch is not None:
-            self.fetch.wake_soon()
+        try:
+            entry = self.by_partition.get(partition)
+            if entry is None:
+                return
+            self._unpark(entry, partition)
+            entry.dry = False  # also for a fetch that has read it already, but is not answered yet
+            self.ready[entry] = None
+            if self.fetch is not None:
+                self.fetch.wake_soon()
+        except Exception:
+            self.crash("wake")
 
     def high_watermark_moved(self, partition: Partition) -> None:
         """A follower hears of it with its next answer."""
-        entry = self.by_partition.get(partition)
-        if entry is not None:
-            entry.dry = False
-            self.ready[entry] = None
+        try:
+            entry = self.by_partition.get(partition)
+            if entry is not None:
+                entry.dry = False
+                self.ready[entry] = None
+        except Exception:
+            self.crash("high_watermark_moved")
 
     def notice_log_starts(self) -> None:
         """Have the next answer tell what retention did; nobody wakes a session for that."""
@@ -230,16 +275,18 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of one broker, at most `slots` of clients; those of authenticated brokers come on top.
+    """The sessions of one broker: at most `slots` of clients, and those of authenticated brokers.
 
     A broker's sessions end with its connection, so they are bounded by the connections.
     """
 
-    __slots__ = ("_random", "_sessions", "_slots", "evicted", "of_clients")
+    __slots__ = ("_memory", "_random", "_sessions", "_slots", "evicted", "of_clients")
 
-    def __init__(self, slots: int, random: Random) -> None:
+    def __init__(self, slots: int, random: Random, memory: Account) -> None:
+        """`memory`: what partitions in sessions may take, ENTRY_BYTES each."""
         self._slots = slots
         self._random = random
+        self._memory = memory
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
         self.of_clients = 0
         self.evicted = 0
@@ -269,7 +316,7 @@ class FetchSessions:
         """Forget a session; fine if there is none."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self.of_clients -= not session.replica
+            self._let_go(session)
             session.close()
 
     def _continue(self, request: FetchRequest, version: int, now: float) -> FetchSession:
@@ -281,32 +328,69 @@ class FetchSessions:
         if session.by_id != (version >= FIRST_TOPIC_ID_VERSION):
             raise FetchSessionTopicIdError()
         session.want(request)
+        if not self._count(session):
+            self.end(request.session_id)
+            raise FetchSessionIdNotFound()  # the client names everything again, and is answered without a session
         session.epoch = 1 if session.epoch == _MAX_ID else session.epoch + 1
         session.used_at = now
         del self._sessions[request.session_id]
         if session.entries:
             self._sessions[request.session_id] = session
         else:
-            self.of_clients -= not session.replica
+            self._let_go(session)
             session.session_id = NO_SESSION
         return session
 
     def _keep(self, session: FetchSession, now: float) -> None:
         """Give the session an id if there is room for it, or something less worth keeping."""
-        if not session.replica:
-            if self.of_clients >= self._slots and not self._evict(session, now):
+        while not self._has_room(session):
+            if not self._evict(session, now):
                 return
-            self.of_clients += 1
+        self._count(session)
+        self.of_clients += not session.replica
         session.created_at = session.used_at = now
         session.epoch = INITIAL_EPOCH + 1
         while session.session_id == NO_SESSION or session.session_id in self._sessions:
             session.session_id = self._random.randint(1, _MAX_ID)
         self._sessions[session.session_id] = session
 
+    def _has_room(self, session: FetchSession) -> bool:
+        """Whether a new session can be kept beside the others."""
+        return session.replica or (
+            self.of_clients < self._slots
+            and self._may_grow_to(len(session.entries))
+            and self._memory.used + len(session.entries) * ENTRY_BYTES <= self._memory.limit
+        )
+
+    def _may_grow_to(self, entries: int) -> bool:
+        return entries * ENTRY_BYTES <= self._memory.limit // LARGEST_SHARE
+
+    def _count(self, session: FetchSession) -> bool:
+        """Have the account know how many partitions a session has; False: a client's session has got too many."""
+        more = len(session.entries) - session.counted
+        if more < 0:
+            self._memory.give(-more * ENTRY_BYTES)
+        elif more > 0:
+            is_too_much = (
+                self._memory.used + more * ENTRY_BYTES > self._memory.limit
+                or not self._may_grow_to(len(session.entries))
+            )
+            if is_too_much and not session.replica:
+                return False
+            self._memory.take(more * ENTRY_BYTES)
+        session.counted += more
+        return True
+
+    def _let_go(self, session: FetchSession) -> None:
+        """It is not kept any more."""
+        self.of_clients -= not session.replica
+        self._memory.give(session.counted * ENTRY_BYTES)
+        session.counted = 0
+
     def _evict(self, newcomer: FetchSession, now: float) -> bool:
         """KIP-227: first what was idle for long; else the smallest that had its time, if smaller than the newcomer."""
         others = [session for session in self if not session.replica]
-        if not others:
+        if not others or not self._may_grow_to(len(newcomer.entries)):
             return False
         loser = others[0]
         if now - loser.used_at <= EVICTION_S:

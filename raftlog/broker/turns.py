@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError
+from raftlog.base.memory import Account
 from raftlog.protocol.codec import response_pieces
 from raftlog.protocol.reader import Pieces
 
@@ -117,19 +118,24 @@ async def decoded(env: Env, pieces: Pieces) -> Any:
             await env.turns.next()
 
 
-async def encoded(env: Env, request: RequestContext, message: Any) -> bytearray:
-    """Return the whole frame of a response, as `encode_response` does, encoded in turns.
+async def encoded(env: Env, request: RequestContext, message: Any, *, account: Account) -> bytearray:
+    """Return the whole frame of a response, as `encode_response` does, encoded in turns and counted meanwhile.
 
     This bounds how long encoding keeps the loop (BYTES_AT_ONCE, and the part that goes beyond), not how large an
     answer is: that is the business of whoever gives it. A part is an entity with its strings, and has no parts.
     """
-    out, due = bytearray(), BYTES_AT_ONCE
+    out, due, counted = bytearray(), BYTES_AT_ONCE, 0
     pieces = response_pieces(request.api_key, request.api_version, request.correlation_id, message, out)
-    for number, _ in enumerate(pieces, 1):
-        size = len(out) + number * PIECE_BYTES
-        if size >= due:
-            await env.turns.next()
-            due = size + BYTES_AT_ONCE
+    try:
+        for number, _ in enumerate(pieces, 1):
+            size = len(out) + number * PIECE_BYTES
+            if size >= due:
+                account.take(len(out) - counted)
+                counted = len(out)
+                await env.turns.next()
+                due = size + BYTES_AT_ONCE
+    finally:
+        account.give(counted)
     return out
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from raftlog.base.env import raise_failure
 from raftlog.base.errors import (
     NONE,
     BrokerNotAvailable,
@@ -33,6 +32,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
     from_code,
 )
+from raftlog.base.log import get_logger
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.locate import TopicKey, locate
@@ -65,6 +65,8 @@ NO_PARTITION: Final = -1
 """Of `__transaction_state`, as long as that is not there."""
 
 Codes = dict[TopicPartition, int]
+
+log = get_logger(__name__)
 
 
 class Dialect(Enum):
@@ -154,7 +156,6 @@ class Confirmations:
             task = loop.create_task(self._work_off(lane))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            task.add_done_callback(raise_failure)
         else:
             queue.append(asked)
         return await asked.answer
@@ -169,6 +170,9 @@ class Confirmations:
             while batch := _first_of(self._queues[lane]):
                 del self._queues[lane][: len(batch)]
                 await self._send(lane, batch)
+        except Exception:
+            log.exception("confirmations_crashed", coordinator=lane.coordinator)
+            self._broker.env.on_bug()
         finally:
             for each in (*batch, *self._queues.pop(lane)):
                 if not each.answer.done():
@@ -202,6 +206,9 @@ class Confirmations:
             return
         if answer.error_code != NONE:
             _refuse(batch, from_code(answer.error_code))
+            return
+        if len(answer.results_by_transaction) != len(batch):
+            _refuse(batch, BrokerNotAvailable("the coordinator answered something else"))
             return
         async for each, result in in_turns(
             self._broker.env, zip(batch, answer.results_by_transaction, strict=True)
@@ -313,6 +320,12 @@ class Questions:
             whose = Writer(self._transactional_id, header.producer_id, header.producer_epoch)
             question = Question((topic, index), partition, partition.leader_epoch, verification)
             self._asked.setdefault(whose, []).append(question)
+
+    def places(self) -> Iterator[tuple[TopicKey, int]]:
+        """Yield the batches that have to be confirmed, as the request names them."""
+        for questions in self._asked.values():
+            for each in questions:
+                yield each.place
 
     async def refused(self, dialect: Dialect) -> dict[tuple[TopicKey, int], KafkaError]:
         """Ask, and return what must not be appended, and why."""

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from random import Random
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig, validate_topic_configs
@@ -23,7 +23,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
+from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS, NO_BROKER
 from raftlog.controller.bounds import Bounds
 from raftlog.controller.decisions import Event, Room
 from raftlog.controller.placement import Placement
@@ -42,8 +42,6 @@ from raftlog.metadata.requests import (
     TopicResults,
 )
 
-MAX_NAME_LENGTH: Final = 249
-"""Characters of a topic's name: with `-` and a partition number it must be a folder's name."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -53,8 +51,8 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopic("the empty string is not a topic name")
     if name in (".", ".."):
         raise InvalidTopic(f"{name!r} is not a topic name: it cannot be . or ..")
-    if len(name) > MAX_NAME_LENGTH:
-        raise InvalidTopic(f"a topic name has at most {MAX_NAME_LENGTH} characters, this one {len(name)}")
+    if len(name) > NAME_MAX_CHARS:
+        raise InvalidTopic(f"a topic name has at most {NAME_MAX_CHARS} characters, this one {len(name)}")
     if not _LEGAL_NAME.fullmatch(name):
         raise InvalidTopic(
             f"{name!r} is not a topic name: only ASCII letters, digits, '.', '_' and '-' are allowed"

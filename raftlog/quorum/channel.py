@@ -436,8 +436,9 @@ class Accepted(Channel):
         self._hello: Hello | None = None
 
     def _begin(self) -> None:
-        late = self.guarded(self._refuse, "the handshake took too long")
-        self._timeout = self._loop.call_later(ACCEPT_SECONDS, late)
+        self._timeout = self._loop.call_later(
+            ACCEPT_SECONDS, self.guarded(self._refuse, "the handshake took too long")
+        )
         self._on_made(self)
 
     def _take_frames(self) -> None:

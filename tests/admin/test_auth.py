@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from raftlog.admin.auth import TokensUnusable, authenticate, parse_tokens
 from raftlog.base.config import ConfigFaults, load_config
+from raftlog.base.log import LIMITED_EVERY_S, LIMITED_LINES
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 
@@ -60,6 +63,24 @@ def test_every_change_is_in_the_audit_log_without_secrets(guarded: AdminCluster)
     for part in ('"admin_change"', '"alice"', '"delete_topic"', "127.0.0.1", "cluster none does not exist"):
         assert part in line
     assert OPERATOR not in guarded.nodes[1].log_path.read_text()
+
+
+def test_a_flood_without_tokens_fills_no_log(guarded: AdminCluster) -> None:
+    """Refused changes and unreadable requests are a few lines each; an operator's change is always written."""
+    node = Api(guarded.admin_url())
+    host, _, port = guarded.admin_url().removeprefix("http://").rpartition(":")
+    began_at = time.monotonic()
+    for number in range(4 * LIMITED_LINES):
+        node.ask("DELETE", "/v3/clusters/none/topics/a", headers={"X-Request-Id": f"flood-{number}"})
+        with socket.create_connection((host, int(port)), timeout=30) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
+            stranger.recv(1024)
+    node.ask("DELETE", "/v3/clusters/none/topics/a", headers={**bearer(OPERATOR), "X-Request-Id": "audit-3"})
+    lines = guarded.nodes[1].log_path.read_text().splitlines()
+    most = LIMITED_LINES * (1 + int((time.monotonic() - began_at) // LIMITED_EVERY_S))
+    for event in ("flood-", "admin_request_unreadable"):
+        assert 0 < sum(event in each for each in lines) <= most
+    assert any("audit-3" in each for each in lines)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from raftlog.broker.admission import CONNECTION_BYTES
 from raftlog.cli import exits, ready
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.certificate import make_certificate, needs_openssl
@@ -46,3 +47,16 @@ def test_slow_client_holds_up_nobody(cluster: AdminCluster) -> None:
         slow.sendall(b"POST /v3/clusters/x/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n")
         with urllib.request.urlopen(f"{cluster.admin_url(1)}/v1/live", timeout=PATIENCE_S) as answer:
             assert answer.status == 200
+
+
+def test_health_is_told_while_clients_have_all_places() -> None:
+    """The API asks its own brokers: as a node of the cluster, not as one more client. And why they have them all."""
+    memory = {"raftlog.memory.max.bytes": str(8 * 2 * CONNECTION_BYTES)}
+    with AdminCluster(1, settings=memory) as cluster:
+        host, _, port = cluster.bootstrap_servers.partition(",")[0].rpartition(":")
+        with socket.create_connection((host, int(port))), socket.create_connection((host, int(port))):
+            for _ in range(3):
+                with urllib.request.urlopen(f"{cluster.admin_url(1)}/v1/health", timeout=30) as answer:
+                    health = json.load(answer)
+                assert [each["state"] for each in health["brokers"]] == ["in_service"]
+                assert "memory_for_connections_exhausted" in [each["code"] for each in health["reasons"]]

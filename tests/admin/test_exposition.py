@@ -15,12 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from raftlog.admin import scrape as scraping
 from raftlog.admin.exposition import SLICE_STEPS, histogram, labelled, labels, single, slices
 from raftlog.admin.facts import (
+    AccountFacts,
     ClientMetricsFacts,
     CompactionFacts,
     ConnectionFacts,
     DirectoryFacts,
     GroupFacts,
     PartitionFacts,
+    PlaceFacts,
     RaftFacts,
     TopicTraffic,
     TransactionFacts,
@@ -66,6 +68,12 @@ class Node:
         return {}
 
     def connections(self) -> ConnectionFacts | None:
+        return None
+
+    def memory(self) -> list[AccountFacts]:
+        return []
+
+    def places(self) -> PlaceFacts | None:
         return None
 
     def directories(self) -> list[DirectoryFacts]:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from raftlog.admin.v1.health import _of_chores
+from raftlog.admin.facts import AccountFacts
+from raftlog.admin.v1.health import _of_chores, _of_memory
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
 from raftlog.base.failures import Failure
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 
@@ -126,6 +127,23 @@ def test_health_says_who_is_down_and_what_that_costs_until_it_is_back(cluster: A
     cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "yellow", "nothing is refused")
     cluster.restart(victim)
     cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "green", "all is well again")
+
+
+class ShortOfMemory:
+    """A node with two accounts, one of which is used up."""
+
+    def memory(self) -> list[AccountFacts]:
+        return [AccountFacts("requests", 5, 10, 7, 0), AccountFacts("answers", 10, 10, 12, 3)]
+
+
+def test_memory_that_is_used_up_is_a_reason_in_words() -> None:
+    """Which, how much, what follows, and what an operator can do."""
+    facts: Any = ShortOfMemory()
+    view = NodeView(NodeConfig(node_id=3), lambda: EMPTY_IMAGE, list, lambda: 0.0, facts=facts)
+    (reason,) = _of_memory(view)
+    assert (reason.severity, reason.code, reason.brokers) == ("yellow", "memory_for_answers_exhausted", [3])
+    assert "all 10 bytes" in reason.message
+    assert "raftlog.answers.max.bytes" in reason.message and "raftlog.memory.max.bytes" in reason.message
 
 
 def test_a_node_without_a_majority_says_so(cluster: AdminCluster) -> None:

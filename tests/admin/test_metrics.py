@@ -115,6 +115,28 @@ def test_a_node_tells_its_requests_disks_quorum_and_process(cluster: AdminCluste
     lags = found["raftlog_partition_last_stable_offset_lag"]
     assert {lag for (topic, _), lag in lags.items() if topic == TOPIC} == {0}
     assert found["process_resident_memory_bytes"][()] > 10_000_000
+
+
+def test_a_node_tells_what_others_make_it_hold(cluster: AdminCluster) -> None:
+    """The budget for memory by purpose, and who is connected."""
+    found = scrape(cluster, 1)
+    accounts = {
+        ("answers",),
+        ("connections",),
+        ("decompression",),
+        ("requests",),
+        ("sessions",),
+        ("unappended",),
+    }
+    for name in ("used_bytes", "limit_bytes", "most_bytes", "exhausted"):
+        assert set(found[f"raftlog_memory_{name}"]) == accounts
+    limits, used = found["raftlog_memory_limit_bytes"], found["raftlog_memory_used_bytes"]
+    assert all(0 <= used[each] < limits[each] for each in accounts)
+    assert found["raftlog_connections_by_kind"][("broker",)] >= 1
+    assert found["raftlog_connections_by_kind"][("unproven",)] == 0
+    assert found["raftlog_connections_client_limit"][()] > 100
+    assert found["raftlog_connections_waiting_for_memory"][()] == 0
+    assert found["raftlog_fetch_sessions"][()] >= 1
     assert found["process_open_fds"][()] > 10
 
 

@@ -8,8 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+import structlog.testing
 
-from raftlog.base.log import LOGGERS, configure_log, get_logger
+from raftlog.base.log import (
+    LIMITED_EVERY_S,
+    LIMITED_LINES,
+    LOGGERS,
+    LimitedLog,
+    configure_log,
+    get_logger,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +75,55 @@ def test_an_exception_leaves_its_traceback_in_the_event():
     event = json.loads(stream.getvalue())
     assert "RuntimeError: boom" in event["exception"]
     assert event["level"] == "error"
+
+
+class Clock:
+    """Seconds that the test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_flood_of_one_event_is_a_few_lines_and_a_count():
+    """A client must not fill the disk of a node with lines about itself; other events are written all the same."""
+    clock = Clock()
+    with structlog.testing.capture_logs() as lines:
+        limited = LimitedLog(get_logger(), clock)
+        for _ in range(1_000):
+            limited.warning("connection_refused", limit="max.connections")
+        limited.warning("framing_lost")
+        assert [each["event"] for each in lines] == ["connection_refused"] * LIMITED_LINES + ["framing_lost"]
+        clock.now = LIMITED_EVERY_S
+        limited.warning("connection_refused")
+    assert lines[-1]["left_out"] == 1_000 - LIMITED_LINES
+
+
+def test_the_end_of_a_flood_is_told_too():
+    """A flush says what no further line of that event will say, once."""
+    clock = Clock()
+    with structlog.testing.capture_logs() as lines:
+        limited = LimitedLog(get_logger(), clock)
+        for _ in range(10):
+            limited.warning("request_malformed")
+        limited.flush()
+        clock.now = LIMITED_EVERY_S
+        limited.flush()
+        limited.flush()
+    assert lines[LIMITED_LINES:] == [
+        {"event": "log_lines_left_out", "log_level": "warning", "of": "request_malformed", "left_out": 5}
+    ]
+
+
+def test_failures_of_different_work_are_told_apart():
+    """The traceback of a second bug is not left out because of a flood of the first."""
+    with structlog.testing.capture_logs() as lines:
+        limited = LimitedLog(get_logger(), Clock())
+        for what in ["fetch"] * 10 + ["produce"]:
+            limited.exception("request_crashed", what=what)
+    assert [each["what"] for each in lines] == ["fetch"] * LIMITED_LINES + ["produce"]
 
 
 def written(stream: io.StringIO) -> list[str]:

@@ -110,6 +110,7 @@ class FakePartition:
         self.reads = 0
         self.noted: list[tuple[int, Any]] = []
         self.traffic = Traffic()
+        self.refused: list[bytes] = []
 
     def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> Appended:
         if self.error is not None:
@@ -179,6 +180,9 @@ class FakePartition:
     def storage_failed(self, error: OSError) -> None:
         self.reported.append(error)
 
+    def refuse_unverified(self, records: memoryview, error: KafkaError) -> None:
+        self.refused.append(bytes(records))
+
     def park(self, waiter: Any) -> None:
         self.parked[waiter] = None
 
@@ -231,14 +235,17 @@ class FakeReplicas:
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written. Reading goes on unless paused; writing is paused by the test."""
+    """Keeps what is written. Reading goes on unless paused. The kernel takes `room` bytes, and more with `drain`."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.protocol: Any = None
         self.written = bytearray()
         self.wrote = asyncio.Event()
         self.reading = True
         self.closed = False
+        self.room = 1 << 62
+        self.unsent = b""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("10.0.0.9", 4711) if name == "peername" else default
@@ -246,9 +253,32 @@ class FakeTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
 
+    def get_write_buffer_size(self) -> int:
+        return len(self.unsent)
+
     def write(self, data: Any) -> None:
-        self.written += data
-        self.wrote.set()
+        self.unsent += bytes(data)
+        self._send()
+        if self.unsent:
+            self.protocol.pause_writing()
+
+    def drain(self, size: int = 1 << 62) -> None:
+        """The client reads: the kernel takes so many bytes more."""
+        self.room += size
+        had = bool(self.unsent)
+        self._send()
+        if had and not self.unsent:
+            self.protocol.resume_writing()
+
+    def _send(self) -> None:
+        taken, self.unsent = self.unsent[: self.room], self.unsent[self.room :]
+        self.room -= len(taken)
+        self.written += taken
+        if taken:
+            self.wrote.set()
+
+    def is_closing(self) -> bool:
+        return self.closed
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         for data in list_of_data:
@@ -283,7 +313,10 @@ class Held:
     def run(self) -> None:
         calls, self.calls = self.calls, []
         for call, future in calls:
-            future.set_result(call())
+            try:
+                future.set_result(call())
+            except Exception as error:
+                future.set_exception(error)
 
 
 def image(partitions: int = 4, leader: int = 1) -> MetadataImage:
@@ -311,7 +344,13 @@ def image(partitions: int = 4, leader: int = 1) -> MetadataImage:
 class World:
     """A broker server over fake partitions; needs a running loop."""
 
-    def __init__(self, *partitions: FakePartition, elsewhere: Iterable[int] = (), **config: Any) -> None:
+    def __init__(
+        self,
+        *partitions: FakePartition,
+        elsewhere: Iterable[int] = (),
+        sockets: int = 16_384,
+        **config: Any,
+    ) -> None:
         self.partitions = partitions or (FakePartition(),)
         self.partition = self.partitions[0]
         self.image = image()
@@ -319,7 +358,9 @@ class World:
         self.blocks = 0
         config.setdefault("cluster_secret", b"secret")
         self.broker = BrokerContext(
-            env=Env(wall_clock_ms=lambda: 1000, random=random.Random(1), offload=self.offload),
+            env=Env(
+                wall_clock_ms=lambda: 1000, random=random.Random(1), offload=self.offload, sockets=sockets
+            ),
             config=NodeConfig(**config),
             image=lambda: self.image,
             submit=self._submit,
@@ -341,6 +382,7 @@ class Pipe:
     def __init__(self, server: BrokerServer) -> None:
         self.connection = Connection(server, LISTENER)
         self.transport = FakeTransport()
+        self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)
         self._read = 0
 
@@ -392,6 +434,12 @@ def request(
     api_key: int, version: int, correlation_id: int, message: Any, client_id: str | None = "t"
 ) -> bytes:
     return encode_request(RequestHeader(api_key, version, correlation_id, client_id), message)
+
+
+def api_versions(correlation_id: int, version: int = 3) -> bytes:
+    make = request_shapes(18, version)
+    message = make.ApiVersionsRequest(client_software_name="t", client_software_version="1")
+    return request(18, version, correlation_id, message)
 
 
 def produce(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.env import TurnQueue
-from raftlog.base.errors import BrokerNotAvailable, RequestTimedOut
+from raftlog.base.errors import BrokerNotAvailable, RequestTimedOut, UnknownServerError
 from raftlog.broker import broker_links
 from raftlog.broker import turns as broker_turns
 from raftlog.broker.broker_links import PAUSE_S, BrokerLinks
@@ -144,3 +144,43 @@ def test_closing_answers_who_waits() -> None:
 
 def _empty() -> Any:
     return request_shapes(ADD_PARTITIONS, 5).AddPartitionsToTxnRequest(transactions=())
+
+
+def test_an_answer_that_cannot_be_read_costs_that_connection_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """BROKER_NOT_AVAILABLE: callers await KafkaErrors, and some of their tasks end the node for any other."""
+
+    async def story(world: World) -> None:
+        links = links_of(world, 1)
+        sound = broker_links.decode_response
+
+        def decode(*args: Any) -> Any:
+            raise ValueError("a string is cut off")
+
+        monkeypatch.setattr(broker_links, "decode_response", decode)
+        with pytest.raises(BrokerNotAvailable, match="a string is cut off"):
+            await ask(world, links, 2)
+        monkeypatch.setattr(broker_links, "decode_response", sound)
+        await world.pass_time(PAUSE_S)
+        assert int((await ask(world, links, 2)).error_code) == 0
+
+    play(story)
+
+
+def test_a_bug_in_a_handler_of_our_own_is_told_like_another_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """UNKNOWN_SERVER_ERROR, as a connection's dispatch would have it; a simulation hears of it."""
+
+    class Broken:
+        @staticmethod
+        def handle(*_: Any) -> None:
+            raise ZeroDivisionError
+
+    async def story(world: World) -> None:
+        links = links_of(world, 1)
+        bugs: list[str] = []
+        monkeypatch.setattr(links._broker.env, "on_bug", lambda: bugs.append("told"))
+        monkeypatch.setattr(broker_links, "find_handler", lambda _: Broken)
+        with pytest.raises(UnknownServerError):
+            await ask(world, links, 1)
+        assert bugs == ["told"]
+
+    play(story)

@@ -10,18 +10,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from raftlog.broker.connection import MAX_OPEN_SLOTS, RECEIVE_MIN_BYTES, RECEIVE_USUAL_BYTES
+from raftlog.base.errors import NotLeaderOrFollower
+from raftlog.base.log import LIMITED_LINES
+from raftlog.broker.connection import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS, Connection
 from raftlog.broker.handlers import list_groups as list_groups_handler
+from raftlog.broker.outbox import PIECE_BYTES
+from raftlog.broker.slots import Slot
 from raftlog.broker.turns import BYTES_AT_ONCE
 from raftlog.protocol.shapes import request_shapes, response_shapes
-from tests.broker.fakes import FakePartition, Pipe, World, batch, fetch, produce, request
+from raftlog.replication.host import ReplicaId
+from tests.broker.fakes import (
+    LISTENER,
+    FakePartition,
+    FakeTransport,
+    Pipe,
+    World,
+    api_versions,
+    batch,
+    fetch,
+    produce,
+    request,
+)
 from tests.kit.examples import examples
-
-
-def api_versions(correlation_id: int, version: int = 3) -> bytes:
-    make = request_shapes(18, version)
-    message = make.ApiVersionsRequest(client_software_name="t", client_software_version="1")
-    return request(18, version, correlation_id, message)
 
 
 async def test_responses_leave_in_request_order_however_commits_come() -> None:
@@ -75,28 +85,28 @@ def test_any_fragmentation_of_a_request_stream_gives_the_same_responses(sizes: l
     assert _answers(sizes) == _answers([])
 
 
-async def test_a_frame_larger_than_the_buffer_arrives_whole_and_the_memory_is_given_back() -> None:
-    """The receive buffer grows to the frame and no further, and shrinks when the connection is quiet."""
+async def test_a_frame_larger_than_the_window_arrives_whole_and_its_memory_is_given_back() -> None:
+    """What arrived of it is held, and nothing once it is handled: an idle connection has no buffer of its own."""
     world = World()
     pipe = world.connect()
     data = batch(1, 3_000_000)
-    pipe.send(produce(1, (0, data)))
+    frame = produce(1, (0, data))
+    pipe.feed(frame[:1_000_000])
+    assert world.server.memory.requests.used == 1_000_000
+    pipe.feed(frame[1_000_000:])
     assert world.partition.batches[0][2] == data
     assert pipe.correlation_ids() == [1]
-    assert len(pipe.connection.get_buffer(-1)) < 3_001_000
-    pipe.connection.sweep(max_quiet_sweeps=0)
-    assert len(pipe.connection.get_buffer(-1)) == RECEIVE_USUAL_BYTES
-    pipe.connection.sweep(max_quiet_sweeps=0)
-    assert len(pipe.connection.get_buffer(-1)) == RECEIVE_MIN_BYTES
+    assert (world.server.memory.requests.used, pipe.connection._rest) == (0, None)
     pipe.send(produce(2, (0, data)))
     assert pipe.correlation_ids() == [2]
 
 
 async def test_an_announced_length_alone_takes_no_memory() -> None:
     """A tiny frame that claims 100 MB must not allocate them (CVE-2022-34917's class)."""
-    pipe = World().connect()
+    world = World()
+    pipe = world.connect()
     pipe.feed((100_000_000).to_bytes(4, "big") + b"\0" * 1000)
-    assert len(pipe.connection.get_buffer(-1)) <= RECEIVE_MIN_BYTES
+    assert world.server.memory.requests.used == 1004
     assert not pipe.transport.closed
 
 
@@ -195,20 +205,21 @@ async def test_a_full_row_of_slots_stops_reading_until_one_is_answered() -> None
 
 
 async def test_a_client_that_does_not_read_is_not_served_further() -> None:
-    """pause_writing is honoured: unsent responses are bounded."""
+    """What the kernel does not take is bounded: requests wait, and are not read, until it does."""
     world = World()
+    world.partition.append_produced(memoryview(batch(1, 2 * ANSWERS_HIGH_BYTES)), acks=1, now_ms=0)
     pipe = world.connect()
-    pipe.connection.pause_writing()
-    pipe.send(fetch(1, (0, 0)))
-    pipe.send(fetch(2, (0, 0)))
-    assert pipe.correlation_ids() == []
+    pipe.transport.room = 1000
+    whole = fetch(1, (0, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24)
+    pipe.send(whole)
+    pipe.send(fetch(2, (0, 1)))
     assert not pipe.transport.reading
-    pipe.connection.resume_writing()
+    assert world.server.memory.answers.used == pipe.connection.outbox.waiting_bytes > ANSWERS_HIGH_BYTES
+    pipe.transport.drain()
     await asyncio.sleep(0)
-    assert pipe.correlation_ids() == [1]
+    assert pipe.correlation_ids() == [1, 2]
     assert pipe.transport.reading
-    pipe.send(fetch(2, (0, 0)))
-    assert pipe.correlation_ids() == [2]
+    assert world.server.memory.answers.used == 0
 
 
 async def test_only_produce_requests_overlap() -> None:
@@ -341,3 +352,285 @@ async def _until(condition: Any) -> None:
             return
         await asyncio.sleep(0)
     raise AssertionError("it did not happen")
+
+
+# -- guards -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def failures() -> list[Any]:
+    """What reached the loop's exception handler, which ends a node."""
+    found: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: found.append(context))
+    return found
+
+
+def break_writing(pipe: Pipe) -> None:
+    """As uvloop does with a transport that it closed without a word."""
+
+    def fail(_data: Any) -> None:
+        raise RuntimeError("the handler is closed")
+
+    pipe.transport.write = pipe.transport.writelines = fail  # type: ignore[method-assign]
+
+
+async def test_an_answer_that_fails_inside_another_connections_request_costs_its_own_only() -> None:
+    """A follower's fetch, or anybody's sync, commits what many producers wait for."""
+    world = World()
+    world.partition.auto_commit = False
+    failing, other = world.connect(), world.connect()
+    for pipe in (failing, other):
+        pipe.send(produce(1, (0, batch()), acks=-1))
+    break_writing(failing)
+    with capture_logs() as logs:
+        world.partition.commit()
+    assert failing.transport.closed
+    assert other.correlation_ids() == [1]
+    assert [line["event"] for line in logs] == ["request_crashed"]
+
+
+async def test_a_refusal_that_fails_inside_another_request_costs_its_own_only() -> None:
+    """A leader that resigns tells everybody who waits."""
+    world = World()
+    world.partition.auto_commit = False
+    failing, other = world.connect(), world.connect()
+    for pipe in (failing, other):
+        pipe.send(produce(1, (0, batch()), acks=-1))
+    break_writing(failing)
+    for _, waiter in tuple(world.partition.waiters):
+        waiter.failed(world.partition, NotLeaderOrFollower())
+    assert failing.transport.closed
+    assert other.correlation_ids() == [1]
+
+
+async def test_a_transport_that_fails_as_it_is_handed_over_costs_that_connection_only(
+    failures: list[Any],
+) -> None:
+    """asyncio calls connection_made as a callback: what it raises would end the node."""
+    world = World()
+    connection = Connection(world.server, LISTENER)
+    transport = FakeTransport()
+    transport.protocol = connection
+    transport.get_extra_info = lambda *_: 1 / 0  # type: ignore[method-assign,assignment]
+    asyncio.get_running_loop().call_soon(connection.connection_made, transport)
+    await asyncio.sleep(0)
+    assert transport.closed
+    assert failures == []
+    connection.connection_lost(None)
+    assert not world.server.connections
+    assert world.server.counters.open_connections == 0
+
+
+class FailingSlot(Slot):
+    """One that cannot even be abandoned."""
+
+    def abandoned(self) -> None:
+        raise ZeroDivisionError
+
+
+async def test_a_slot_that_fails_as_its_connection_is_lost_keeps_no_other_waiting() -> None:
+    """Each is told, and what the connection held is given back."""
+    world = World()
+    world.partition.auto_commit = False
+    pipe = world.connect()
+    pipe.send(produce(1, (0, batch()), acks=-1), produce(2, (0, batch()), acks=-1))
+    pipe.connection._slots.insert(1, FailingSlot(pipe.connection))
+    pipe.connection.connection_lost(None)
+    assert not world.server.connections
+    assert len(world.server.deadlines) == 0
+
+
+async def test_what_fails_when_the_client_reads_again_costs_that_connection_only(failures: list[Any]) -> None:
+    """resume_writing is a callback as well."""
+    world = World()
+    world.partition.append_produced(memoryview(batch(1, 3 * ANSWERS_HIGH_BYTES)), acks=1, now_ms=0)
+    pipe = world.connect()
+    pipe.transport.room = 1000
+    pipe.send(fetch(1, (0, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24))
+    break_writing(pipe)
+    pipe.connection.resume_writing()
+    assert pipe.transport.closed
+    assert world.server.memory.answers.used == 0
+    assert failures == []
+
+
+async def test_a_task_that_fails_or_is_cancelled_ends_its_connection() -> None:
+    """A slot that is never answered would hold up its client for ever."""
+    world = World()
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    for work in (fail, cancelled):
+        pipe = world.connect()
+        pipe.connection.spawn(work())
+        await _until(lambda: not world.server.tasks)
+        assert pipe.transport.closed
+
+
+async def test_an_unknown_api_leaves_no_mark() -> None:
+    """A client could make a metric for each of 65,000 keys."""
+    world = World()
+    for key in range(1000, 1010):
+        world.connect().send(b"\0\0\0\x0a" + key.to_bytes(2, "big") + b"\0\0\0\0\0\x01\xff\xff")
+    assert not world.server.counters.requests
+    assert world.server.counters.closed_by_broker == {"unknown_api_requested": 10}
+
+
+async def test_malformed_requests_at_will_are_a_few_lines() -> None:
+    """What a client can cause is counted, and logged at a bounded rate."""
+    world = World()
+    with capture_logs() as logs:
+        for _ in range(50):
+            world.connect().send(b"\0\0\0\x01\0")
+    assert len(logs) == LIMITED_LINES
+    assert world.server.counters.closed_by_broker == {"request_malformed": 50}
+
+
+# -- memory -------------------------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+async def test_answers_that_wait_for_one_before_them_hold_up_what_comes_by_their_bytes() -> None:
+    """17 KB from one client pinned 6.8 GiB: a Produce that waits, then 127 Fetches that are answered at once."""
+    stuck, full = FakePartition(index=0), FakePartition(index=1)
+    stuck.auto_commit = False
+    full.append_produced(memoryview(batch(1, 4 * MIB)), acks=1, now_ms=0)
+    world = World(stuck, full)
+    pipe = world.connect()
+    whole = [
+        fetch(each, (1, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24)
+        for each in range(2, MAX_OPEN_SLOTS)
+    ]
+    pipe.send(produce(1, (0, batch()), acks=-1), *whole)
+    assert full.reads == 1
+    assert 4 * MIB < world.server.memory.answers.used < 5 * MIB
+    assert not pipe.transport.reading
+    stuck.commit()
+    for _ in range(2 * MAX_OPEN_SLOTS):
+        await asyncio.sleep(0)
+    assert pipe.correlation_ids() == list(range(1, MAX_OPEN_SLOTS))
+    assert world.server.memory.answers.used == 0
+    assert pipe.transport.reading
+
+
+async def test_without_memory_for_answers_requests_wait_but_for_produce_and_brokers() -> None:
+    """One budget for all answers of a broker; whoever waits goes on by itself."""
+    world = World(raftlog_answers_max_bytes=1000)
+    answers = world.server.memory.answers
+    answers.take(1000)
+    client, producer, broker = (world.connect() for _ in range(3))
+    broker.connection.peer = ReplicaId(2, 12)
+    for pipe in (client, broker):
+        pipe.send(api_versions(1))
+    producer.send(produce(1, (0, batch())))
+    assert [each.correlation_ids() for each in (client, producer, broker)] == [[], [1], [1]]
+    assert not client.transport.reading
+    answers.give(900)
+    await asyncio.sleep(0)
+    assert client.correlation_ids() == [1]
+    assert client.transport.reading
+
+
+async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_told() -> None:
+    """And nothing of it is counted any more."""
+    world = World(raftlog_answers_max_bytes=1000)
+    world.server.memory.answers.take(1000)
+    pipe = world.connect()
+    pipe.send(api_versions(1))
+    assert world.server.memory.requests.used == len(api_versions(1))
+    pipe.connection.connection_lost(None)
+    assert world.server.memory.requests.used == 0
+    world.server.memory.answers.give(1000)
+    await asyncio.sleep(0)
+    assert pipe.correlation_ids() == []
+
+
+async def test_half_frames_of_many_connections_stop_being_read_and_all_come_through() -> None:
+    """queued.max.request.bytes: who lacks least is read first, and in the end everybody is served."""
+    world = World(queued_max_request_bytes=MIB)
+    frames = [produce(1, (0, batch(1, size))) for size in (900_000, 2_000_000, 600_000, 400_000)]
+    pipes = [world.connect() for _ in frames]
+    for pipe, frame in zip(pipes, frames, strict=True):
+        pipe.feed(frame[:-350_000])
+    unread = [frame[-350_000:] for frame in frames]
+    assert world.server.memory.requests.used <= 2_500_000
+    assert world.server.requests.waiting
+    left = dict(
+        zip(pipes, [pipe.unread + rest for pipe, rest in zip(pipes, unread, strict=True)], strict=True)
+    )
+    while left:
+        pipe = next(each for each in left if each.transport.reading)
+        pipe.feed(left[pipe])
+        left[pipe] = pipe.unread
+        if not left[pipe]:
+            assert pipe.correlation_ids() == [1]
+            del left[pipe]
+    assert world.server.memory.requests.used == 0
+    assert world.partition.log_end_offset == len(frames)
+
+
+async def test_small_requests_are_served_while_the_memory_for_requests_is_used_up() -> None:
+    """Bystanders of an attack with half frames."""
+    world = World(queued_max_request_bytes=MIB)
+    world.server.requests.take(2 * MIB)
+    pipe = world.connect()
+    pipe.send(produce(1, (0, batch(1, 1000))), api_versions(2))
+    assert pipe.correlation_ids() == [1, 2]
+
+
+async def test_a_request_in_a_task_is_counted_until_the_task_ends(many_groups: None) -> None:
+    """Its client may be gone, and have come again with the next one."""
+    world = World()
+    pipe = world.connect()
+    pipe.send(list_groups(1))
+    await asyncio.sleep(0)
+    assert world.server.memory.requests.used == len(list_groups(1)) - 4
+    pipe.connection.connection_lost(None)
+    assert world.server.memory.requests.used > 0
+    await _until(lambda: not world.server.tasks)
+    assert (world.server.memory.requests.used, world.server.memory.answers.used) == (0, 0)
+
+
+async def test_a_large_answer_is_counted_while_it_is_encoded(many_groups: None) -> None:
+    """Many of them at a time are made piece by piece beside each other."""
+    world = World()
+    pipe = world.connect()
+    pipe.send(list_groups(1))
+    while not pipe.transport.written:
+        await asyncio.sleep(0)
+    assert world.server.memory.answers.most > len(pipe.transport.written) // 2
+    await _until(lambda: not world.server.tasks)
+    assert world.server.memory.answers.used == 0
+
+
+async def test_a_frame_that_a_task_still_needs_is_not_overwritten() -> None:
+    """All connections receive into one window: what outlives its call is copied, or has a buffer of its own."""
+    world = World()
+    pipe, other = world.connect(), world.connect()
+    kept: list[memoryview] = []
+    pipe.connection.dispatch = lambda connection, frame: kept.append(connection.lasting(frame))
+    small, large = bytes([7]) * 1000, bytes([9]) * 600_000
+    for body in (small, large):
+        pipe.feed(len(body).to_bytes(4, "big") + body)
+    other.send(*[produce(each, (0, batch(1, 250_000))) for each in range(3)])
+    assert [bytes(each) for each in kept] == [small, large]
+
+
+async def test_a_large_answer_is_given_to_the_transport_piece_by_piece() -> None:
+    """Some join and copy what they are given, which would double its memory."""
+    world = World()
+    world.partition.append_produced(memoryview(batch(1, 3 * MIB)), acks=1, now_ms=0)
+    pipe = world.connect()
+    pipe.transport.room = MIB
+    pipe.send(fetch(1, (0, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24))
+    assert 0 < len(pipe.transport.unsent) <= PIECE_BYTES
+    while pipe.transport.unsent:
+        before = world.server.memory.answers.used
+        pipe.transport.drain(PIECE_BYTES)
+        assert world.server.memory.answers.used < before
+    assert pipe.correlation_ids() == [1]

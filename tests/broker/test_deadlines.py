@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftlog.base.guard import Guard
 from raftlog.broker.deadlines import GRAIN_MS, Deadlines
 from tests.kit.waits import PATIENCE_S
 
@@ -49,13 +50,23 @@ class Timer:
         self.cancelled = True
 
 
-class Waiter:
+class Waiter(Guard):
+    """What waits, and the connection that it waits for."""
+
     def __init__(self, clock: Clock, then: Callable[[], object] = lambda: None) -> None:
         self.clock, self.then = clock, then
         self.expired_at: list[float] = []
+        self.crashes: list[str] = []
+
+    @property
+    def connection(self) -> Guard:
+        return self
+
+    def crash(self, what: str) -> None:
+        self.crashes.append(what)
 
     def expired(self) -> None:
-        self.expired_at.append(self.clock.now)
+        self.expired_at.append(self.clock.time())
         self.then()
 
 
@@ -108,6 +119,16 @@ def test_one_that_expires_may_wait_again() -> None:
     assert len(waiter.expired_at) == 3
 
 
+def test_one_that_fails_ends_its_connection_and_no_other_is_missed() -> None:
+    """The loop's handler would end the node, and the others of that moment would wait for ever."""
+    clock, subject = deadlines()
+    failing, other = Waiter(clock, lambda: 1 / 0), Waiter(clock)
+    subject.add(failing, 100)
+    subject.add(other, 100)
+    clock.advance(1)
+    assert (len(failing.crashes), len(other.expired_at)) == (1, 1)
+
+
 def test_removed_waiters_leave_no_memory() -> None:
     """A client that sends ever longer timeouts must not grow the broker."""
     clock, subject = deadlines()
@@ -127,10 +148,6 @@ async def test_a_real_loop_drives_it() -> None:
     done = loop.create_future()
     clock: Any = loop
 
-    class Done:
-        def expired(self) -> None:
-            done.set_result(clock.time())
-
     began_at = loop.time()
-    subject.add(Done(), 15)
+    subject.add(Waiter(clock, lambda: done.set_result(clock.time())), 15)
     assert await asyncio.wait_for(done, PATIENCE_S) - began_at >= 0.0145

@@ -10,8 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.errors import NotLeaderOrFollower
-from raftlog.base.types import EpochEnd
+from raftlog.base.types import NAME_MAX_CHARS, EpochEnd
+from raftlog.broker.handlers import fetch as fetch_handler
 from raftlog.broker.peer_auth import HELLO
+from raftlog.broker.sessions import ENTRY_BYTES
 from raftlog.protocol.shapes import request_shapes
 from raftlog.replication.host import ReplicaId
 from tests.broker.fakes import TOPIC_ID, FakePartition, Pipe, World, batch, fetch, produce, request
@@ -553,3 +555,198 @@ async def test_a_fetch_of_nothing_is_answered_at_once() -> None:
     make = request_shapes(1, 12)
     pipe.send(request(1, 12, 1, make.FetchRequest(max_wait=60_000, min_bytes=1)))
     assert pipe.answer(1, 12).responses == ()
+
+
+# -- what a client can make fail ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+@pytest.mark.parametrize("length", [NAME_MAX_CHARS + 1, 32_767])
+async def test_a_name_that_no_topic_can_have_is_refused_on_decoding(version: int, length: int) -> None:
+    """It would be kept in a session, and answered in a version whose strings cannot hold it."""
+    world = World()
+    pipe = world.connect()
+    with capture_logs() as logs:
+        pipe.send(fetch(1, (0, 0), version=version, topic="t" * length, session=(0, 0)))
+    assert pipe.transport.closed
+    assert [line["event"] for line in logs] == ["request_malformed"]
+    assert len(world.server.sessions) == 0
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12])
+async def test_the_longest_name_is_answered_in_every_version(version: int) -> None:
+    """Strings of every version hold what the reader of requests lets through."""
+    pipe = World().connect()
+    pipe.send(fetch(1, (0, 0), version=version, topic="x" * NAME_MAX_CHARS))
+    assert told(pipe, version)[0].error_code == 3
+
+
+async def test_a_session_does_not_change_between_names_and_ids() -> None:
+    """FETCH_SESSION_TOPIC_ID_ERROR, as Apache Kafka answers; the session goes on in its own way."""
+    pipe = World(filled()).connect()
+    pipe.send(fetch(1, (0, 0), session=(0, 0)))
+    session_id, _ = session_of(pipe)
+    pipe.send(fetch(2, session=(session_id, 1), version=13))
+    assert pipe.answer(1, 13).error_code == 106
+    pipe.send(fetch(3, session=(session_id, 1), version=11))
+    assert pipe.answer(1, 11).error_code == 0
+
+
+async def test_a_cold_read_whose_answer_fails_ends_that_connection_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One client ended a node so: the callback of the read answered outside of any guard."""
+    cold = filled()
+    cold.cold = True
+    world = World(cold)
+    pipe, other = world.connect(), world.connect()
+    failures: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
+    pipe.send(fetch(1, (0, 0)))
+    monkeypatch.setattr(fetch_handler, "tell", lambda *_, **__: 1 / 0)
+    with capture_logs() as logs:
+        world.offload.run()
+        await settle()
+    assert pipe.transport.closed
+    assert [line["event"] for line in logs] == ["request_crashed"]
+    assert failures == []
+    assert not other.transport.closed
+    assert world.server.memory.answers.used == 0
+
+
+async def test_a_fetch_that_fails_as_it_begins_to_wait_leaves_nothing_parked() -> None:
+    """A session without a connection would be woken for ever."""
+    world = World(FakePartition(), FakePartition(index=1))
+    second = world.partitions[1]
+    second.park = lambda _waiter: 1 / 0  # type: ignore[assignment,method-assign]
+    pipe = world.connect()
+    pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000))
+    assert pipe.transport.closed
+    assert not world.partition.parked
+    assert len(world.server.deadlines) == 0
+
+
+async def test_a_session_that_fails_as_it_is_woken_costs_its_own_fetch_not_the_producer() -> None:
+    """A partition wakes it from inside the request of whoever appends."""
+    world = World(FakePartition(), FakePartition(index=1))
+    consumer, producer = world.connect(), world.connect()
+    consumer.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000))
+    (session,) = world.partition.parked
+    session.ready = None  # an invariant of ours is broken
+    world.partition.auto_commit = False
+    with capture_logs() as logs:
+        for waiter in tuple(world.partition.parked):
+            waiter.wake(world.partition)
+    assert [(line["event"], line["what"]) for line in logs] == [("request_crashed", "fetch session: wake")]
+    assert consumer.transport.closed
+    assert not world.partition.parked
+    world.partition.auto_commit = True
+    producer.send(produce(1, (0, batch())))
+    assert producer.correlation_ids() == [1]
+
+
+async def test_a_fetch_whose_successor_came_elsewhere_fails_alone() -> None:
+    """The client came back on another connection, and answering the first one fails."""
+    world = World(FakePartition())
+    first, second = world.connect(), world.connect()
+    first.send(fetch(1, (0, 0), session=(0, 0)))
+    session_id, _ = session_of(first)
+    first.send(fetch(2, session=(session_id, 1), max_wait_ms=60_000))
+    first.transport.write = lambda _data: 1 / 0  # type: ignore[method-assign,assignment]
+    first.transport.writelines = lambda _data: 1 / 0  # type: ignore[method-assign,assignment]
+    second.send(fetch(3, session=(session_id, 2)))
+    assert first.transport.closed
+    assert second.correlation_ids() == [3]
+
+
+# -- memory -------------------------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+async def test_one_answer_takes_a_part_of_what_is_left_for_answers() -> None:
+    """Many clients together cannot fill the memory by asking for much at once; each gets a batch at least."""
+    world = World(filled(batches=100, size=99_939), raftlog_answers_max_bytes=20 * MIB)
+    pipe = world.connect()
+    pipe.send(fetch(1, (0, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30))
+    assert len(told(pipe)[0].records) == 20 * MIB // 4 // 100_000 * 100_000
+    world.server.memory.answers.take(10 * MIB)
+    pipe.send(fetch(2, (0, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30))
+    assert len(told(pipe)[0].records) == 10 * MIB // 4 // 100_000 * 100_000
+
+
+async def test_where_memory_for_answers_is_short_small_batches_are_told_and_large_ones_wait() -> None:
+    """Consumers of little go on as ever; the others are woken once there is room, or told nothing at the end."""
+    small, large = filled(0), filled(1, size=200_000)
+    world = World(small, large, raftlog_answers_max_bytes=MIB)
+    answers = world.server.memory.answers
+    answers.take(800_000)
+    first, second, third = (world.connect() for _ in range(3))
+    first.send(fetch(1, (0, 0)))
+    assert len(told(first)[0].records) == 300
+    for pipe in (second, third):
+        pipe.send(fetch(1, (1, 0), max_wait_ms=60_000))
+        assert not pipe.transport.written
+    third.connection._slots[0].expired()
+    assert (told(third)[1].records or b"") == b""
+    answers.give(800_000)
+    await settle()
+    assert len(told(second)[1].records) > 200_000
+
+
+async def test_brokers_fetch_whatever_clients_have_left_of_the_memory() -> None:
+    """Else consumers that do not read would stop acks=all."""
+    world = World(filled(0, size=200_000), raftlog_answers_max_bytes=MIB)
+    world.server.memory.answers.take(2 * MIB)
+    follower, client = as_broker(world.connect()), world.connect()
+    follower.send(fetch(1, (0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
+    assert len(told(follower, 17)[0].records) > 200_000
+    client.send(fetch(1, (0, 0)))
+    assert client.correlation_ids() == []
+
+
+async def test_a_cold_read_is_counted_while_it_is_under_way_even_if_its_client_has_gone() -> None:
+    """Asking and leaving, again and again, must not fill the memory with what threads still read."""
+    cold = filled()
+    cold.cold = True
+    world = World(cold)
+    pipe = world.connect()
+    pipe.send(fetch(1, (0, 0), max_bytes=MIB, partition_max_bytes=MIB))
+    assert world.server.memory.answers.used == MIB
+    pipe.connection.connection_lost(None)
+    assert world.server.memory.answers.used == MIB
+    world.offload.run()
+    await settle()
+    assert world.server.memory.answers.used == 0
+
+
+async def test_a_fetch_without_a_session_waits_only_in_memory_that_there_is() -> None:
+    """What it asks for is kept meanwhile, and counted; where there is no room, it is answered at once."""
+    world = World(FakePartition(), FakePartition(index=1), queued_max_request_bytes=2 * ENTRY_BYTES)
+    requests = world.server.memory.requests
+    first, second = world.connect(), world.connect()
+    for pipe in (first, second):
+        pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000))
+    assert not first.transport.written
+    assert requests.used == 2 * ENTRY_BYTES
+    assert second.correlation_ids() == [1]
+    first.connection._slots[0].expired()
+    assert (first.correlation_ids(), requests.used) == ([1], 0)
+
+
+@pytest.mark.parametrize("ending", ["answered", "refused", "left"])
+async def test_the_partitions_of_a_large_fetch_are_counted_while_it_takes_its_turns(ending: str) -> None:
+    """No session that is kept counts them; nothing stays counted, however the fetch ends."""
+    world = World(filled())
+    pipe = world.connect()
+    session = (77, 5) if ending == "refused" else (0, -1)
+    pipe.send(fetch(1, *[(index, 0) for index in range(1_500)], max_wait_ms=0, session=session))
+    requests = world.server.memory.requests
+    assert requests.used >= 1_500 * ENTRY_BYTES
+    if ending == "left":
+        pipe.connection.abort()
+        pipe.connection.connection_lost(None)
+    while world.server.tasks:
+        await asyncio.sleep(0)
+    assert requests.used == 0
+    assert len(pipe.frames()) == (ending != "left")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from raftlog.broker.peer_channel import SHRINK_AFTER_FRAMES, USUAL_BYTES, PeerChannel
 
@@ -29,10 +30,18 @@ class Wire:
         self.aborted = True
 
 
+class Closed(Wire):
+    """One that uvloop closed without a word: whoever writes to it is told so by an exception."""
+
+    def write(self, data: bytes) -> None:
+        raise RuntimeError("the handler is closed")
+
+
 def connected() -> tuple[PeerChannel, Any, list[bytes]]:
-    channel = PeerChannel(max_frame_bytes=LIMIT, on_lost=lambda error: None)
+    channel = PeerChannel(max_frame_bytes=LIMIT)
     wire: Any = Wire()
     channel.connection_made(wire)
+    channel.adopt(lambda error: None)
     frames: list[bytes] = []
     channel.on_frame = lambda view: frames.append(bytes(view))
     return channel, wire, frames
@@ -73,6 +82,59 @@ def test_an_impossible_length_ends_the_connection(length: int) -> None:
     receive(channel, pack(">i", length))
     assert wire.aborted
     assert frames == []
+
+
+def test_a_stranger_is_believed_no_long_frame() -> None:
+    """Whoever sits at a broker's address could announce a hundred megabytes before the handshake is over."""
+    channel = PeerChannel(max_frame_bytes=LIMIT)
+    wire: Any = Wire()
+    channel.connection_made(wire)
+    receive(channel, pack(">i", USUAL_BYTES + 1))
+    assert wire.aborted
+
+
+def test_an_announced_length_alone_takes_no_memory() -> None:
+    """The buffer follows what has arrived, twice as much at most."""
+    channel, _, _ = connected()
+    receive(channel, pack(">i", LIMIT) + bytes(100))
+    assert len(channel._buffer) == USUAL_BYTES
+    receive(channel, bytes(2 * USUAL_BYTES))
+    assert len(channel._buffer) <= 2 * (2 * USUAL_BYTES + 104)
+
+
+def test_a_failure_over_a_frame_ends_this_connection_only() -> None:
+    """It neither reaches the loop nor goes on in silence."""
+    channel, wire, _ = connected()
+    channel.on_frame = lambda _view: 1 // 0  # type: ignore[assignment,return-value]
+    with capture_logs() as logs:
+        receive(channel, framed(b"answer"))
+    assert wire.aborted
+    assert [line["event"] for line in logs] == ["peer_channel_crashed"]
+
+
+def test_a_transport_that_closed_without_telling_is_found_when_something_is_sent() -> None:
+    """uvloop raises RuntimeError then, which ended the node; the channel's owner hears of the loss, once."""
+    channel = PeerChannel(max_frame_bytes=LIMIT)
+    wire: Any = Closed()
+    lost: list[Exception | None] = []
+    channel.connection_made(wire)
+    channel.adopt(lost.append)
+    channel.send(framed(b"question"))
+    channel.send(framed(b"question"))
+    channel.connection_lost(None)
+    assert lost == [None]
+
+
+def test_the_end_of_a_handshake_that_failed_is_told_to_nobody() -> None:
+    """Who dials hears of that by an exception; told as a loss, it would end the connection that came after."""
+    lost: list[Exception | None] = []
+    channel = PeerChannel(max_frame_bytes=LIMIT)
+    wire: Any = Wire()
+    channel.connection_made(wire)
+    channel.connection_lost(None)
+    with pytest.raises(ConnectionResetError):
+        channel.adopt(lost.append)
+    assert lost == []
 
 
 def test_the_memory_of_a_large_frame_is_given_back() -> None:

@@ -52,3 +52,26 @@ async def test_a_port_where_nobody_listens_refuses():
     server.close()
     await server.wait_closed()
     assert await probe(*address, patience_s=10.0) == "refused"
+
+
+@pytest.mark.parametrize("host", ["a\0b", "x" * 70 + ".example"])
+async def test_a_host_that_is_none_refuses(host):
+    """A broker registers what it likes, and a probe that fails ended the controller."""
+    assert await probe(host, 9092) == "refused"
+
+
+async def test_a_connection_that_has_ended_before_it_is_written_to_refuses(monkeypatch):
+    """uvloop raises RuntimeError for a transport that is closed."""
+
+    class Closed:
+        def write(self, _data):
+            raise RuntimeError("the handler is closed")
+
+        def abort(self):
+            pass
+
+    async def connect(factory, *_args):
+        return Closed(), factory()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", connect)
+    assert await probe("127.0.0.1", 9092) == "refused"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from raftlog.base.errors import (
     NotLeaderOrFollower,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
+from raftlog.broker.handlers.produce import BATCHES_AT_ONCE
 from tests.broker.fakes import TOPIC_ID, FakePartition, Pipe, World, batch, produce
 
 
@@ -217,3 +219,23 @@ async def test_many_pipelined_requests_are_answered_in_one_write() -> None:
     pipe.transport.writelines = lambda buffers: writes.append(len(list(buffers)))  # type: ignore[method-assign]
     pipe.feed(b"".join(produce(each, (0, batch())) for each in range(10)))
     assert writes == [10]
+
+
+async def test_what_a_large_request_keeps_for_its_next_turns_is_counted_or_refused() -> None:
+    """NOT_ENOUGH_REPLICAS for what there is no memory to keep; what was appended before stays."""
+    count = BATCHES_AT_ONCE + 50
+    world = World(*[FakePartition(index=index) for index in range(count)])
+    unappended = world.server.memory.unappended
+    wanted = [(index, batch(1)) for index in range(count)]
+    size = sum(len(records) for _, records in wanted)
+    for expected in (0, 19):
+        pipe = world.connect()
+        pipe.send(produce(1, *wanted))
+        assert unappended.used == (size if expected == 0 else unappended.limit)
+        while world.server.tasks:
+            await asyncio.sleep(0)
+        (topic,) = pipe.answer(0, 9).responses
+        codes = [each.error_code for each in topic.partition_responses]
+        assert codes == [0] * BATCHES_AT_ONCE + [expected] * 50
+        unappended.take(unappended.limit - unappended.used)
+    assert unappended.used == unappended.limit

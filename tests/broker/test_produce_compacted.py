@@ -164,3 +164,33 @@ async def test_each_record_without_a_key_is_named(count: int) -> None:
     assert {each.batch_index_error_message for each in result.record_errors} == {
         "the record has no key, which a compacted topic needs"
     }
+
+
+async def test_batches_that_wait_to_be_walked_are_counted_and_refused_where_there_is_no_room() -> None:
+    """NOT_ENOUGH_REPLICAS, which a producer tries again after; decompressed they are counted as well."""
+    world = World(KeyedPartition())
+    unappended, plain = world.server.memory.unappended, world.server.memory.decompression
+    pipe, other = world.connect(), world.connect()
+    data = keyed(5_000, codec=GZIP)
+    pipe.send(produce(1, (0, data)))
+    await asyncio.sleep(0)
+    assert unappended.used == len(data)
+    unappended.take(unappended.limit)
+    other.send(produce(1, (0, data)))
+    assert results(other) == [(19, -1)]
+    await all_answered(world)
+    assert results(pipe) == [(0, 0)]
+    assert plain.most > len(data)
+    assert (unappended.used, plain.used) == (unappended.limit, 0)
+
+
+async def test_a_batch_that_decompresses_to_more_than_there_is_memory_for_is_refused() -> None:
+    """MESSAGE_TOO_LARGE, after which producers split it, and nothing stays counted."""
+    world = World(KeyedPartition(), raftlog_memory_max_bytes=8_000_000)
+    plain = world.server.memory.decompression
+    pipe = world.connect()
+    pipe.send(produce(1, (0, keyed(300, codec=ZSTD, size=10_000))))
+    await all_answered(world)
+    assert results(pipe) == [(10, -1)]
+    assert 0 < plain.most <= plain.limit
+    assert plain.used == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import resource
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from socket import SO_KEEPALIVE, SO_RCVBUF, SOL_SOCKET
@@ -15,6 +17,7 @@ from structlog.testing import capture_logs
 
 from raftlog.base.config_network import Listener
 from raftlog.base.errors import NotController, UnsupportedVersion
+from raftlog.broker import connection, outbox, watch
 from raftlog.broker.handlers import served
 from raftlog.broker.peer_auth import prove_membership
 from raftlog.broker.peer_channel import PeerChannel
@@ -26,7 +29,7 @@ from raftlog.protocol.shapes import request_shapes
 from raftlog.quorum.channel import Accepted, Dialled, Identity, dial
 from raftlog.quorum.listener import Listener as QuorumListener
 from raftlog.replication.host import ReplicaId
-from tests.broker.fakes import LISTENER, World, batch, fetch, produce, request
+from tests.broker.fakes import LISTENER, World, api_versions, batch, fetch, produce, request
 from tests.kit.waits import PATIENCE_S
 from tests.quorum.cluster import bound_socket
 
@@ -78,12 +81,6 @@ async def serving(world: World) -> AsyncIterator[Callable[[], Coroutine[Any, Any
         for client in clients:
             client.writer.close()
         await world.server.stop(grace_s=0)
-
-
-def api_versions(correlation_id: int) -> bytes:
-    make = request_shapes(18, 3)
-    message = make.ApiVersionsRequest(client_software_name="t", client_software_version="1")
-    return request(18, 3, correlation_id, message)
 
 
 def test_large_and_small_requests_are_served_over_a_socket(run: Any) -> None:
@@ -207,6 +204,86 @@ def test_a_bound_listener_refuses_until_it_serves(run: Any) -> None:
     run(main())
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks a hundred times a second, and little patience."""
+    monkeypatch.setattr(watch, "LOOK_S", 0.01)
+    for module in (connection, outbox, watch):
+        monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+
+
+def test_a_client_that_never_reads_and_one_that_dribbles_are_freed(run: Any, impatient: None) -> None:
+    """On real transports: 17 MB stayed for ever, and `close` waited for whoever does not read."""
+
+    async def main() -> None:
+        world = World()
+        world.partition.append_produced(memoryview(batch(1, 20 << 20)), acks=1, now_ms=0)
+        async with serving(world) as connect:
+            reader, dribbler, bystander = await connect(), await connect(), await connect()
+            reader.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            reader.writer.write(fetch(1, (0, 0), max_bytes=1 << 25, partition_max_bytes=1 << 25))
+            dribbler.writer.write((1 << 20).to_bytes(4, "big") + b"\0")
+            assert await dribbler.is_closed()
+            while len(world.server.connections) > 1:
+                bystander.writer.write(api_versions(1))
+                await bystander.answer()
+            assert world.server.memory.answers.used == world.server.memory.requests.used == 0
+            closed = world.server.counters.closed_by_broker
+            assert closed == {"slow_reader_closed": 1, "slow_sender_closed": 1}
+
+    run(main())
+
+
+def test_large_requests_beyond_the_memory_for_them_all_come_through(run: Any) -> None:
+    """Back-pressure over real sockets: eight clients send four times what the broker may hold."""
+
+    async def main() -> None:
+        world = World(queued_max_request_bytes=2 << 20)
+        async with serving(world) as connect:
+
+            async def send(number: int) -> None:
+                client = await connect()
+                client.writer.write(produce(number, (0, batch(1, (number % 4 + 1) << 19))))
+                assert decode_response(0, 9, await client.answer())[0] == number
+
+            await asyncio.gather(*map(send, range(8)))
+            assert world.partition.log_end_offset == 8
+            assert world.server.memory.requests.used == 0
+
+    run(main())
+
+
+def test_a_node_without_descriptors_goes_on_and_accepts_again(run: Any) -> None:
+    """EMFILE in accept: neither the end, nor a flood of lines, nor a listener that is deaf from then on."""
+
+    async def main() -> None:
+        world = World()
+        told: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        async with serving(world) as connect:
+            held = await connect()
+            clients = [socket.socket() for _ in range(5)]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (clients[-1].fileno() + 1, hard))
+            try:
+                for each in clients:
+                    each.setblocking(False)
+                    each.connect_ex(("127.0.0.1", world.server.endpoints[0].port))
+                for number in range(20):
+                    held.writer.write(api_versions(number))
+                    await held.answer()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                for each in clients:
+                    each.close()
+            late = await connect()
+            late.writer.write(api_versions(1))
+            assert await asyncio.wait_for(late.answer(), 30)
+            assert all("handle" not in context for context in told)
+
+    run(main())
+
+
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])
 async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
     """max.connections and max.connections.per.ip; who is connected stays."""
@@ -217,6 +294,7 @@ async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
         assert await first.answer()
         with capture_logs() as logs:
             second = await connect()
+            second.writer.write(api_versions(1))
             assert await second.is_closed()
         assert logs[0]["event"] == "connection_refused"
         first.writer.write(api_versions(2))
@@ -351,8 +429,8 @@ async def test_a_follower_proves_itself_over_its_channel() -> None:
         channel = PeerChannel(max_frame_bytes=1 << 20, on_lost=lambda error: None)
         await loop.create_connection(lambda: channel, "127.0.0.1", port)
         await prove_membership(channel.ask, secret=b"secret", own=ReplicaId(2, 12), server_id=1)
-        (connection,) = world.server.connections
-        assert connection.peer == ReplicaId(2, 12)
+        (accepted,) = world.server.connections
+        assert accepted.peer == ReplicaId(2, 12)
         channel.close()
 
 
@@ -365,11 +443,11 @@ async def test_socket_buffers_are_the_kernels_unless_the_operator_says_otherwise
             client = await connect()
             client.writer.write(api_versions(1))
             await client.answer()
-            (connection,) = world.server.connections
-            assert connection._transport is not None
-            socket = connection._transport.get_extra_info("socket")
-            found.append(socket.getsockopt(SOL_SOCKET, SO_RCVBUF))
-            assert socket.getsockopt(SOL_SOCKET, SO_KEEPALIVE) == 1
+            (accepted,) = world.server.connections
+            assert accepted._transport is not None
+            own = accepted._transport.get_extra_info("socket")
+            found.append(own.getsockopt(SOL_SOCKET, SO_RCVBUF))
+            assert own.getsockopt(SOL_SOCKET, SO_KEEPALIVE) == 1
     assert found[0] > 40_000 == found[1]
 
 

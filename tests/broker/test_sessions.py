@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
-from raftlog.broker.sessions import EVICTION_S, FetchSession, FetchSessions
+from raftlog.base.memory import Account
+from raftlog.broker.sessions import ENTRY_BYTES, EVICTION_S, FetchSession, FetchSessions
 from raftlog.protocol.fetch import FetchPartition, FetchRequest
 from raftlog.replication.host import PartitionRead
 
@@ -26,8 +27,8 @@ def request(
     return wanted
 
 
-def sessions(slots: int = 2) -> FetchSessions:
-    return FetchSessions(slots, random.Random(5))
+def sessions(slots: int = 2, partitions: int = 1_000) -> FetchSessions:
+    return FetchSessions(slots, random.Random(5), Account("sessions", partitions * ENTRY_BYTES))
 
 
 def begin(cache: FetchSessions, partitions: int, now: float, *, replica: bool = False) -> FetchSession:
@@ -150,3 +151,68 @@ def test_a_session_holds_what_its_requests_added_moved_and_forgot(
         assert len(cache) == 0
         with pytest.raises(FetchSessionIdNotFound):
             cache.open(request(session=(77, 1)), VERSION, replica=False, now=0.0)
+
+
+# -- bounds -------------------------------------------------------------------------------------------------------
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    """max.incremental.fetch.session.cache.slots bounds sessions only: one of 100 MB had no bound."""
+    cache = sessions(slots=100, partitions=40)
+    kept = [begin(cache, 10, 0.0) for _ in range(6)]
+    assert [each.session_id != 0 for each in kept] == [True] * 4 + [False] * 2
+    assert len(kept[-1].entries) == 10, "it is answered all the same, without a session"
+    cache.end(kept[0].session_id)
+    assert begin(cache, 10, 0.0).session_id != 0
+
+
+def test_one_session_has_a_part_of_them_at_most() -> None:
+    """A single client must not leave the others without sessions."""
+    cache = sessions(partitions=40)
+    assert begin(cache, 11, 0.0).session_id == 0
+    assert begin(cache, 10, 0.0).session_id != 0
+
+
+def test_a_session_that_grows_too_large_ends() -> None:
+    """FETCH_SESSION_ID_NOT_FOUND: the client names everything again, and is answered without a session."""
+    memory = Account("sessions", 40 * ENTRY_BYTES)
+    cache = FetchSessions(2, random.Random(5), memory)
+    session = begin(cache, 5, 0.0)
+    with pytest.raises(FetchSessionIdNotFound):
+        cache.open(request(11, session=(session.session_id, 1)), VERSION, replica=False, now=0.0)
+    assert (len(cache), memory.used, cache.of_clients) == (0, 0, 0)
+
+
+def test_sessions_of_brokers_are_always_kept_and_counted() -> None:
+    """Clients that take all there is cannot make replication dearer, nor put a follower's session out."""
+    memory = Account("sessions", 8 * ENTRY_BYTES)
+    cache = FetchSessions(9, random.Random(5), memory)
+    clients = [begin(cache, 2, 0.0) for _ in range(4)]
+    follower = begin(cache, 1_000, 0.0, replica=True)
+    assert follower.session_id != 0
+    assert memory.used == 1_008 * ENTRY_BYTES
+    assert begin(cache, 2, 10 * EVICTION_S).session_id == 0, (
+        "all idle ones are gone, and there is still no room"
+    )
+    assert is_kept(cache, follower) and not any(is_kept(cache, each) for each in clients)
+    cache.end(follower.session_id)
+    assert memory.used == 0
+
+
+def test_forgotten_partitions_make_room() -> None:
+    """What is counted is what is kept."""
+    memory = Account("sessions", 40 * ENTRY_BYTES)
+    cache = FetchSessions(2, random.Random(5), memory)
+    session = begin(cache, 10, 0.0)
+    step = request(0, session=(session.session_id, 1), forget=(1, 2, 3))
+    cache.open(step, VERSION, replica=False, now=0.0)
+    assert memory.used == 7 * ENTRY_BYTES
+
+
+def test_a_session_that_failed_is_continued_by_nobody() -> None:
+    """Its client begins a new one."""
+    cache = sessions()
+    session = begin(cache, 2, 0.0)
+    session.abort()
+    with pytest.raises(InvalidFetchSessionEpoch):
+        cache.open(request(session=(session.session_id, 1)), VERSION, replica=False, now=0.0)

@@ -324,6 +324,69 @@ async def test_a_large_batch_for_a_compacted_topic_is_verified_and_then_looked_a
         assert stage.partitions[0].log.first_unstable_offset is None
 
 
+async def test_a_request_that_is_verified_is_counted_until_it_is_appended(tmp_path: Path) -> None:
+    """The copy of what waits for its coordinator is part of the budget for memory, whoever is gone meanwhile."""
+    stage = Stage(tmp_path)
+    unappended = stage.world.server.memory.unappended
+    stage.coordinator.may_answer.clear()
+    data = batch(0)
+    await stage.send(request(1, (0, data)))
+    assert unappended.used == len(data)
+    stage.pipe.connection.connection_lost(None)
+    assert unappended.used == len(data)
+    stage.coordinator.may_answer.set()
+    await stage.settle()
+    assert unappended.used == 0
+
+
+async def test_without_memory_for_it_a_transaction_is_told_to_come_again_and_nobody_is_asked(
+    tmp_path: Path,
+) -> None:
+    """NOT_ENOUGH_REPLICAS; the producer's later batches wait for it, others are appended."""
+    stage = Stage(tmp_path)
+    unappended = stage.world.server.memory.unappended
+    unappended.take(unappended.limit)
+    await stage.send(request(1, (0, batch(0)), (1, batch(0, transactional=False))))
+    await stage.send(request(2, (0, batch(1))))
+    assert stage.codes() == [(19, -1), (0, 0), (19, -1)]
+    assert stage.coordinator.asked == []
+    unappended.give(unappended.limit)
+    await stage.send(request(3, (0, batch(0))), request(4, (0, batch(1))))
+    assert stage.codes() == [(0, 0), (0, 1)]
+
+
+async def test_a_coordinator_that_answers_something_else_is_told_from_a_bug(tmp_path: Path) -> None:
+    """What another broker says must not end this one: it did, as a failed task."""
+    stage = Stage(tmp_path)
+    sound = stage.coordinator.ask
+
+    async def ask(*args: Any, **named: Any) -> Any:
+        answer = await sound(*args, **named)
+        return build(
+            ADD_PARTITIONS_TO_TXN, VERSION, results_by_transaction=(*answer.results_by_transaction,) * 2
+        )
+
+    stage.coordinator.ask = ask  # type: ignore[method-assign]
+    await stage.send(request(1, (0, batch(0))))
+    assert stage.codes() == [(19, -1)]
+    stage.coordinator.ask = sound  # type: ignore[method-assign]
+    await stage.send(request(2, (0, batch(0))))
+    assert stage.codes() == [(0, 0)]
+
+
+async def test_a_bug_in_asking_a_coordinator_ends_no_node(tmp_path: Path) -> None:
+    """Whoever asked is told to come again, and the next one is asked for anew."""
+    stage = Stage(tmp_path)
+    failures: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
+    stage.coordinator.error = ZeroDivisionError()  # type: ignore[assignment]
+    await stage.send(request(1, (0, batch(0))))
+    stage.coordinator.error = None
+    await stage.send(request(2, (0, batch(0))))
+    assert stage.codes() == [(19, -1), (0, 0)]
+    assert failures == []
+
+
 async def test_a_transactional_id_that_is_too_long_fails_alone(tmp_path: Path) -> None:
     """It never gets into the request that asks about all transactions, where it would fail the others too."""
     stage = Stage(tmp_path)

@@ -7,6 +7,7 @@ from functools import partial
 
 from raftlog.base.env import Env
 from raftlog.base.errors import GroupIdNotFound
+from raftlog.base.memory import Account
 from raftlog.broker.context import RequestContext
 from raftlog.broker.turns import BYTES_AT_ONCE, CALLS_AT_ONCE, PARTS_TOGETHER, Queue, encoded, together
 from raftlog.protocol.apis import ApiKey
@@ -70,7 +71,8 @@ async def test_an_answer_is_encoded_in_turns_by_its_bytes() -> None:
             groups=(make.OffsetFetchResponseGroup(group_id="g", topics=(topic,)),)
         )
         request = RequestContext(key, version, 7, None, "PLAINTEXT", "")
-        frame, turns = await turns_beside(encoded(Env(), request, answer))
+        account = Account("answers", 1 << 20)
+        frame, turns = await turns_beside(encoded(Env(), request, answer, account=account))
         assert frame == encode_response(key, version, 7, answer)
         assert turns >= len(frame) // BYTES_AT_ONCE
         assert turns or count == 1

@@ -94,12 +94,12 @@ def canary(three: Cluster, home: tuple[str, str]) -> Iterator[None]:
 
 
 FOREIGN = {
-    "a negative length": struct.pack(">i", -1),
-    "a length of zero": struct.pack(">i", 0),
-    "a length over socket.request.max.bytes": struct.pack(">i", REQUEST_MAX_BYTES + 1),
     "an HTTP request": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "a HTTP POST": b"POST /topics HTTP/1.1\r\n\r\n",
     "a TLS hello": TLS_HELLO,
+    "a negative length": struct.pack(">i", -1),
+    "a length of zero": struct.pack(">i", 0),
+    "a length over socket.request.max.bytes": struct.pack(">i", REQUEST_MAX_BYTES + 1),
     "an unknown API": frame(1234, 0),
     "a negative API": frame(-5, 0),
     "a header that is cut off": struct.pack(">i", 3) + b"\0\x03\0",

@@ -20,8 +20,8 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.controller.topics import MAX_NAME_LENGTH, random_uuid
+from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS
+from raftlog.controller.topics import random_uuid
 from raftlog.metadata.requests import (
     CreatePartitions,
     CreateTopics,
@@ -75,7 +75,7 @@ def test_validate_only_writes_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "a" * (MAX_NAME_LENGTH + 1), "a b", "a/b", "ä", "a\n", "topic:1"]
+    "name", ["", ".", "..", "a" * (NAME_MAX_CHARS + 1), "a b", "a/b", "ä", "a\n", "topic:1"]
 )
 def test_illegal_names_are_refused_with_the_rule(world: World, name: str) -> None:
     """A topic's name becomes a folder's name; the message says what is wrong."""
@@ -84,7 +84,7 @@ def test_illegal_names_are_refused_with_the_rule(world: World, name: str) -> Non
     assert "topic name" in result.error_message
 
 
-@pytest.mark.parametrize("name", ["a", "a" * MAX_NAME_LENGTH, "a.b_c-D9", "...", "__x"])
+@pytest.mark.parametrize("name", ["a", "a" * NAME_MAX_CHARS, "a.b_c-D9", "...", "__x"])
 def test_legal_names_are_taken(world: World, name: str) -> None:
     """Letters, digits, dot, underscore and dash, up to 249."""
     assert codes(world, NewTopic(name, 1, 1)) == [0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import resource
@@ -12,10 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from raftlog import process
 from raftlog.base.config import load_config
 from raftlog.base.env import raise_failure
+from raftlog.base.log import LIMITED_LINES, LimitedLog
 from raftlog.node import Node, NodeFailed
 from raftlog.storage.log_directory import CLEAN_SHUTDOWN
 from raftlog.testing.ports import LOOPBACK, HeldPorts
@@ -181,3 +184,68 @@ async def test_a_folder_of_another_node_or_process_is_refused(
 def test_logs_leave_half_of_the_descriptors_to_connections(limit: int, kept: int) -> None:
     """Otherwise thousands of partitions would use them up, and an append that finds none is refused."""
     assert process.open_files_of_logs(limit) == kept
+
+
+# -- what the process may use -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ["max\n", "9223372036854771712\n", ""])
+def test_without_a_containers_limit_the_machine_is_the_limit(tmp_path: Path, content: str) -> None:
+    """cgroup 2 says max, cgroup 1 the largest multiple of a page; some files are missing or empty."""
+    file = tmp_path / "memory.max"
+    file.write_text(content)
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert process.memory_limit([str(tmp_path / "missing"), str(file)]) == machine
+
+
+def test_the_least_of_the_containers_limits_counts(tmp_path: Path) -> None:
+    """Groups lie within each other."""
+    files = [tmp_path / name for name in ("outer", "inner")]
+    for file, limit in zip(files, (1 << 28, 1 << 29), strict=True):
+        file.write_text(f"{limit}\n")
+    assert process.memory_limit(map(str, files)) == 1 << 28
+
+
+@pytest.mark.parametrize("limit", [64, 256, 1024, 4096, 65_536, 1 << 20, resource.RLIM_INFINITY])
+def test_clients_leave_descriptors_for_logs_and_all_else(limit: int) -> None:
+    """Logs have theirs, and the reserve is for other nodes, the admin API and journals."""
+    most = process.MANY_FILES if limit == resource.RLIM_INFINITY else limit
+    logs, clients = process.open_files_of_logs(limit), process.files_for_clients(limit)
+    assert clients >= 1
+    assert most - logs - clients >= min(process.RESERVED_FILES, (most - logs) // 2)
+
+
+def test_memory_that_is_free_can_be_given_back() -> None:
+    """Where the C library has a way to; elsewhere it does nothing, and fails neither."""
+    process._calm_malloc()()
+
+
+class FailingNode:
+    """Remembers why it should end."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def fail(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+async def test_a_listener_that_cannot_accept_ends_no_node_and_fills_no_log() -> None:
+    """asyncio tells of each try, fifty a second, and of some as of a callback that failed."""
+    loop, node = asyncio.get_running_loop(), FailingNode()
+    limited = LimitedLog(process.log, loop.time)
+
+    def _accept_connection() -> None:
+        """Has the name of asyncio's own callback."""
+
+    no_files = OSError(errno.EMFILE, "Too many open files")
+    handle = loop.call_soon(_accept_connection)
+    with capture_logs() as logs:
+        for _ in range(50):
+            process._uncaught(node, limited, {"socket": None, "exception": no_files})  # type: ignore[arg-type]
+        process._uncaught(node, limited, {"handle": handle, "exception": OSError(errno.EPROTO, "no")})  # type: ignore[arg-type]
+    assert node.reasons == []
+    assert {line["event"] for line in logs} == {"accept_failed"}
+    assert len(logs) == LIMITED_LINES
+    process._uncaught(node, limited, {"handle": loop.call_soon(print), "exception": no_files})  # type: ignore[arg-type]
+    assert len(node.reasons) == 1, "any other callback of ours"

@@ -91,6 +91,7 @@ async def get_health(call: Call) -> Health:
         *_of_quorum(node, quorum),
         *_of_brokers(brokers),
         *_of_partitions(found),
+        *_of_memory(node),
         *_of_chores(node),
         *_of_clock(node),
         *_of_slowness(node),
@@ -220,6 +221,25 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
         names = [f"{each.topic}-{each.partition}" for each in kind.named]
         message = f"{kind.count} {'partition has' if kind.count == 1 else 'partitions have'} {text}"
         yield Reason(severity, code, message, kind.count, partitions=names)
+
+
+_OF_ACCOUNTS: Final = {
+    "requests": "requests (queued.max.request.bytes): connections that send large ones wait",
+    "answers": "answers that clients do not take (raftlog.answers.max.bytes): requests other than Produce wait",
+    "unappended": "batches that are not appended yet: further ones are told to come again",
+    "connections": "connections: only brokers get further ones",
+    "sessions": "fetch sessions: consumers are answered without one",
+}
+
+
+def _of_memory(node: NodeView) -> Iterator[Reason]:
+    for each in [] if node.facts is None else node.facts.memory():
+        if each.name in _OF_ACCOUNTS and each.used_bytes >= each.limit_bytes:
+            text = (
+                f"node {node.config.node_id}, which answers, uses all {each.limit_bytes} bytes of its memory for "
+                f"{_OF_ACCOUNTS[each.name]}; raftlog.memory.max.bytes sets how much there is"
+            )
+            yield Reason("yellow", f"memory_for_{each.name}_exhausted", text, 1, [node.config.node_id])
 
 
 def _of_slowness(node: NodeView) -> Iterator[Reason]:

@@ -2,26 +2,27 @@
 
 A consumer sees what is committed. A replica, only on a connection that proved to be that broker, sees the log's end,
 and the offset it asks for says what it has flushed. Records that are not in memory are read by `env.offload`.
+
+One answer to a client takes at most a part of the memory that is left for answers, so it may bring less than was asked
+for. While that memory is short, an answer has at most SMALL_BYTES of records: a fetch whose next batch is larger waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from errno import EIO
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
     KafkaError,
-    KafkaStorageError,
-    NotLeaderOrFollower,
     TopicAuthorizationFailed,
 )
+from raftlog.broker.cold_read import ColdRead
 from raftlog.broker.handlers.fetch_response import Answer, encode_error, refuse_all, tell
 from raftlog.broker.locate import locate
-from raftlog.broker.sessions import INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
+from raftlog.broker.sessions import ENTRY_BYTES, INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
 from raftlog.broker.slots import Slot
 from raftlog.broker.throttle import is_listed
 from raftlog.protocol.codec import RequestHeader
@@ -45,6 +46,11 @@ PARTITIONS_AT_ONCE: Final = 1_000
 NOT_OPEN: Final = FetchSession(replica=False, by_id=False)
 """The session of a fetch that has yet to open its own."""
 
+SHARE_OF_ROOM: Final = 4
+"""An answer takes at most this part of the memory that is left for answers, or one batch."""
+
+SMALL_BYTES: Final = 64 * 1024
+
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
     """Answer now or when there is something to read. Raises InvalidRequest for malformed bytes."""
@@ -61,7 +67,11 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         connection.hold(fetch)
         fetch.begin_later()
         return
-    buffers = fetch.begin()
+    try:
+        buffers = fetch.begin()
+    except Exception:
+        fetch.abandoned()
+        raise
     if buffers is None:
         connection.hold(fetch)
     else:
@@ -83,12 +93,15 @@ class PendingFetch(Slot):
 
     __slots__ = (
         "_cold",
+        "_counted_bytes",
         "_gathered_bytes",
         "_has_enough",
         "_is_last_look",
         "_is_taking_turns",
+        "_reserved_bytes",
         "_ticket",
         "_wake_due",
+        "_withheld",
         "full",
         "header",
         "max_bytes",
@@ -111,6 +124,9 @@ class PendingFetch(Slot):
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         self._gathered_bytes = 0
         self._has_enough = False
+        self._reserved_bytes = 0
+        self._counted_bytes = 0
+        self._withheld = False  # records that only the want of memory kept from the answer
         self._cold: list[ColdRead] = []
         self._ticket = NOTHING
         self._wake_due = False
@@ -139,6 +155,7 @@ class PendingFetch(Slot):
     def begin_later(self) -> None:
         """Begin in a turn of its own, since decoding the request was one."""
         self._is_taking_turns = True
+        self._count_entries(self.request.parts)
         self._spawn(self._begin_in_turns())
 
     async def _begin_in_turns(self) -> None:
@@ -150,6 +167,7 @@ class PendingFetch(Slot):
             self.answer(refused)
             return
         self.session.fetch = self
+        self._count_uncounted()
         self._is_last_look |= self._does_not_wait()
         await self._look_in_turns()
 
@@ -169,14 +187,22 @@ class PendingFetch(Slot):
         self.session = session
         self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
         if replica is not None and session.session_id:
-            connection.session_ids.add(session.session_id)
+            self._end_session_with_connection(session.session_id)
         waiting = session.fetch
         if isinstance(waiting, PendingFetch):
-            waiting.give_up()  # the client came back on another connection
+            waiting.connection.run_guarded(waiting.give_up)  # the client came back on another connection
         return None
 
+    def _end_session_with_connection(self, session_id: int) -> None:
+        if session_id not in self.connection.session_ids:
+            self.connection.session_ids += (session_id,)
+
     def _does_not_wait(self) -> bool:
-        return self.request.max_wait_ms <= 0 or not self.session.entries
+        """Say whether nothing is waited for; what no session counts needs memory for that."""
+        session = self.session
+        if self.request.max_wait_ms <= 0 or not session.entries:
+            return True
+        return session.session_id == NO_SESSION and self.connection.server.requests.is_full
 
     # -- turns --------------------------------------------------------------------------------------------------
 
@@ -185,22 +211,18 @@ class PendingFetch(Slot):
         self._is_taking_turns = True
         self._is_last_look = is_last
         self.session.fetch = self
+        self._count_uncounted()
         self._spawn(self._look_in_turns())
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        server = self.connection.server
-        task = server.loop.create_task(self._conclude(work))
-        server.tasks.add(task)
-        task.add_done_callback(server.tasks.discard)
+        self.connection.spawn(self._conclude(work))
 
     async def _conclude(self, work: Coroutine[None, None, None]) -> None:
         try:
             await self.connection.server.long_turns.timed(API_KEY, work)
-        except asyncio.CancelledError:
-            self.connection.abort()
-            raise
-        except Exception:
-            self.connection.crash("fetch")
+        finally:
+            if self.buffers is not None or not self.connection.is_open:
+                self._stop_waiting()
 
     async def _look_in_turns(self) -> None:
         turns = self.connection.server.broker.env.turns
@@ -244,21 +266,25 @@ class PendingFetch(Slot):
             self._wake_due = True
         elif not self._wake_due:
             self._wake_due = True
-            self.connection.server.loop.call_soon(self._attempt, self._look_again)
+            connection = self.connection
+            connection.server.loop.call_soon(connection.guarded(self._timed, self._look_again))
+
+    def memory_freed(self) -> None:
+        """There is memory for answers again."""
+        self.wake_soon()
 
     def expired(self) -> None:
         """The client's max wait is over."""
-        self._attempt(self._finish_waiting)
+        self._timed(self._finish_waiting)
 
-    def _attempt(self, step: Callable[[], None]) -> None:
-        """Nobody above would answer for what is our own fault: better no connection than a wait without end."""
+    def _timed(self, step: Callable[[], None]) -> None:
+        """Take a step of which nobody else notes how long it holds the loop."""
         server = self.connection.server
         began_at = server.stopwatch()
         try:
             step()
-        except Exception:
-            self.connection.crash("fetch")
-        server.long_turns.note(API_KEY, server.stopwatch() - began_at)
+        finally:
+            server.long_turns.note(API_KEY, server.stopwatch() - began_at)
 
     def _finish_waiting(self) -> None:
         if self._is_taking_turns:
@@ -297,7 +323,13 @@ class PendingFetch(Slot):
                 session.park(entry)
         for entry in session.ready:
             entry.read = None  # not kept while waiting: it is read again
+        self._count_uncounted()
         self._ticket = self.connection.server.deadlines.add(self, self.request.max_wait_ms)
+        self._wait_for_memory()
+
+    def _wait_for_memory(self) -> None:
+        if self._withheld:
+            self.connection.server.memory.answers.wait(self)
 
     def _stop_waiting(self) -> None:
         if self.session.fetch is self:
@@ -305,6 +337,21 @@ class PendingFetch(Slot):
         if self._ticket != NOTHING:
             self.connection.server.deadlines.remove(self, self._ticket)
             self._ticket = NOTHING
+        self.connection.server.memory.answers.leave(self)
+        if self._counted_bytes:
+            self._count_entries(0)
+
+    def _count_uncounted(self) -> None:
+        """Count the partitions of a session that is not kept: nobody else does."""
+        session = self.session
+        self._count_entries(len(session.entries) if session.session_id == NO_SESSION else 0)
+
+    def _count_entries(self, count: int) -> None:
+        """Have the account for requests know what waits here beside the sessions that are kept."""
+        requests, size = self.connection.server.requests, count * ENTRY_BYTES
+        requests.give(self._counted_bytes)
+        requests.take(size)
+        self._counted_bytes = size
 
     def _look_again(self) -> None:
         self._wake_due = False
@@ -326,6 +373,7 @@ class PendingFetch(Slot):
         for entry in self.session.ready:
             entry.read = None
             self.session.park(entry)
+        self._wait_for_memory()
 
     def _may_have(self) -> int:
         """Estimate how many bytes a gather would bring; a partition that no longer leads counts as enough."""
@@ -368,7 +416,14 @@ class PendingFetch(Slot):
         """Gather, and stop after every PARTITIONS_AT_ONCE; `_has_enough` tells at the end whether to answer."""
         session = self.session
         lasting = session.session_id != NO_SESSION
-        left = self.max_bytes
+        most = self.max_bytes
+        is_short = withheld = False
+        if self.replica is None:
+            answers = self.connection.server.memory.answers
+            room = max(0, answers.limit - answers.used)
+            is_short = answers.used >= answers.plenty
+            most = min(most, room // SHARE_OF_ROOM, SMALL_BYTES if is_short else room)
+        left = most
         total = 0
         urgent = False
         self._cold.clear()
@@ -376,16 +431,20 @@ class PendingFetch(Slot):
             if number % PARTITIONS_AT_ONCE == 0:
                 yield
             limit = min(left, entry.max_bytes)
-            read = entry.read = self._read(entry, limit, min_one=total == 0)
+            min_one = total == 0 and not is_short
+            read = entry.read = self._read(entry, limit, min_one=min_one)
             records = read.records
             entry.dry = False
             if records is None:
-                self._cold.append(ColdRead(entry, read, limit, self, min_one=total == 0))
+                end_offset = self.end_of(entry, read)
+                self._cold.append(ColdRead(entry, read, limit=limit, end_offset=end_offset, min_one=min_one))
                 total += limit
             elif records:
                 total += len(records)
             elif entry.held and not read.error_code and read.diverging is None:
                 continue  # asked again with the next fetch
+            elif is_short and self._has_more(entry, read):
+                withheld = True
             elif not read.error_code and read.diverging is None and self._is_dry(entry, read):
                 entry.dry = True
                 if self._is_taking_turns and not lasting:
@@ -396,9 +455,10 @@ class PendingFetch(Slot):
                     del session.ready[entry]
             else:
                 urgent = True  # an error, a point to truncate to, or records that do not fit any more
-            left = max(0, self.max_bytes - total)
+            left = max(0, most - total)
         self._gathered_bytes = total
-        self._has_enough = urgent or bool(self._cold) or total >= self.min_bytes
+        self._withheld = withheld
+        self._has_enough = urgent or bool(self._cold) or total >= min(self.min_bytes, max(most, 1))
 
     def _read(self, entry: Entry, max_bytes: int, *, min_one: bool) -> PartitionRead:
         partition = entry.partition
@@ -472,6 +532,10 @@ class PendingFetch(Slot):
     def _is_dry(self, entry: Entry, read: PartitionRead) -> bool:
         return entry.offset >= self.end_of(entry, read)
 
+    def _has_more(self, entry: Entry, read: PartitionRead) -> bool:
+        """Say whether only the limits of this answer keep the records of a partition from it."""
+        return not read.error_code and read.diverging is None and not self._is_dry(entry, read)
+
     def end_of(self, entry: Entry, read: PartitionRead) -> int:
         """Return the offset that this reader may not read past."""
         if self.replica is not None and entry.partition is not None:
@@ -480,87 +544,28 @@ class PendingFetch(Slot):
 
     def _read_cold(self) -> None:
         cold = tuple(self._cold)
+        self._reserve(self._gathered_bytes)
         future = self.connection.server.broker.env.offload(lambda: [each.run() for each in cold])
-        future.add_done_callback(self._cold_read)
+        future.add_done_callback(self.connection.guarded(self._cold_read))
+
+    def _reserve(self, size: int) -> None:
+        """Count records that are being read; once they are there, they are counted as any answer is."""
+        answers = self.connection.server.memory.answers
+        before, self._reserved_bytes = self._reserved_bytes, size
+        answers.take(size)
+        answers.give(before)
 
     def _cold_read(self, future: asyncio.Future[list[PartitionRead]]) -> None:
         """Back on the loop."""
-        if self.connection.is_open:
-            self._attempt(partial(self._take_cold, future))
-        else:
+        self._reserve(0)
+        if not self.connection.is_open:
             self.abandoned()
+        reads = future.result()
+        if self.connection.is_open:
+            self._timed(partial(self._take_cold, reads))
 
-    def _take_cold(self, future: asyncio.Future[list[PartitionRead]]) -> None:
-        for cold, read in zip(self._cold, future.result(), strict=True):
+    def _take_cold(self, reads: list[PartitionRead]) -> None:
+        for cold, read in zip(self._cold, reads, strict=True):
             cold.entry.read = cold.finish(read)
         self._cold.clear()
         self._answer()
-
-
-class ColdRead:
-    """A read that has to wait for the disk. Made on the loop, run away from it: it touches the log and nothing else."""
-
-    __slots__ = (
-        "_aborted",
-        "_disk_error",
-        "_end_offset",
-        "_leader_epoch",
-        "_limit",
-        "_min_one",
-        "_offset",
-        "_partition",
-        "_read",
-        "_refused",
-        "entry",
-    )
-
-    def __init__(
-        self, entry: Entry, read: PartitionRead, limit: int, fetch: PendingFetch, *, min_one: bool
-    ) -> None:
-        assert entry.partition is not None
-        self.entry = entry
-        self._read = read
-        self._disk_error: OSError | None = None
-        self._refused: KafkaError | None = None
-        self._partition = entry.partition
-        self._leader_epoch = entry.partition.leader_epoch
-        self._offset = entry.offset
-        self._limit = limit
-        self._end_offset = fetch.end_of(entry, read)
-        self._min_one = min_one
-        # By now: the segment may be cleaned, and its aborted transactions forgotten, while it is read.
-        log = entry.partition.log
-        self._aborted = None if read.aborted is None else log.aborted.since(entry.offset)
-
-    def run(self) -> PartitionRead:
-        """Wait for the disk."""
-        try:
-            records = self._partition.log.read(
-                self._offset, self._limit, end_offset=self._end_offset, min_one=self._min_one, cached=False
-            )
-        except KafkaError as error:
-            self._refused = error
-            return PartitionRead(error.code, -1, -1, -1, b"")
-        except OSError as error:
-            self._disk_error = error
-            return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
-        if self._aborted is None or records is None:
-            return self._read._replace(records=records)
-        return self._read._replace(
-            records=records, aborted=tuple(self._aborted.in_batches(self._offset, records))
-        )
-
-    def finish(self, read: PartitionRead) -> PartitionRead:
-        """Back on the loop: what the read came to, if the replica led all the while.
-
-        A follower cuts and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention took
-        away meanwhile is no such thing.
-        """
-        if self._refused is not None:
-            return read._replace(error_code=self._partition.refusal(self._refused).code)
-        partition, error = self._partition, self._disk_error
-        if error is not None and error.errno == EIO:
-            partition.storage_failed(error)
-        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
-            return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
-        return read

@@ -9,7 +9,6 @@ and what follows on the connection waits behind it, so that batches are appended
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -19,6 +18,7 @@ from raftlog.base.errors import (
     InvalidRequiredAcks,
     InvalidTopic,
     KafkaError,
+    NotEnoughReplicas,
     RequestTimedOut,
     TransactionalIdAuthorizationFailed,
     UnsupportedCompressionType,
@@ -39,14 +39,16 @@ from raftlog.protocol.produce import (
     decode_produce,
     encode_produce_response,
 )
-from raftlog.records.header import validate_produced
+from raftlog.records.header import HEADER_BYTES, validate_produced
 from raftlog.records.validation import RecordLaws, TakesLong, walk
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
     from raftlog.base.config import TopicConfig
+    from raftlog.base.disk import Buffer
     from raftlog.base.env import Env
+    from raftlog.base.memory import Account
     from raftlog.broker.connection import Connection
     from raftlog.replication.partition import Partition
 
@@ -118,6 +120,15 @@ def _refusal(header: RequestHeader, request: ProduceRequest) -> KafkaError | Non
     return None
 
 
+def _no_memory() -> KafkaError:
+    """Return a refusal after which every client tries again, without looking for another leader first."""
+    return NotEnoughReplicas("the memory for batches that wait to be appended is used up")
+
+
+def _header_of(records: memoryview) -> memoryview:
+    return memoryview(bytes(records[:HEADER_BYTES]))
+
+
 def _dialect(version: int) -> Dialect:
     if version >= FIRST_ADDING_VERSION:
         return Dialect.ADDS
@@ -152,32 +163,47 @@ class Unlooked(NamedTuple):
 
     topic: TopicKey
     partition: int
-    records: bytes
+    records: memoryview
     results: list[Produced]
     position: int
 
 
-async def walk_records(env: Env, records: bytes, config: TopicConfig) -> None:
-    """Look at each record of a batch, a few at a time. Raises what is wrong with it for a topic with this config."""
+async def walk_records(env: Env, records: Buffer, config: TopicConfig, *, memory: Account) -> None:
+    """Look at each record of a batch, a few at a time. Raises what is wrong with it for a topic with this config.
+
+    `memory` bounds and counts what the batch is decompressed to: all of it until the end, though only a few pieces
+    exist at once.
+    """
     header = validate_produced(records, config.max_message_bytes)
-    steps = walk(header, records, RecordLaws.of(config, env.wall_clock_ms()))
+    laws = RecordLaws.of(config, env.wall_clock_ms())
+    laws = laws._replace(most_plain_bytes=min(laws.most_plain_bytes, memory.limit))
+    plain_bytes = 0
     result: Any = None
-    with closing(steps):
-        while True:
-            try:
-                call = steps.send(result)
-            except StopIteration:
-                return
-            result = None if call is None else await env.offload(call)
-            if call is None:
-                await env.turns.next()
+    try:
+        with closing(walk(header, records, laws)) as steps:
+            while True:
+                try:
+                    call = steps.send(result)
+                except StopIteration:
+                    return
+                result = None if call is None else await env.offload(call)
+                if call is None:
+                    await env.turns.next()
+                elif result is not None:
+                    memory.take(len(result))
+                    plain_bytes += len(result)
+    finally:
+        memory.give(plain_bytes)
 
 
 class PendingProduce(Slot):
     """One produce request, from its first append to its response. It is what hangs on partitions (`CommitWaiter`)."""
 
     __slots__ = (
+        "_is_kept",
+        "_kept_bytes",
         "_leaders",
+        "_no_memory",
         "_open",
         "_settling",
         "_ticket",
@@ -202,6 +228,10 @@ class PendingProduce(Slot):
         self._leaders: set[int] = set()
         self._ticket = NOTHING
         self._settling = True
+        self._kept_bytes = 0
+        self._is_kept = False
+        self._no_memory: KafkaError | None = None
+        """Why what is left is refused, if there was no memory to keep it for later."""
         self._unverified: dict[tuple[TopicKey, int], KafkaError] = {}
         """What was not appended because its transaction was not confirmed, and why."""
 
@@ -217,12 +247,15 @@ class PendingProduce(Slot):
                     asked.add(topic, index, records)
             if not asked:
                 return False
+            if self.connection.server.memory.unappended.is_full:
+                self._unverified = dict.fromkeys(asked.places(), _no_memory())
+                return False
         self.keep_batches()
         self.go_on_later(self._verify(asked, is_large=is_large))
         return True
 
     async def _verify(self, asked: Questions, *, is_large: bool) -> None:
-        if is_large:
+        if is_large and self._no_memory is None:
             pace = Pace(self.connection.server.broker.env)
             for topic, batches in self._wanted.topics:
                 for index, records in batches:
@@ -233,11 +266,23 @@ class PendingProduce(Slot):
         await self.append_in_turns(self.append())
 
     def keep_batches(self) -> None:
-        """Copy what is to be appended later: the receive buffer goes on meanwhile."""
+        """Keep what is to be appended later; without memory for it only what it takes to refuse it later."""
+        self._is_kept = True
+        keep = self._keep
+        if self.connection.server.memory.unappended.is_full:
+            self._no_memory, keep = _no_memory(), _header_of
         for _, batches in self._wanted.topics:
-            batches[:] = [
-                (index, None if records is None else memoryview(bytes(records))) for index, records in batches
-            ]
+            batches[:] = [(index, None if records is None else keep(records)) for index, records in batches]
+
+    def _keep(self, records: memoryview) -> memoryview:
+        """Return the records as they stay until they are appended; the account knows of them."""
+        self.connection.server.memory.unappended.take(len(records))
+        self._kept_bytes += len(records)
+        return self.connection.lasting(records)
+
+    def _let_go(self) -> None:
+        size, self._kept_bytes = self._kept_bytes, 0
+        self.connection.server.memory.unappended.give(size)
 
     async def append_in_turns(self, steps: Iterator[None]) -> None:
         """Go on with what `append` or `refuse` began, then look at what could not be looked at in one go."""
@@ -270,6 +315,9 @@ class PendingProduce(Slot):
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
                     if records is None or partition in self._open or (topic, index) in self.unlooked:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
+                    if self._no_memory is not None:
+                        partition.refuse_unverified(records, self._no_memory)
+                        raise self._no_memory
                     if self._unverified and (topic, index) in self._unverified:
                         partition.refuse_unverified(records, self._unverified[topic, index])
                         raise self._unverified[topic, index]
@@ -281,9 +329,13 @@ class PendingProduce(Slot):
                     continue
                 except TakesLong:
                     assert records is not None
-                    self.unlooked[topic, index] = Unlooked(
-                        topic, index, bytes(records), results, len(results)
-                    )
+                    if not self._is_kept and self.connection.server.memory.unappended.is_full:
+                        no_memory = _no_memory()
+                        partition.refuse_unverified(records, no_memory)
+                        results.append(self._failure(topic, index, no_memory))
+                        continue
+                    kept = records if self._is_kept else self._keep(records)
+                    self.unlooked[topic, index] = Unlooked(topic, index, kept, results, len(results))
                     results.append(Produced(index))
                     continue
                 if acks == ALL_ACKS:
@@ -306,41 +358,36 @@ class PendingProduce(Slot):
     def go_on_later(self, work: Coroutine[None, None, None]) -> None:
         """Answer after this work; what comes on this connection behind it waits, to stay in order."""
         self.overlaps = False
-        server = self.connection.server
-        task = server.loop.create_task(self._conclude(work))
-        server.tasks.add(task)
-        task.add_done_callback(server.tasks.discard)
+        self.connection.spawn(self._conclude(work))
 
     async def _conclude(self, work: Coroutine[None, None, None]) -> None:
         connection = self.connection
         try:
             await connection.server.long_turns.timed(API_KEY, work)
-            if not connection.is_open:
-                return
-            if self._wanted.acks == NO_ACKS:
-                _close_on_error(connection, self)
-                self.answer(())
-            elif (buffers := self.settle()) is not None:
-                self.answer(buffers)
-            else:
-                connection.overlap(self)
-        except asyncio.CancelledError:
-            connection.abort()
-            raise
-        except Exception:
-            connection.crash("produce")
+        finally:
+            self._let_go()
+        if not connection.is_open:
+            return
+        if self._wanted.acks == NO_ACKS:
+            _close_on_error(connection, self)
+            self.answer(())
+        elif (buffers := self.settle()) is not None:
+            self.answer(buffers)
+        else:
+            connection.overlap(self)
 
     async def _append_unlooked(self, each: Unlooked) -> None:
-        broker, acks = self.connection.server.broker, self._wanted.acks
+        server, acks = self.connection.server, self._wanted.acks
+        broker = server.broker
         try:
             config = locate(broker, each.topic, each.partition).config
-            async with self.connection.server.key_looks:
-                await walk_records(broker.env, each.records, config)
+            async with server.key_looks:
+                await walk_records(broker.env, each.records, config, memory=server.memory.decompression)
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now
             appended = partition.append_produced(
-                memoryview(each.records), acks=acks, now_ms=broker.env.wall_clock_ms(), is_walked=True
+                each.records, acks=acks, now_ms=broker.env.wall_clock_ms(), is_walked=True
             )
         except KafkaError as error:
             each.results[each.position] = self._failure(each.topic, each.partition, error)
@@ -384,14 +431,17 @@ class PendingProduce(Slot):
 
     def committed(self, partition: Partition) -> None:
         """The partition's high watermark passed what this request appended."""
-        if self._open.pop(partition, None) is not None and not self._open and not self._settling:
-            self._respond()
+        try:
+            if self._open.pop(partition, None) is not None and not self._open and not self._settling:
+                self._respond()
+        except Exception:  # it may be another connection's request that committed this
+            self.connection.crash("committed")
 
     def failed(self, partition: Partition, error: KafkaError) -> None:
         """It may be committed later, or never."""
         place = self._open.get(partition)
         if place is not None:
-            self._fail(place, error)
+            self.connection.run_guarded(self._fail, place, error)
             self.committed(partition)
 
     def expired(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from raftlog.base.env import Env
-from raftlog.proof.simulator.hosts import Host
+from raftlog.proof.simulator.hosts import Host, Process
 
 T = TypeVar("T")
 
@@ -52,5 +54,12 @@ class SimEnv(Env):
             random=host.random(),
             unguessable=host.loop.stream(f"ids/{host.name}/{host.process.number}"),
             offload=SimOffload(host),
+            on_bug=partial(_fail_simulation, host, host.process),
             threads=False,
         )
+
+
+def _fail_simulation(host: Host, process: Process) -> None:
+    """A connection's guard hides no bug here, unless its process was killed in the midst of what failed."""
+    if process.alive:
+        host.loop.failures.append({"message": "a connection crashed", "exception": sys.exc_info()[1]})

@@ -1,0 +1,109 @@
+"""One budget for what others make a broker keep in memory: accounts with a limit each, and how the limits follow.
+
+Only arithmetic: what becomes of somebody for whom there is no room is decided by whoever keeps the account
+(`broker/request_memory.py`, `broker/connection.py`, `broker/sessions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+MIB: Final = 1 << 20
+
+USUAL_MAX_BYTES: Final = 512 * MIB
+"""Default of raftlog.memory.max.bytes where there is twice as much memory or more."""
+
+SHARE_OF_MEMORY: Final = 2
+"""Else the default is this part of the memory that the container or the machine has: the rest is for all else."""
+
+
+def default_max_bytes(memory_bytes: int) -> int:
+    """Return raftlog.memory.max.bytes where nobody has set it, for a process that may use `memory_bytes`."""
+    return min(USUAL_MAX_BYTES, memory_bytes // SHARE_OF_MEMORY)
+
+
+class Waiter(Protocol):
+    """Somebody for whom an account had no room."""
+
+    def memory_freed(self) -> None:
+        """The account is not short any more, perhaps only for the first who hear of it. Called inside whoever gave."""
+
+
+class Account:
+    """Bytes kept for one purpose. `limit` is no promise: who takes looks first, or is let through on purpose."""
+
+    __slots__ = ("_waiting", "limit", "most", "name", "plenty", "times_full", "used")
+
+    def __init__(self, name: str, limit: int) -> None:
+        self.name = name
+        self.limit = limit
+        self.plenty = limit * 3 // 4
+        """From where on the account is short: what is left is for small things, and for what must not wait."""
+        self.used = 0
+        self.most = 0
+        """The most that was ever used."""
+        self.times_full = 0
+        self._waiting: dict[Waiter, None] = {}
+
+    @property
+    def is_short(self) -> bool:
+        return self.used >= self.plenty
+
+    @property
+    def is_full(self) -> bool:
+        return self.used >= self.limit
+
+    def take(self, size: int) -> None:
+        """Count `size` bytes more."""
+        before = self.used
+        self.used = now = before + size
+        self.most = max(self.most, now)
+        if before < self.limit <= now:
+            self.times_full += 1
+
+    def give(self, size: int) -> None:
+        """Count `size` bytes less."""
+        self.used -= size
+        assert self.used >= 0, f"more was given back than taken: {self.name}"
+        if self._waiting and self.used < self.plenty:
+            waiting, self._waiting = self._waiting, {}
+            for waiter in waiting:
+                waiter.memory_freed()
+
+    def wait(self, waiter: Waiter) -> None:
+        """Tell `waiter` once the account is not short any more. It asks again then, and may wait again."""
+        self._waiting[waiter] = None
+
+    def leave(self, waiter: Waiter) -> None:
+        """Tell it no more. Fine if it does not wait."""
+        self._waiting.pop(waiter, None)
+
+
+class MemoryBudget:
+    """The accounts of one broker.
+
+    The rule: requests and answers get a quarter of the whole each; batches that are not appended yet, decompression and
+    connections an eighth each; fetch sessions a sixteenth. The last sixteenth is for nobody.
+    """
+
+    __slots__ = ("answers", "connections", "decompression", "requests", "sessions", "unappended")
+
+    def __init__(self, max_bytes: int, *, requests: int = -1, answers: int = -1) -> None:
+        """`requests` and `answers` in bytes, where an operator set them; else, not positive, by the rule."""
+        self.requests = Account("requests", requests if requests > 0 else max_bytes // 4)
+        """Received and not handled, or still being handled (queued.max.request.bytes)."""
+        self.answers = Account("answers", answers if answers > 0 else max_bytes // 4)
+        """Ready and not taken by the client (raftlog.answers.max.bytes)."""
+        self.unappended = Account("unappended", max_bytes // 8)
+        """Produced batches that wait until their transaction is confirmed, or their keys are looked at."""
+        self.decompression = Account("decompression", max_bytes // 8)
+        """Batches that are decompressed to look into them."""
+        self.connections = Account("connections", max_bytes // 8)
+        """What a connection costs that has nothing to do."""
+        self.sessions = Account("sessions", max_bytes // 16)
+        """Partitions in fetch sessions."""
+
+    def __iter__(self) -> Iterator[Account]:
+        for name in self.__slots__:
+            yield getattr(self, name)

@@ -1,0 +1,201 @@
+"""House rule: what a client or peer can make fail costs its connection, never the node.
+
+The loop's exception handler ends the node, since an exception in a callback is taken for a broken invariant. So each
+callback, task and protocol method of the rooms that face others runs under a guard (`raftlog/base/guard.py`), or stands
+in a table here with the reason why it need not. The tables only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.house.source import PACKAGE, Module, judge, modules_under
+
+ROOMS = frozenset({"admin", "broker", "control", "quorum"})
+
+CALLBACK_AT = {
+    "add_done_callback": 0,
+    "call_at": 1,
+    "call_later": 1,
+    "call_soon": 0,
+    "call_soon_threadsafe": 0,
+    "create_task": 0,
+    "ensure_future": 0,
+}
+"""Calls that hand something to the loop, and which of their arguments that is."""
+
+PROTOCOL_METHODS = frozenset(
+    {
+        "buffer_updated",
+        "connection_lost",
+        "connection_made",
+        "data_received",
+        "eof_received",
+        "get_buffer",
+        "pause_writing",
+        "resume_writing",
+    }
+)
+GUARDS = frozenset({"crash", "guarded", "guarded_task", "run_guarded"})
+HARMLESS = frozenset({"cast", "discard"})
+"""What cannot fail: a name for mypy, and leaving a set."""
+
+OURS = {
+    "raftlog/admin/loop_lag.py: self._look": "reads clocks",
+    "raftlog/broker/coordinators.py: self._tick": "the clock of groups: what fails there is what all of them stand on",
+    "raftlog/broker/deadlines.py: self._expire": "each waiter runs under its connection's guard",
+    "raftlog/broker/fetcher.py: self._advance": "asks for what our own logs lack; answers come through PeerChannel",
+    "raftlog/broker/fetcher.py: self._flushed": "as _advance, once our own disk is done",
+    "raftlog/broker/fetcher.py: self._hold_back": "reads our own quota",
+    "raftlog/broker/fetcher.py: self._resume_paused": "notes which of our partitions to ask for",
+    "raftlog/broker/fetcher.py: self._signal": "sets a future",
+    "raftlog/broker/flusher.py: ended": "our own disk; who waits for the commit runs under guards of its own",
+    "raftlog/broker/flusher.py: self._turn": "as above",
+    "raftlog/broker/handlers/write_txn_markers.py: waiter.answered": "sets a future",
+    "raftlog/broker/logs.py: _note_removal": "our own folders",
+    "raftlog/broker/producer_ids.py: self._fetched": "looks away from a failure that whoever waits has heard of",
+    "raftlog/broker/replicas.py: partial(self._created, news)": "our own replicas",
+    "raftlog/broker/replicas.py: self._create_missing": "our own replicas",
+    "raftlog/broker/replicas.py: self._flush_due": "our own disk",
+    "raftlog/broker/replicas.py: raise_failure": "our own replicas",
+    "raftlog/broker/replicas.py: self._note_damage": "our own replicas",
+    "raftlog/broker/replicas.py: self._wake_told": "sessions that are woken run under guards of their own",
+    "raftlog/broker/replicas.py: self.logs.report": "our own disk",
+    "raftlog/broker/server.py: self._sweep": "each connection is swept under its guard",
+    "raftlog/broker/tenures.py: answer": "sets a future",
+    "raftlog/broker/tenures.py: lambda _: timer.cancel()": "cancels a timer",
+    "raftlog/broker/timeline.py: self._tell": "writes to our log",
+    "raftlog/broker/transactions.py: ended.cancel": "cancels a future",
+    "raftlog/broker/transactions.py: self._tick": "the clock of transactions: what fails there is what all stand on",
+    "raftlog/broker/turns.py: self._run": "sets futures",
+    "raftlog/broker/txn_markers.py: again": "outcomes that were decided and are told to nobody hang for ever",
+    "raftlog/broker/txn_markers.py: raise_failure": "as above",
+    "raftlog/broker/txn_markers.py: self._begin": "as above",
+    "raftlog/broker/txn_markers.py: self._look": "as above",
+    "raftlog/broker/watch.py: self._look": "each connection is looked at under its guard",
+    "raftlog/control.py: raise_failure": "a controller that does not know who is alive must not go on",
+    "raftlog/control.py: self._look": "reads the clock",
+    "raftlog/control.py: self._say": "writes to our log",
+    "raftlog/control.py: self._tick": "the controller's clock",
+    "raftlog/quorum/client.py: partial(self._dialled, target)": "whoever asked has heard of its failure",
+    "raftlog/quorum/compaction.py: partial(self._written, applied_index)": "our own journal",
+    "raftlog/quorum/driver.py: self._guarded": "catches all, and stops this voter",
+    "raftlog/quorum/driver.py: self._wake": "the voter's clock: one that fails there must not vote",
+    "raftlog/quorum/feed.py: self._tick": "each observer is served under its channel's guard",
+    "raftlog/quorum/links.py: raise_failure": "a voter that no longer dials the others must not go on",
+    "raftlog/quorum/links.py: self._watch": "each link is looked at under its guard",
+    "raftlog/quorum/observer.py: raise_failure": "an observer that no longer follows must not go on",
+    "raftlog/quorum/outgoing.py: self._let_go": "lets go of a snapshot",
+    "raftlog/quorum/outgoing.py: self._took": "our own disk; observers are served under guards of their own",
+    "raftlog/quorum/writer.py: partial(self._done, job, stage)": "our own journal: see `Driver._guarded`",
+    "raftlog/quorum/writer.py: self._to_thread": "our own journal",
+}
+"""Callbacks outside a guard whose failure ends the node on purpose: a broken invariant of ours."""
+
+TASKS = {
+    "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",
+    "raftlog/broker/broker_links.py: self._open()": "catches all, who asked hears that there is no connection",
+    "raftlog/broker/fetcher.py: self._run()": "catches all, and connects again",
+    "raftlog/broker/housekeeping.py: _every(interval, chore)": "our own logs",
+    "raftlog/broker/isr_changes.py: self._send_all()": "asks the controller",
+    "raftlog/broker/peers.py: self._fetchers.pop(leader).close()": "ends our own fetcher",
+    "raftlog/broker/producer_ids.py: self._fetch_block()": "asks the controller; who waits hears of its failure",
+    "raftlog/broker/replicas.py: self._dismiss_the_others()": "see its done callback",
+    "raftlog/broker/tenure.py: self._begin()": "reads our own log back",
+    "raftlog/broker/tenures.py: self._create()": "asks the controller; who waits hears of its failure",
+    "raftlog/broker/txn_markers.py: self._work_off(lane)": "see its done callback",
+    "raftlog/broker/txn_verification.py: self._work_off(lane)": "catches all, who asked hears of it",
+    "raftlog/control.py: self._probe(broker_id)": "see its done callback; `probe` turns what a peer does into a word",
+    "raftlog/quorum/client.py: self._dial(target)": "whoever asked hears of its failure",
+    "raftlog/quorum/links.py: coroutine": "see its done callback",
+    "raftlog/quorum/observer.py: self._follow_somebody()": "see its done callback",
+    "raftlog/quorum/rpc.py: work": "catches all, and answers with an error",
+}
+"""Tasks outside a guard. What they raise is only logged, but where a done callback raises it again."""
+
+METHODS = {
+    "raftlog/broker/probe.py: _FirstBytes.connection_lost": "sets a future",
+    "raftlog/broker/probe.py: _FirstBytes.data_received": "sets a future",
+    "raftlog/quorum/channel.py: Channel.connection_lost": "leaves tables; its user is told under a guard",
+}
+"""Methods that a transport calls, outside a guard."""
+
+
+def faces_others() -> Iterator[Module]:
+    return (module for module in modules_under(PACKAGE) if module.room in ROOMS)
+
+
+def test_callbacks_and_tasks_run_under_a_guard_or_stand_in_a_table() -> None:
+    """One client ended a node by one: a cold read answered a fetch whose answer could not be encoded."""
+    found = {
+        f"{module.name}: {ast.unparse(given)}"
+        for module in faces_others()
+        for given in _given_to_the_loop(module.tree)
+        if not _is_guarded_call(given)
+    }
+    judge(found, frozenset(OURS) | frozenset(TASKS))
+
+
+def test_protocol_methods_run_under_a_guard_or_stand_in_a_table() -> None:
+    """asyncio calls connection_made and connection_lost as callbacks: what they raise ends the node."""
+    found = {
+        f"{module.name}: {owner.name}.{method.name}"
+        for module in faces_others()
+        for owner in ast.walk(module.tree)
+        if isinstance(owner, ast.ClassDef) and _is_protocol(owner)
+        for method in owner.body
+        if isinstance(method, ast.FunctionDef) and method.name in PROTOCOL_METHODS
+        if any(_outside_of_guards(statement) for statement in method.body)
+    }
+    judge(found, frozenset(METHODS))
+
+
+def test_the_rule_sees_what_it_is_for() -> None:
+    """A callback without a guard and a method whose last statement is outside of it are found."""
+    tree = ast.parse(
+        "loop.call_later(1, self._tick)\nloop.call_soon(self.guarded(f))\ntask.add_done_callback(tasks.discard)"
+    )
+    assert [_is_guarded_call(each) for each in _given_to_the_loop(tree)] == [False, True, True]
+    guarded = "try:\n    self.take(data)\nexcept Exception:\n    self.crash('x')"
+    assert [_outside_of_guards(each) for each in ast.parse(f"{guarded}\nself.done()").body] == [False, True]
+
+
+def _given_to_the_loop(tree: ast.Module) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            place = CALLBACK_AT.get(node.func.attr, len(node.args))
+            if place < len(node.args):
+                yield node.args[place]
+
+
+def _is_guarded_call(given: ast.expr) -> bool:
+    if isinstance(given, ast.Call):
+        return _name(given.func) in GUARDS
+    return _name(given) in HARMLESS
+
+
+def _is_protocol(owner: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).startswith("asyncio.") for base in owner.bases)
+
+
+def _outside_of_guards(node: ast.AST) -> bool:
+    """Whether something is called there that is no guard, nor inside a `try` whose handler is one."""
+    if isinstance(node, ast.Call):
+        return _name(node.func) not in GUARDS | HARMLESS
+    if isinstance(node, ast.Try) and _is_guard(node):
+        return any(map(_outside_of_guards, (*node.orelse, *node.finalbody)))
+    return any(map(_outside_of_guards, ast.iter_child_nodes(node)))
+
+
+def _is_guard(node: ast.Try) -> bool:
+    return any(
+        handler.type is not None
+        and ast.unparse(handler.type) == "Exception"
+        and any(isinstance(each, ast.Call) and _name(each.func) == "crash" for each in ast.walk(handler))
+        for handler in node.handlers
+    )
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
