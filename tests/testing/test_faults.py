@@ -211,6 +211,9 @@ def test_a_flipped_bit_is_found_and_what_was_acknowledged_is_still_read(three: C
     load = Load(three, "rot")
     three.wait_until(lambda: len(load.acked) > 200, "records are acknowledged")
     acked = load.stop()
+    three.wait_until(
+        lambda: all(1 in each.isr for each in three.partitions("rot").values()), "node 1 has caught up"
+    )
     assert not three.flip_bit(1, ["none"], 0.5)
     three.kill(1)
     before = segments(three, 1, "rot")
