@@ -23,7 +23,10 @@ SLICE_RECORDS: Final = 1_000
 """Tombstones of one batch; a few milliseconds of work."""
 
 SLICE_BYTES: Final = 256 * 1024
-"""About what the keys of one batch may take: well below the smallest max.message.bytes that holds a group."""
+"""About what the keys of one batch may take at most."""
+
+SLICE_SHARE: Final = 4
+"""They take so small a part of message.max.bytes at most: a tombstone has more than its key."""
 
 KEY_BYTES: Final = 40
 """What a tombstone takes beside its names."""
@@ -42,10 +45,15 @@ class Slice(NamedTuple):
     is_all: bool
 
 
-def first_slice(group_id: str, places: Iterable[Place]) -> Slice:
+def slice_bytes(message_max_bytes: int) -> int:
+    """Return what the keys of one batch may take."""
+    return min(SLICE_BYTES, message_max_bytes // SLICE_SHARE)
+
+
+def first_slice(group_id: str, places: Iterable[Place], *, most_bytes: int = SLICE_BYTES) -> Slice:
     """Return as many places as the tombstones of one batch may be about, at least one; no others are looked at."""
     taken: list[Place] = []
-    left = SLICE_BYTES
+    left = most_bytes
     base = len(group_id.encode()) + KEY_BYTES
     for place in places:
         left -= base + len(place[0].encode())
@@ -71,6 +79,8 @@ class Chore:
     answers: list[Answer] = field(default_factory=list)
     refused: KafkaError | None = None
     """Why the journal took no slice, when it last took none."""
+    most_bytes: int = SLICE_BYTES
+    """What the keys of one slice take."""
 
     def forget(self, topics: Gone) -> None:
         """The offsets of these topics go too."""
@@ -100,7 +110,7 @@ class Chore:
 
     def decide(self, group: Group) -> Decision:
         """Remove the next slice; with the last one of a group that ends, the group."""
-        batch = first_slice(group.group_id, self.left(group))
+        batch = first_slice(group.group_id, self.left(group), most_bytes=self.most_bytes)
         gone = tuple(OffsetCommitted(group.group_id, *place, None) for place in batch.places)
         return Decision((*gone, *ended(group)) if self.ends and batch.is_all else gone)
 

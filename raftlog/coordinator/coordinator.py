@@ -18,7 +18,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, InvalidSessionTimeout, KafkaError
 from raftlog.base.failures import Failures
 from raftlog.base.machine import Answer, Decision, Runner
-from raftlog.coordinator.chores import first_slice
+from raftlog.coordinator.chores import first_slice, slice_bytes
 from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.consumer.requests import LEAVES, Beat
 from raftlog.coordinator.consumer.topics import Topics
@@ -302,7 +302,8 @@ class GroupCoordinator:
 
         def ask(group: AnyGroup) -> None:
             tail = group.runner.tail
-            is_large = not first_slice(group_id, tail.places()).is_all
+            most = slice_bytes(self._config.message_max_bytes)
+            is_large = not first_slice(group_id, tail.places(), most_bytes=most).is_all
             if self._upkeep.chore_of(group_id).ends or (is_large and may_delete(group.shown(tail))):
                 self._upkeep.end(group_id, answer)
             else:

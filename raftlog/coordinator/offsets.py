@@ -20,7 +20,7 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.machine import Decision
-from raftlog.coordinator.chores import ended, first_slice
+from raftlog.coordinator.chores import SLICE_BYTES, ended, first_slice
 from raftlog.coordinator.consumer.state import ConsumerMembership
 from raftlog.coordinator.consumer_protocol import CONSUMER, subscribed_topics
 from raftlog.coordinator.group import (
@@ -151,11 +151,17 @@ def may_delete(shown: Group) -> bool:
 
 
 def decide_expire_offsets(
-    group: Group, *, shown: Group, now_ms: int, retention_ms: int, topics: Iterable[str] | None = None
+    group: Group,
+    *,
+    shown: Group,
+    now_ms: int,
+    retention_ms: int,
+    topics: Iterable[str] | None = None,
+    most_bytes: int = SLICE_BYTES,
 ) -> Decision:
     """Forget what nobody needs any longer (KIP-211), and an empty group with its last offset; a batch full at once.
 
-    `topics`: the only ones that are looked at, None all.
+    `topics`: the only ones that are looked at, None all. `most_bytes`: for the keys of the batch.
 
     A group without members keeps its offsets for the retention time from when the last one left; one that never had
     any (assign-only consumers), and topics that a consumer group no longer reads, from the last commit.
@@ -173,7 +179,7 @@ def decide_expire_offsets(
         if _is_expired(group, committed, now_ms=now_ms, retention_ms=retention_ms)
         and not is_unstable(group, (topic, partition))
     )
-    batch = first_slice(group.group_id, expired).places
+    batch = first_slice(group.group_id, expired, most_bytes=most_bytes).places
     if group.state == EMPTY and group.exists and len(batch) == len(group.offsets) and not group.pending:
         return Decision(_ended(group))
     return Decision(_forgotten(group, batch))

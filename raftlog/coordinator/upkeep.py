@@ -19,7 +19,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
 from raftlog.base.failures import FIRST_RETRY_S, Failures
 from raftlog.base.machine import Answer, Decision
-from raftlog.coordinator.chores import PAUSE_S, RETRY_S, Chore
+from raftlog.coordinator.chores import PAUSE_S, RETRY_S, Chore, slice_bytes
 from raftlog.coordinator.classic import ClassicGroup
 from raftlog.coordinator.consumer.group import ConsumerGroup
 from raftlog.coordinator.group import Gone, Group
@@ -179,8 +179,9 @@ class Upkeep:
 
     def _expiring(self, shown: Group, topics: Part, now_ms: int) -> Callable[[Group], Decision]:
         retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
+        most = slice_bytes(self._config.message_max_bytes)
         return lambda tail: decide_expire_offsets(
-            tail, shown=shown, now_ms=now_ms, retention_ms=retention_ms, topics=topics
+            tail, shown=shown, now_ms=now_ms, retention_ms=retention_ms, topics=topics, most_bytes=most
         )
 
     # -- what goes bit by bit ------------------------------------------------------------------------------
@@ -189,9 +190,12 @@ class Upkeep:
         """Return what has yet to go from a group."""
         return self._chores.get(group_id, NO_CHORE)
 
+    def _new_chore(self) -> Chore:
+        return Chore(most_bytes=slice_bytes(self._config.message_max_bytes))
+
     def end(self, group_id: str, answer: Answer) -> None:
         """A group goes slice by slice; answered with None or a KafkaError once it has."""
-        chore = self._chores.setdefault(group_id, Chore())
+        chore = self._chores.setdefault(group_id, self._new_chore())
         chore.answers.append(answer)
         if not chore.ends:
             chore.ends = True
@@ -204,7 +208,7 @@ class Upkeep:
     def forget(self, topics: Mapping[str, Gone]) -> None:
         """The same, of some groups, each its own."""
         for group_id, gone in topics.items():
-            self._chores.setdefault(group_id, Chore()).forget(gone)
+            self._chores.setdefault(group_id, self._new_chore()).forget(gone)
         self._chores_at = 0.0
 
     def catch_up(self, group: AnyGroup) -> None:

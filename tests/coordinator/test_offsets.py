@@ -388,6 +388,26 @@ def test_offsets_of_a_deleted_topic_stay_hidden_when_the_groups_end_is_refused(d
     assert ("t", 0) not in offsets and len(offsets) == 3_000
 
 
+def test_a_group_goes_by_batches_that_the_journal_takes() -> None:
+    """A group that had grown commit by commit could not be deleted, nor expire, where message.max.bytes is small."""
+    bench = Bench(message_max_bytes=20_000)
+    topic = "t" * NAME_MAX_CHARS
+    for first in range(0, 100, 10):
+        commits = tuple(OffsetCommit(topic, each, CommittedOffset(1)) for each in range(first, first + 10))
+        for group_id in ("deleted", "expired"):
+            bench.commit_offset(0, group_id=group_id, commits=commits)
+    answers = Answers()
+    bench.coordinator.delete("deleted", answers)
+    bench.work_off()
+    assert answers == [None]
+    bench.now += 8 * 86_400
+    for _ in range(20):
+        bench.now += 600
+        bench.tick()
+        bench.commit()
+    assert bench.coordinator.group_ids() == []
+
+
 def test_long_names_make_more_batches() -> None:
     """The names of group and topic are in each tombstone: what counts is their bytes."""
     bench = Bench(message_max_bytes=4_000_000)

@@ -12,7 +12,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.proof.simulator.loop import SimLoop
 from raftlog.proof.stories.endurance import Report
 from raftlog.proof.stories.scene import SERVED_S, Scene
-from raftlog.proof.workloads.group_ender import GroupEnder
+from raftlog.proof.workloads.group_ender import LONG, MESSAGE_MAX_BYTES, GroupEnder
 from raftlog.proof.workloads.wire import Client
 
 ENDERS = 2
@@ -29,6 +29,7 @@ async def group_ends(loop: SimLoop, seconds: float = 4.0) -> Report:
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": loop.stream("group-ends").choice(("1", "3")),
             "group.initial.rebalance.delay.ms": "0",
+            "message.max.bytes": str(MESSAGE_MAX_BYTES),
         },
     )
     await scene.begin()
@@ -79,6 +80,6 @@ async def _progress(scene: Scene, enders: list[GroupEnder]) -> None:
 def _employ(scene: Scene, name: str) -> GroupEnder:
     client = Client(name, scene.cluster.bootstrap, timeout_s=8.0)
     chance = scene.loop.stream(f"client/{name}")
-    ender = GroupEnder(client, f"wide-{name}", history=scene.history, chance=chance)
+    ender = GroupEnder(client, LONG + name, history=scene.history, chance=chance)
     scene.loop.host(name).start(ender.run())
     return ender

@@ -30,8 +30,10 @@ from raftlog.proof.workloads.wire import (
 )
 
 PARTITIONS: Final = 24
-LONG: Final = "g" * 30_000
-"""So long a group id makes three batches of tombstones for these partitions."""
+LONG: Final = "long-" * 40
+"""In names of groups and topics, with MESSAGE_MAX_BYTES: it makes three batches of tombstones for these partitions."""
+
+MESSAGE_MAX_BYTES: Final = 20_000
 BACKOFF_S: Final = 0.05
 PATIENCE: Final = 50
 """So often a broker is asked that may not have heard of the newest metadata."""

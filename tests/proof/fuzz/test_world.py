@@ -40,7 +40,7 @@ def test_a_malformed_frame_closes_its_connection_for_a_counted_reason():
 
 
 def test_a_handler_that_raises_is_found(monkeypatch: pytest.MonkeyPatch):
-    """Planted: an unforeseen exception; the connection is closed, and counted as a crash."""
+    """Planted: an unforeseen exception, which closes the connection and fails the simulation."""
 
     def careless(*_: object) -> None:
         raise IndexError("no such member")
@@ -48,7 +48,7 @@ def test_a_handler_that_raises_is_found(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(heartbeat, "handle", careless)
     tally = sent(LIST_GROUPS, HEARTBEAT)
     (found,) = tally.findings
-    assert "crashed" in found.what and found.frames == (LIST_GROUPS, HEARTBEAT)
+    assert "IndexError" in found.what and found.frames == (LIST_GROUPS, HEARTBEAT)
     assert reduced(found, ALONE).frames == (HEARTBEAT,)
 
 
