@@ -45,6 +45,13 @@ MAX_OPEN_SLOTS: Final = 128
 ANSWERS_HIGH_BYTES: Final = 1024 * 1024
 """Response bytes that wait, for their turn or for the client, at which a connection stops handling requests."""
 
+HANDLED_AT_ONCE: Final = 16
+"""Requests of one connection that are handled as they arrive; a large one counts as several. Those behind them wait for
+a turn of the loop (`TurnQueue`), so a client that sends thousands of small ones at once holds up nobody."""
+
+COUNTED_BYTES: Final = 1024
+"""A request other than Produce counts once more for each of these."""
+
 UNKNOWN: Final = ("unknown", "unknown")
 """Name and version of the software of a client that has not said them (KIP-511)."""
 
@@ -124,9 +131,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.outbox = Outbox(server.memory.answers)
         self._limit_frames(server.request_max_bytes)
         self._rest: Rest | None = None  # what was received and is not handled; None: nothing
-        self._needed = (
-            0  # bytes of it that its first frame takes, or that frame's length while that is cut off
-        )
+        self._needed = 0  # bytes of its first frame, or of that frame's length while that is cut off
         self.granted = 0
         self._receiving: Progress | None = None
         self._lasts = False  # the frame being handled lies in a buffer that is not written to again
@@ -451,6 +456,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._needed = PREFIX_BYTES
         self._blocked = False
         self._handling = True
+        handled = 0
         self._arrived_at = self.server.stopwatch()
         self._lasts = self._rest is not None
         answers = self.server.memory.answers
@@ -465,23 +471,26 @@ class Connection(asyncio.BufferedProtocol, Guard):
                     break
                 if self._waiting_for is not None:
                     self._waiting_for.hurry()
-                if (
-                    self._slots
-                    or self._closing
-                    or self._finishing
-                    or self.outbox.waiting_bytes
-                    or answers.used >= answers.limit
-                ) and self._is_held_up(_api_key(view, position, size)):
+                if handled >= HANDLED_AT_ONCE or (
+                    (
+                        self._slots
+                        or self._closing
+                        or self._finishing
+                        or self.outbox.waiting_bytes
+                        or answers.used >= answers.limit
+                    )
+                    and self._is_held_up(_api_key(view, position, size))
+                ):
                     self._blocked = True
                     break
                 self.dispatch(self, view[position + PREFIX_BYTES : end])
+                handled += 1 if self.api_key == _PRODUCE else 1 + size // COUNTED_BYTES
                 if self._out_bytes >= ANSWERS_HIGH_BYTES:
                     self._flush()
                 position = end
         except FramingLost as lost:
-            if self._slots:
-                self._blocked = True  # what came before is answered first
-            else:
+            self._blocked = bool(self._slots)  # what came before is answered first
+            if not self._slots:
                 self.close("framing_lost", reason=str(lost))
         finally:
             self._handling = False
@@ -489,6 +498,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._flush()
         if position < filled or self._rest is not None:
             self._keep_rest(view, position, filled)
+        if handled >= HANDLED_AT_ONCE:
+            self._go_on()
 
     def _keep_rest(self, view: memoryview, position: int, filled: int) -> None:
         """Keep what lies from `position` to `filled`, and stop reading while that cannot be handled or completed."""
@@ -547,14 +558,15 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._transport.resume_reading()
 
     def _go_on(self) -> None:
-        """Handle what a limit held back, but not inside whoever gave the answer."""
+        """Handle what a limit held back."""
         if self._finishing:
             self._close_if_finished()
         elif self._blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
             self._handle_due = True
-            self.server.loop.call_soon(self.guarded(self._handle_on))
+            self.spawn(self._handle_in_turn())
 
-    def _handle_on(self) -> None:
+    async def _handle_in_turn(self) -> None:
+        await self.server.broker.env.turns.next()
         self._handle_due = False
         self._take_rest()
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from raftlog.base.errors import NotLeaderOrFollower
 from raftlog.base.log import LIMITED_LINES
-from raftlog.broker.connection import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS, Connection
+from raftlog.broker.connection import ANSWERS_HIGH_BYTES, HANDLED_AT_ONCE, MAX_OPEN_SLOTS, Connection
 from raftlog.broker.handlers import list_groups as list_groups_handler
 from raftlog.broker.outbox import PIECE_BYTES
 from raftlog.broker.slots import Slot
@@ -198,9 +198,8 @@ async def test_a_full_row_of_slots_stops_reading_until_one_is_answered() -> None
     assert world.partition.log_end_offset == MAX_OPEN_SLOTS
     assert not pipe.transport.reading
     world.partition.commit(10)
-    await asyncio.sleep(0)
     assert pipe.correlation_ids() == list(range(10))
-    assert pipe.transport.reading
+    await _until(lambda: pipe.transport.reading)
     assert world.partition.log_end_offset == MAX_OPEN_SLOTS + 1, "the one that was in the buffer"
 
 
@@ -216,9 +215,8 @@ async def test_a_client_that_does_not_read_is_not_served_further() -> None:
     assert not pipe.transport.reading
     assert world.server.memory.answers.used == pipe.connection.outbox.waiting_bytes > ANSWERS_HIGH_BYTES
     pipe.transport.drain()
-    await asyncio.sleep(0)
+    await _until(lambda: pipe.transport.reading)
     assert pipe.correlation_ids() == [1, 2]
-    assert pipe.transport.reading
     assert world.server.memory.answers.used == 0
 
 
@@ -314,7 +312,7 @@ async def test_a_large_answer_is_encoded_in_turns_and_keeps_its_place(many_group
         turns += 1
         await asyncio.sleep(0)
     assert turns > len(pipe.transport.written) // BYTES_AT_ONCE > 5
-    await asyncio.sleep(0)  # to what was asked behind it
+    await _until(lambda: not pipe.connection.server.tasks)  # what was asked behind it goes on
     assert pipe.correlation_ids() == [1, 2]
 
 
@@ -531,9 +529,26 @@ async def test_without_memory_for_answers_requests_wait_but_for_produce_and_brok
     assert [each.correlation_ids() for each in (client, producer, broker)] == [[], [1], [1]]
     assert not client.transport.reading
     answers.give(900)
-    await asyncio.sleep(0)
+    await _until(lambda: client.transport.reading)
     assert client.correlation_ids() == [1]
-    assert client.transport.reading
+
+
+async def test_a_flood_of_small_requests_is_handled_in_turns() -> None:
+    """Together all clients with more than a few requests at once have a slice of each turn of the loop."""
+    world = World()
+    pipes = [world.connect() for _ in range(5)]
+    each = 10 * HANDLED_AT_ONCE
+    for pipe in pipes:
+        pipe.send(b"".join(map(api_versions, range(each))))
+        assert len(pipe.correlation_ids()) == HANDLED_AT_ONCE
+    left = len(pipes) * (each - HANDLED_AT_ONCE)
+    for _ in range(10 * left):
+        await asyncio.sleep(0)
+        answered = sum(len(pipe.correlation_ids()) for pipe in pipes)
+        assert answered <= HANDLED_AT_ONCE
+        left -= answered
+    assert left == 0
+    assert all(pipe.transport.reading for pipe in pipes)
 
 
 async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_told() -> None:
