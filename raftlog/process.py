@@ -121,6 +121,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
         submit=node.control.submit,
         introduce=node.introduce,
         facts=NodeFacts(node),
+        turns=node.env.turns,
         lateness=node.env.lateness,
         history=node.metadata.history,
         faults=faults,

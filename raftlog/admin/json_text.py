@@ -8,7 +8,7 @@ at all, so that its digits stay as they came.
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgspec
@@ -48,7 +48,10 @@ def _without_fraction(token: re.Match[bytes]) -> bytes:
     text = token[0]
     if text.startswith(b'"') or not any(mark in text for mark in b".eE"):
         return text
-    number = Decimal(text.decode())
+    try:
+        number = Decimal(text.decode())
+    except InvalidOperation:  # its exponent is beyond what any number has
+        return text
     if number.adjusted() >= MOST_DIGITS or number != number.to_integral_value():
         return text
     return str(int(number)).encode()

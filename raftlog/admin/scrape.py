@@ -73,7 +73,7 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
             rows.append(row)
             ends[name] = row.facts.high_watermark
         if number % SLICE == 0:
-            await asyncio.sleep(0)
+            await node.turns.next()
     return Scrape(
         node,
         facts,

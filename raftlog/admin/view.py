@@ -11,6 +11,7 @@ from raftlog.admin.facts import Facts
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.base.ages import Ages
 from raftlog.base.config import NodeConfig
+from raftlog.base.env import TurnQueue
 from raftlog.base.faults import NodeFault
 from raftlog.base.lateness import Lateness
 from raftlog.base.types import TopicPartition
@@ -74,6 +75,8 @@ class NodeView:
     """Proves to a broker that asks come from a node of the cluster, so that clients cannot take its place there."""
     facts: Facts | None = None
     """Its numbers."""
+    turns: TurnQueue = field(default_factory=TurnQueue)
+    """Where the node's long work waits for its turns of the loop."""
     lateness: Lateness = field(default_factory=Lateness)
     """How late its event loop is."""
     history: History | None = None

@@ -188,3 +188,9 @@ def test_digits_that_a_float_has_no_room_for_stay() -> None:
     """Data is not read, so that nothing is lost on the way."""
     found = read_json(b'{"n": 1, "data": 0.10000000000000000000001}', Numbered, what="body")
     assert bytes(found.data) == b"0.10000000000000000000001"
+
+
+def test_an_exponent_beyond_all_numbers_is_left_alone() -> None:
+    """It is data, or its type refuses it; it does not make the request crash."""
+    found = read_json(b'{"n": 2.0, "data": 1e9999999999999999999}', Numbered, what="body")
+    assert (found.n, bytes(found.data)) == (2, b"1e9999999999999999999")
