@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from raftlog.admin import audit
@@ -89,6 +89,7 @@ class AdminServer:
         self._connections: Connections | None = None
         self._listening: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
+        self._arriving_bytes = 0
         self.address = ("", 0)
 
     async def start(self) -> None:
@@ -298,10 +299,29 @@ class AdminServer:
             raise ApiError(415, f"the body must be application/json, but is {request.content_type}")
         try:
             async with asyncio.timeout(self._limits.body_s):
-                text = await request.read()
+                text = await self._read(request.content)
         except TimeoutError:
             raise ApiError(408, f"the body did not arrive within {self._limits.body_s:g} s") from None
         return read_json(text, route.body, what="body")
+
+    async def _read(self, content: StreamReader) -> bytes:
+        """Return a body, whose bytes count among those of all bodies until it is complete."""
+        limits, text = self._limits, bytearray()
+        try:
+            async for piece in content.iter_any():
+                text += piece
+                self._arriving_bytes += len(piece)
+                if len(text) > limits.body_bytes:
+                    raise web.HTTPRequestEntityTooLarge(max_size=limits.body_bytes, actual_size=len(text))
+                if self._arriving_bytes > limits.bodies_bytes:
+                    raise ApiError(
+                        503, f"all bodies that are arriving have over {limits.bodies_bytes} bytes together"
+                    )
+        except RuntimeError as error:  # aiohttp's word for a connection that was closed meanwhile
+            raise ConnectionResetError(str(error)) from error
+        finally:
+            self._arriving_bytes -= len(text)
+        return bytes(text)
 
     def _sentence(self, error: web.HTTPException, request: web.Request) -> str:
         if error.status == web.HTTPNotFound.status_code:

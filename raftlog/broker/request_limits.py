@@ -18,6 +18,9 @@ AT_ONCE: Final = 1_000
 IN_TURNS: Final = 100_000
 """Parts of a request that is dealt with in turns."""
 
+NAMES: Final = 20_000
+"""Groups or transactional ids that one request names: its answer takes several hundred bytes for each."""
+
 PARTS_MAX: Final[dict[int, int]] = {
     ApiKey.PRODUCE: HOT_PARTS_MAX,  # in turns of `produce.BATCHES_AT_ONCE`
     ApiKey.FETCH: HOT_PARTS_MAX,  # in turns of `fetch.PARTITIONS_AT_ONCE`
@@ -25,12 +28,12 @@ PARTS_MAX: Final[dict[int, int]] = {
     ApiKey.METADATA: IN_TURNS,
     ApiKey.OFFSET_COMMIT: IN_TURNS,
     ApiKey.OFFSET_FETCH: IN_TURNS,
-    ApiKey.FIND_COORDINATOR: IN_TURNS,
+    ApiKey.FIND_COORDINATOR: NAMES,
     ApiKey.JOIN_GROUP: AT_ONCE,
     ApiKey.HEARTBEAT: AT_ONCE,
     ApiKey.LEAVE_GROUP: IN_TURNS,
     ApiKey.SYNC_GROUP: 20_000,  # members, at once; the record of a generation has no room for as many
-    ApiKey.DESCRIBE_GROUPS: IN_TURNS,
+    ApiKey.DESCRIBE_GROUPS: NAMES,
     ApiKey.LIST_GROUPS: AT_ONCE,
     ApiKey.API_VERSIONS: AT_ONCE,
     ApiKey.CREATE_TOPICS: IN_TURNS,
@@ -47,7 +50,7 @@ PARTS_MAX: Final[dict[int, int]] = {
     ApiKey.ALTER_CONFIGS: IN_TURNS,
     ApiKey.DESCRIBE_LOG_DIRS: IN_TURNS,
     ApiKey.CREATE_PARTITIONS: IN_TURNS,
-    ApiKey.DELETE_GROUPS: IN_TURNS,
+    ApiKey.DELETE_GROUPS: NAMES,
     ApiKey.ELECT_LEADERS: IN_TURNS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: IN_TURNS,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: IN_TURNS,
@@ -58,10 +61,10 @@ PARTS_MAX: Final[dict[int, int]] = {
     ApiKey.DESCRIBE_CLUSTER: AT_ONCE,
     ApiKey.DESCRIBE_PRODUCERS: IN_TURNS,
     ApiKey.UNREGISTER_BROKER: AT_ONCE,
-    ApiKey.DESCRIBE_TRANSACTIONS: IN_TURNS,
+    ApiKey.DESCRIBE_TRANSACTIONS: NAMES,
     ApiKey.LIST_TRANSACTIONS: AT_ONCE,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: IN_TURNS,  # at once; the topics among them have a limit of their own
-    ApiKey.CONSUMER_GROUP_DESCRIBE: IN_TURNS,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: NAMES,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: AT_ONCE,
     ApiKey.PUSH_TELEMETRY: AT_ONCE,
     ApiKey.LIST_CONFIG_RESOURCES: AT_ONCE,

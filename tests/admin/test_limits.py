@@ -155,6 +155,28 @@ def test_body_that_does_not_arrive_is_408() -> None:
 
 
 @pytest.mark.usefixtures("routes")
+def test_bodies_that_arrive_at_once_are_bounded_together() -> None:
+    """One too many is 503, and what it had sent is forgotten with it."""
+
+    async def story(api: AdminServer) -> bytes:
+        _, slow = await asyncio.open_connection(*api.address)
+        slow.write(POST % (b"/v1/take", 99) + b'{"a": "' + b"x" * 50)
+        while api._arriving_bytes < 50:
+            await answered(api, b"/v1/live")
+        refused = await sent(api, POST % (b"/v1/take", 99) + b"{" + b" " * 60)
+        assert api._arriving_bytes < 60
+        slow.write(b"x" * 40 + b'"}')
+        while api._arriving_bytes:
+            await answered(api, b"/v1/live")
+        slow.close()
+        return refused
+
+    text = served(story, Limits(bodies_bytes=100))
+    assert text.startswith(b"HTTP/1.1 503")
+    assert b"over 100 bytes together" in text
+
+
+@pytest.mark.usefixtures("routes")
 def test_stream_that_stops_is_told_why_and_cut() -> None:
     """What came before is answered; then one line says that nothing came."""
     limits = Limits(chunk_s=SOON_S, idle_s=SOON_S, sweep_s=SOON_S)
