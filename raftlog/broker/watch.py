@@ -78,7 +78,6 @@ class Watch:
             self._timer = None
 
     def _look(self) -> None:
-        self._timer = None
         answers = self._answers
         crowded = answers.used > answers.limit // 2
         for connection in tuple(self._connections):
@@ -87,8 +86,8 @@ class Watch:
                 del self._connections[connection]
         if crowded:
             self._make_room()
-        if self._connections:
-            self._timer = self._loop.call_later(LOOK_S, self._look)
+        # The fired timer stood until here, so that a connection which adds itself as it ends starts no second one.
+        self._timer = self._loop.call_later(LOOK_S, self._look) if self._connections else None
 
     def _make_room(self) -> None:
         """Abort those whose answers stand still, the largest first, until half of the memory is free."""

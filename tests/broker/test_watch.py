@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
@@ -244,3 +245,35 @@ def _failing_for(pipe: Pipe, method: str) -> object:
         sound(connection, *args, **facts)
 
     return fail
+
+
+async def test_whoever_is_closed_in_a_look_starts_no_second_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clocks would count each second twice, so that honest slow clients lose half of their patience."""
+    world = World()
+    clock = FakeClock()
+    monkeypatch.setattr(world.server.watch, "_loop", clock)
+    first, second = world.connect(), world.connect()
+    begin_frame(first)
+    for _ in range(PATIENCE // 2):
+        clock.tick()
+    begin_frame(second)
+    for _ in range(PATIENCE // 2 + 1):
+        clock.tick()
+    assert first.transport.closed and not second.transport.closed
+    assert len(clock.due) == 1
+
+
+class FakeClock:
+    """The timers of a loop, which end when told."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+
+    def call_later(self, _delay: float, call: Callable[[], None]) -> object:
+        self.due.append(call)
+        return call
+
+    def tick(self) -> None:
+        due, self.due = self.due, []
+        for call in due:
+            call()
