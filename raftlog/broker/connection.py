@@ -566,7 +566,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.spawn(self._handle_in_turn())
 
     async def _handle_in_turn(self) -> None:
-        await self.server.broker.env.turns.next()
+        if self.broker_id is None:
+            await self.server.broker.env.turns.next()
+        else:  # brokers must not wait for what clients have made long
+            await asyncio.sleep(0)
         self._handle_due = False
         self._take_rest()
 

@@ -56,6 +56,8 @@ class Outbox:
 
     def hold(self, size: int) -> None:
         """Count `size` bytes that wait for a response before them; negative: as many that are sent now."""
+        if self._transport is None:
+            return  # cleared: what was held is given back already
         self._held_bytes += size
         self.update()
 

@@ -6,8 +6,9 @@ only the beginning of one that is not complete yet is copied into a buffer of it
 The rule: below three quarters of the account everybody reads. From there on a connection with the beginning of a
 frame stops reading and waits for a grant, which is room for the rest of that frame. Grants go to those that lack least,
 as long as all of them fit into the account. One is always given, however large, so there is progress. A connection that
-has nothing yet reads a small piece at a time, so small requests are served as ever. One that has a grant and sends too
-slowly is closed (`broker/watch.py`), so none waits for ever.
+has nothing yet reads a small piece at a time, so the smallest requests are served as ever. For the rests of others up
+to SMALL_REST_BYTES there is room of their own beyond the account, so that they need not wait for a large one that comes
+slowly. One that has a grant and sends too slowly is closed (`broker/watch.py`), so none waits for ever.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ WINDOW_BYTES: Final = 256 * 1024
 SMALL_WINDOW_BYTES: Final = 4 * 1024
 """The same while three quarters of the account are used."""
 
+SMALL_REST_BYTES: Final = 64 * 1024
+SMALL_RESTS_SHARE: Final = 8
+"""Rests up to the first get one such part of the account beyond it, where it has no room."""
 
 LARGE_BYTES: Final = 1 << 20
 """What has arrived of a frame lies in a mapping of its own from here on."""
@@ -75,7 +79,17 @@ class Reader(Protocol):
 class RequestMemory:
     """`take` and `give` count what connections and handlers hold."""
 
-    __slots__ = ("_account", "_order", "_promised", "_queue", "_waiting", "window", "workspace")
+    __slots__ = (
+        "_account",
+        "_order",
+        "_promised",
+        "_queue",
+        "_small",
+        "_small_bytes",
+        "_waiting",
+        "window",
+        "workspace",
+    )
 
     def __init__(self, account: Account) -> None:
         self._account = account
@@ -84,6 +98,9 @@ class RequestMemory:
         """What a connection without a grant receives into: the workspace, or a part of it."""
         self._promised = 0
         """Of all grants, what has not arrived."""
+        self._small: dict[Reader, int] = {}
+        """Who has a grant in the room for small rests, and of how many bytes."""
+        self._small_bytes = 0
         self._waiting: dict[Reader, int] = {}
         """With the number of its place in the queue."""
         self._queue: list[tuple[int, int, Reader]] = []
@@ -125,7 +142,9 @@ class RequestMemory:
             kept = min(size, reader.granted)
             reader.granted -= kept
             self._promised -= kept
-            if self._waiting and not self._promised:
+            if not reader.granted:
+                self._free_small(reader)
+            if self._waiting and (not self._promised or not reader.granted):
                 self._grant()
 
     def wait(self, reader: Reader, missing: int) -> None:
@@ -143,6 +162,7 @@ class RequestMemory:
         self._waiting.pop(reader, None)
         self._promised -= reader.granted
         reader.granted = 0
+        self._free_small(reader)
         if self._waiting:
             self._grant()
         else:
@@ -157,9 +177,19 @@ class RequestMemory:
                 continue
             used = account.used + self._promised
             if self._promised and used >= account.plenty and used + missing > account.limit:
-                return
+                if not self._has_small_room(missing):
+                    return
+                self._small[reader] = missing
+                self._small_bytes += missing
             heappop(queue)
             del self._waiting[reader]
             reader.granted = missing
             self._promised += missing
             reader.read_on()
+
+    def _has_small_room(self, missing: int) -> bool:
+        room = self._account.limit // SMALL_RESTS_SHARE - self._small_bytes
+        return missing <= min(room, SMALL_REST_BYTES)
+
+    def _free_small(self, reader: Reader) -> None:
+        self._small_bytes -= self._small.pop(reader, 0)

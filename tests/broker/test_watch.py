@@ -117,6 +117,21 @@ async def test_where_memory_is_short_a_frame_has_to_come_faster() -> None:
     assert not quick.transport.closed
 
 
+async def test_a_small_request_waits_for_no_large_one_that_comes_slowly() -> None:
+    """Eight clients with frames of 100 MB, one of them at the slowest rate allowed, kept all others out for an hour."""
+    world = World(queued_max_request_bytes=4_000_000)
+    holders = [world.connect() for _ in range(8)]
+    for holder in holders:
+        holder.feed((100_000_000).to_bytes(4, "big") + bytes(500_000))
+    assert world.server.requests.is_short
+    small = world.connect()
+    for number in range(1, 200):
+        frame = produce(number, (0, batch(1, 40_000)))
+        small.feed(frame)
+        small.feed(small.unread)
+        assert small.correlation_ids()[-1] == number
+
+
 async def test_a_client_that_never_reads_is_freed() -> None:
     """`transport.close()` alone would wait for it for ever."""
     world = with_records(3 * MIB)
