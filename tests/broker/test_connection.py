@@ -665,3 +665,18 @@ async def test_an_answer_after_the_abort_gives_no_memory_back_twice() -> None:
     slow.commit(1)
     assert answers.used == 0
     assert world.server.counters.closed_by_broker["request_crashed"] == 0
+
+
+async def test_requests_of_brokers_wait_for_no_long_work_of_clients() -> None:
+    """A follower's second fetch stood behind a slice of each large request, and acks=all with it."""
+    world = World()
+    pipe = world.connect()
+    pipe.connection.peer = ReplicaId(2, 12)
+    others = [asyncio.ensure_future(world.broker.env.turns.next()) for _ in range(100)]
+    await asyncio.sleep(0)
+    pipe.send(*map(api_versions, range(HANDLED_AT_ONCE + 1)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert pipe.correlation_ids() == list(range(HANDLED_AT_ONCE + 1))
+    assert not all(other.done() for other in others)
+    await asyncio.gather(*others)
