@@ -67,10 +67,7 @@ class NodeFacts:
         """Return the parts of the budget for memory."""
         if self._node.broker is None:
             return []
-        return [
-            AccountFacts(each.name, each.used, each.limit, each.most, each.times_full)
-            for each in self._node.broker.server.memory
-        ]
+        return [AccountFacts.of(each) for each in self._node.broker.server.memory]
 
     def places(self) -> PlaceFacts | None:
         """Return who is connected; None without the broker role."""

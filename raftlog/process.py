@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.base.log import LimitedLog, get_logger
+from raftlog.base.memory import account_of_bodies, max_bytes
 from raftlog.node import Node, NodeFailed
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
         turns=node.env.turns,
         lateness=node.env.lateness,
         history=node.metadata.history,
+        bodies=account_of_bodies(max_bytes(config.raftlog_memory_max_bytes, node.env.memory_bytes)),
         faults=faults,
         transactions=None if node.broker is None else node.broker.survey,
     )

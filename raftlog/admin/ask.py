@@ -29,6 +29,8 @@ MOST_BYTES: Final = 64 << 20
 """An answer larger than this is refused, and its connection closed."""
 MOST_AT_ONCE: Final = 32
 """Requests to one broker, each on a connection of its own; more wait."""
+MOST_IDLE: Final = 4
+"""Connections to one broker that are kept for the next request; after a burst the others are closed."""
 CLIENT_ID: Final = "raftlog-admin"
 
 VERSIONS: Final[dict[int, int]] = {
@@ -110,7 +112,11 @@ class Asker:
             raise
         finally:
             self._busy.discard(wire)
-        self._idle[broker_id].append(wire)
+        idle = self._idle[broker_id]
+        if len(idle) < MOST_IDLE:
+            idle.append(wire)
+        else:
+            wire.close()
         return answer
 
     def close(self) -> None:

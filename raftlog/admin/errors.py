@@ -109,6 +109,11 @@ def of_kafka(error: KafkaError, about: str = "") -> ApiError:
     return ApiError(400, message, code=INVALID)
 
 
+def no_room_for_bodies(limit_bytes: int) -> ApiError:
+    """Return the error for a body that arrives while others have all the memory that bodies may take."""
+    return ApiError(503, f"bodies that are arriving may have {limit_bytes} bytes together, and have them")
+
+
 def check(error_code: int, message: str | None = None, *, about: str = "") -> None:
     """Raise ApiError unless a broker's error code is 0."""
     if error_code:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from raftlog.base.failures import Failure
 from raftlog.base.histogram import Histogram
+from raftlog.base.memory import Account
 from raftlog.base.types import TopicPartition
 
 
@@ -75,6 +76,11 @@ class AccountFacts(NamedTuple):
     most_bytes: int
     """Since the process began."""
     times_full: int
+
+    @classmethod
+    def of(cls, account: Account) -> AccountFacts:
+        """Return what an account says now."""
+        return cls(account.name, account.used, account.limit, account.most, account.times_full)
 
 
 class PlaceFacts(NamedTuple):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from raftlog.admin.errors import ApiError
+from raftlog.admin.errors import ApiError, no_room_for_bodies
 from raftlog.admin.json_text import read_json
 from raftlog.admin.limits import Limits
+from raftlog.base.memory import Account
 
 AT_ONCE: Final = 256
 """Objects that are handed over in one round, if so many have arrived."""
@@ -30,11 +31,15 @@ class Chunks(Protocol):
 
 
 class Objects:
-    """Cuts whole objects out of bytes. `fault`: why nothing can follow those that were cut."""
+    """Cuts whole objects out of bytes, which count in `bodies` until then. `fault`: why nothing can follow those.
 
-    def __init__(self, most_bytes: int) -> None:
+    Call `close` at the end.
+    """
+
+    def __init__(self, most_bytes: int, bodies: Account) -> None:
         self.fault: ApiError | None = None
         self._most_bytes = most_bytes
+        self._bodies = bodies
         self._buffer = bytearray()
         self._seen = 0
         """How far the buffer has been looked at; past its end where an escaped character is still to come."""
@@ -49,6 +54,7 @@ class Objects:
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the objects that are complete now. Whether each is JSON is not judged here."""
         self._buffer += chunk
+        self._bodies.take(len(chunk))
         found = []
         begin = 0
         while end := self._next_end():
@@ -57,10 +63,18 @@ class Objects:
             found.append(bytes(self._buffer[begin:end]).strip())
             begin = end
         del self._buffer[:begin]
+        self._bodies.give(begin)
         self._seen -= begin
         if len(self._buffer) > self._most_bytes:
             self.fault = ApiError(413, f"a record may have {self._most_bytes} bytes of JSON at most")
+        elif self._buffer and self._bodies.is_full:
+            self.fault = no_room_for_bodies(self._bodies.limit)
         return found
+
+    def close(self) -> None:
+        """Forget what has arrived."""
+        self._bodies.give(len(self._buffer))
+        self._buffer.clear()
 
     def _next_end(self) -> int:
         """Return where the next object ends, 0 if that has not arrived."""
@@ -96,15 +110,28 @@ class Objects:
             self._depth -= 1
 
 
-async def rounds(content: Chunks, kind: Any, limits: Limits) -> AsyncIterator[Sequence[Any]]:
+async def rounds(
+    content: Chunks, kind: Any, limits: Limits, bodies: Account
+) -> AsyncGenerator[Sequence[Any], None]:
     """Yield what has arrived: a `kind` for each object, an ApiError in place of each that is none.
 
-    What is no JSON at all, comes too slowly or lasts too long is an ApiError too, and the last.
+    Text that is no JSON at all, comes too slowly, lasts too long or finds no room in `bodies` is an ApiError too, and
+    the last.
     """
+    objects = Objects(limits.record_bytes, bodies)
+    try:
+        async for each in _rounds(content, kind, limits, objects):
+            yield each
+    finally:
+        objects.close()
+
+
+async def _rounds(
+    content: Chunks, kind: Any, limits: Limits, objects: Objects
+) -> AsyncGenerator[Sequence[Any], None]:
     clock = asyncio.get_running_loop().time
     over_at = clock() + limits.stream_s
     due_at = clock() + limits.chunk_s
-    objects = Objects(limits.record_bytes)
     while True:
         try:
             chunk = await _chunk(content, min(due_at, over_at), clock)

@@ -16,8 +16,6 @@ class Limits(NamedTuple):
     """In a query."""
     body_bytes: int = 1 << 20
     """Of a request that is no stream."""
-    bodies_bytes: int = 32 << 20
-    """Of all such requests that are arriving, together."""
     body_s: float = 15.0
     """Longest time for a body to arrive."""
     record_bytes: int = 2 << 20

@@ -199,9 +199,7 @@ def _requests(scrape: Scrape) -> Iterator[Family]:
 
 
 def _memory(scrape: Scrape) -> Iterator[Family]:
-    accounts = [(labels(account=each.name), each) for each in scrape.facts.memory()]
-    if not accounts:
-        return
+    accounts = [(labels(account=each.name), each) for each in scrape.node.accounts()]
     used = ((own, each.used_bytes) for own, each in accounts)
     text = "Memory for what clients and brokers send and are sent, by purpose."
     yield labelled("raftlog_memory_used_bytes", "gauge", text, used)

@@ -26,7 +26,7 @@ from raftlog.admin import audit
 from raftlog.admin.ask import Asker, BrokerUnreachable
 from raftlog.admin.auth import Caller, authenticate, authorize, check_browser, parse_tokens
 from raftlog.admin.connections import Connections
-from raftlog.admin.errors import ApiError, Error, of_kafka
+from raftlog.admin.errors import ApiError, Error, no_room_for_bodies, of_kafka
 from raftlog.admin.json_text import read_json
 from raftlog.admin.limits import Limits
 from raftlog.admin.loop_lag import LoopLag
@@ -89,7 +89,6 @@ class AdminServer:
         self._connections: Connections | None = None
         self._listening: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
-        self._arriving_bytes = 0
         self.address = ("", 0)
 
     async def start(self) -> None:
@@ -306,21 +305,19 @@ class AdminServer:
 
     async def _read(self, content: StreamReader) -> bytes:
         """Return a body, whose bytes count among those of all bodies until it is complete."""
-        limits, text = self._limits, bytearray()
+        limits, bodies, text = self._limits, self._node.bodies, bytearray()
         try:
             async for piece in content.iter_any():
                 text += piece
-                self._arriving_bytes += len(piece)
+                bodies.take(len(piece))
                 if len(text) > limits.body_bytes:
                     raise web.HTTPRequestEntityTooLarge(max_size=limits.body_bytes, actual_size=len(text))
-                if self._arriving_bytes > limits.bodies_bytes:
-                    raise ApiError(
-                        503, f"all bodies that are arriving have over {limits.bodies_bytes} bytes together"
-                    )
+                if bodies.is_full:
+                    raise no_room_for_bodies(bodies.limit)
         except RuntimeError as error:  # aiohttp's word for a connection that was closed meanwhile
             raise ConnectionResetError(str(error)) from error
         finally:
-            self._arriving_bytes -= len(text)
+            bodies.give(len(text))
         return bytes(text)
 
     def _sentence(self, error: web.HTTPException, request: web.Request) -> str:

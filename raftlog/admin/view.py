@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from raftlog.admin.facts import Facts
+from raftlog.admin.facts import AccountFacts, Facts
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.base.ages import Ages
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import TurnQueue
 from raftlog.base.faults import NodeFault
 from raftlog.base.lateness import Lateness
+from raftlog.base.memory import USUAL_MAX_BYTES, Account, account_of_bodies
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
 from raftlog.metadata.image import MetadataImage
@@ -85,7 +86,14 @@ class NodeView:
     """Set by the server that serves this view."""
     answers: Counter[int] = field(default_factory=Counter)
     """How many answers the admin API gave, by status."""
+    bodies: Account = field(default_factory=lambda: account_of_bodies(USUAL_MAX_BYTES))
+    """Bodies of requests to the admin API that are arriving."""
     faults: FaultSwitch | None = None
     """What a node that runs with --enable-faults can do to itself; None without."""
     transactions: TransactionPort | None = None
     """Transactions of the whole cluster; None without the broker role."""
+
+    def accounts(self) -> list[AccountFacts]:
+        """Return the parts of the budget for memory."""
+        of_broker = [] if self.facts is None else self.facts.memory()
+        return [*of_broker, AccountFacts.of(self.bodies)]

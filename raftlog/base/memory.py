@@ -18,9 +18,9 @@ SHARE_OF_MEMORY: Final = 2
 """Else the default is this part of the memory that the container or the machine has: the rest is for all else."""
 
 
-def default_max_bytes(memory_bytes: int) -> int:
-    """Return raftlog.memory.max.bytes where nobody has set it, for a process that may use `memory_bytes`."""
-    return min(USUAL_MAX_BYTES, memory_bytes // SHARE_OF_MEMORY)
+def max_bytes(given: int, memory_bytes: int) -> int:
+    """Return raftlog.memory.max.bytes in force: `given`, or if that is -1 what suits a process with so much memory."""
+    return given if given > 0 else min(USUAL_MAX_BYTES, memory_bytes // SHARE_OF_MEMORY)
 
 
 class Waiter(Protocol):
@@ -84,7 +84,8 @@ class MemoryBudget:
     """The accounts of one broker.
 
     The rule: requests and answers get a quarter of the whole each; batches that are not appended yet, decompression and
-    connections an eighth each; fetch sessions a sixteenth. The last sixteenth is for nobody.
+    connections an eighth each; fetch sessions a sixteenth. The last sixteenth is for the
+    bodies of requests to the admin API (`account_of_bodies`).
     """
 
     __slots__ = ("answers", "connections", "decompression", "requests", "sessions", "unappended")
@@ -107,3 +108,8 @@ class MemoryBudget:
     def __iter__(self) -> Iterator[Account]:
         for name in self.__slots__:
             yield getattr(self, name)
+
+
+def account_of_bodies(whole: int) -> Account:
+    """Return the account of the bodies that arrive at the admin API, with its part of `whole` bytes."""
+    return Account("bodies", whole // 16)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from raftlog.base.config_setting import INT_MAX
 from raftlog.base.log import LimitedLog, get_logger
-from raftlog.base.memory import MemoryBudget, default_max_bytes
+from raftlog.base.memory import MemoryBudget, max_bytes
 from raftlog.broker.admission import Admission
 from raftlog.broker.asking import ask
 from raftlog.broker.connection import Connection
@@ -245,9 +245,8 @@ class BrokerServer:
 
     def _budget(self) -> MemoryBudget:
         config = self.config
-        whole = config.raftlog_memory_max_bytes
         return MemoryBudget(
-            whole if whole > 0 else default_max_bytes(self.broker.env.memory_bytes),
+            max_bytes(config.raftlog_memory_max_bytes, self.broker.env.memory_bytes),
             requests=config.queued_max_request_bytes,
             answers=config.raftlog_answers_max_bytes,
         )

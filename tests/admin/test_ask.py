@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
-from raftlog.admin.ask import BrokerUnreachable, _Wire
+from raftlog.admin.ask import MOST_IDLE, Asker, BrokerUnreachable, _Wire, shapes
+from raftlog.base.config import load_config
+from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage
+from raftlog.protocol.apis import ApiKey
 
 
 class Transport(asyncio.Transport):
@@ -44,3 +49,44 @@ async def test_bytes_that_answer_nothing_end_that_connection_only() -> None:
     wire.connection_lost(None)
     with pytest.raises(BrokerUnreachable):
         await waiting
+
+
+async def test_a_burst_leaves_few_connections() -> None:
+    """Each of them costs the node and the broker a file, until it is idle for too long."""
+    burst = MOST_IDLE + 3
+    connected = asyncio.Semaphore(0)
+    ended = asyncio.Semaphore(0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+        connected.release()
+        if not all_asked.is_set():
+            await all_asked.wait()
+        answer = frame[4:8] + b"\0" + bytes(6) + b"\1\0"  # no error, no partition
+        writer.write(len(answer).to_bytes(4, "big") + answer)
+        assert await reader.read() == b""
+        ended.release()
+        writer.close()
+
+    all_asked = asyncio.Event()
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    endpoint = Endpoint("PLAINTEXT", *listening.sockets[0].getsockname()[:2])
+    image = MetadataImage(brokers={1: BrokerState(1, 1, UUID(int=1), (endpoint,))})
+    asker = Asker(load_config({"inter.broker.listener.name": "PLAINTEXT"}), lambda: image)
+    request = shapes(ApiKey.ELECT_LEADERS).ElectLeadersRequest(
+        election_type=0, topic_partitions=(), timeout=timedelta()
+    )
+    asked = [
+        asyncio.ensure_future(asker.ask(ApiKey.ELECT_LEADERS, request, broker_id=1)) for _ in range(burst)
+    ]
+    for _ in range(burst):
+        await connected.acquire()
+    all_asked.set()
+    await asyncio.gather(*asked)
+    for _ in range(burst - MOST_IDLE):
+        await ended.acquire()
+    assert ended.locked()
+    asker.close()
+    for _ in range(MOST_IDLE):
+        await ended.acquire()
+    listening.close()

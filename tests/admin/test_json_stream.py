@@ -16,6 +16,7 @@ from raftlog.admin.errors import ApiError
 from raftlog.admin.json_stream import AT_ONCE, Objects, rounds
 from raftlog.admin.json_text import read_json
 from raftlog.admin.limits import Limits
+from raftlog.base.memory import Account
 from raftlog.proof.simulator.loop import Run, SimLoop, simulate
 from tests.kit.examples import examples
 
@@ -49,11 +50,14 @@ class Dripping:
         return self._pieces.pop(0) if self._pieces else self._then
 
 
-def read(body: Dripping, limits: Limits | None = None) -> Run[list[Any]]:
+ROOM = Account("bodies", 1 << 30)
+
+
+def read(body: Dripping, limits: Limits | None = None, bodies: Account | None = None) -> Run[list[Any]]:
     """Return all rounds, in virtual time."""
 
     async def story(_: object) -> list[Any]:
-        return [list(each) async for each in rounds(body, Numbered, limits or Limits())]
+        return [list(each) async for each in rounds(body, Numbered, limits or Limits(), bodies or ROOM)]
 
     return simulate(story)
 
@@ -75,7 +79,7 @@ texts = st.recursive(
 def test_objects_are_cut_where_they_end_however_they_arrive(objects: list[Any], size: int) -> None:
     """Brackets and quotes in strings, escapes and characters in two pieces: none of them ends an object."""
     body = b" \n".join(json.dumps(each, ensure_ascii=bool(size % 2)).encode() for each in objects)
-    cutter = Objects(1 << 20)
+    cutter = Objects(1 << 20, ROOM)
     found = [each for at in range(0, len(body), size) for each in cutter.feed(body[at : at + size])]
     assert [json.loads(each) for each in found] == objects
     assert (cutter.fault, cutter.cut_off) == (None, False)
@@ -88,7 +92,7 @@ def test_record_that_drips_is_looked_at_once() -> None:
     share = len(pieces) // 8
 
     def growth() -> float:
-        cutter = Objects(1 << 20)
+        cutter = Objects(1 << 20, ROOM)
         first_s = cpu_s_of_feeding(cutter, pieces[:share])
         cpu_s_of_feeding(cutter, pieces[share:-share])
         last_s = cpu_s_of_feeding(cutter, pieces[-share:-1])
@@ -194,3 +198,17 @@ def test_an_exponent_beyond_all_numbers_is_left_alone() -> None:
     """It is data, or its type refuses it; it does not make the request crash."""
     found = read_json(b'{"n": 2.0, "data": 1e9999999999999999999}', Numbered, what="body")
     assert (found.n, bytes(found.data)) == (2, b"1e9999999999999999999")
+
+
+def test_what_has_arrived_of_all_streams_counts_together_until_it_is_cut_or_over() -> None:
+    """A stream that holds two megabytes of one record is one thing; two hundred of them at once are another."""
+    bodies = Account("bodies", 100)
+    cutter = Objects(1 << 20, bodies)
+    assert cutter.feed(b'{"n":1} {"n":2,"data":"' + b"v" * 50) == [b'{"n":1}']
+    assert bodies.used == len(b' {"n":2,"data":"') + 50
+    (first,) = read(Dripping([b'{"n":3,"data":"' + b"v" * 50]), bodies=bodies).result
+    assert fault(first[0]) == (503, "bodies that are arriving may have 100 bytes together, and have them")
+    cutter.close()
+    assert bodies.used == 0
+    read(Dripping([b'{"n":4', b'"'], every_s=20), bodies=bodies)
+    assert bodies.used == 0

@@ -20,6 +20,7 @@ from raftlog.admin.sending import send
 from raftlog.admin.server import AdminServer
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
+from raftlog.base.memory import Account
 from raftlog.metadata.image import EMPTY_IMAGE
 from tests.admin.certificate import Certificate, make_certificate, needs_openssl
 from tests.kit.waits import PATIENCE_S
@@ -36,12 +37,14 @@ def served(
     *,
     settings: Mapping[str, str] | None = None,
     seen: list[NodeView] | None = None,
+    bodies: Account | None = None,
 ) -> Any:
     """Tell a story of a server without a node behind it, whose view is added to `seen`."""
 
     async def told() -> Any:
         config = load_config(flags={"raftlog.admin.listener": "127.0.0.1:0", **(settings or {})})
         view = NodeView(config, lambda: EMPTY_IMAGE, list, lambda: 0.0)
+        view.bodies = bodies or view.bodies
         if seen is not None:
             seen.append(view)
         api = AdminServer(view, limits, clock=lambda: 0.0)
@@ -81,7 +84,7 @@ async def take_stream(call: Call) -> web.StreamResponse:
     """A route that wants a stream; it answers in a line for each round."""
     answer = web.StreamResponse()
     await answer.prepare(call.raw)
-    async for found in rounds(call.raw.content, dict, call.limits):
+    async for found in rounds(call.raw.content, dict, call.limits, call.node.bodies):
         await answer.write(f"{[str(each) for each in found]}\n".encode())
     return answer
 
@@ -157,23 +160,27 @@ def test_body_that_does_not_arrive_is_408() -> None:
 @pytest.mark.usefixtures("routes")
 def test_bodies_that_arrive_at_once_are_bounded_together() -> None:
     """One too many is 503, and what it had sent is forgotten with it."""
+    bodies = Account("bodies", 110)
 
     async def story(api: AdminServer) -> bytes:
         _, slow = await asyncio.open_connection(*api.address)
         slow.write(POST % (b"/v1/take", 99) + b'{"a": "' + b"x" * 50)
-        while api._arriving_bytes < 50:
+        while bodies.used < 50:
             await answered(api, b"/v1/live")
-        refused = await sent(api, POST % (b"/v1/take", 99) + b"{" + b" " * 60)
-        assert api._arriving_bytes < 60
+        reader, refused = await asyncio.open_connection(*api.address)
+        refused.write(POST % (b"/v1/take", 99) + b"{" + b" " * 60)
+        text = await reader.readuntil(b"have them")
+        refused.close()
+        assert bodies.used < 60
         slow.write(b"x" * 40 + b'"}')
-        while api._arriving_bytes:
+        while bodies.used:
             await answered(api, b"/v1/live")
         slow.close()
-        return refused
+        return text
 
-    text = served(story, Limits(bodies_bytes=100))
+    text = served(story, bodies=bodies)
     assert text.startswith(b"HTTP/1.1 503")
-    assert b"over 100 bytes together" in text
+    assert b"may have 110 bytes together" in text
 
 
 @pytest.mark.usefixtures("routes")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.config import load_config
-from raftlog.base.memory import MIB, Account, MemoryBudget, default_max_bytes
+from raftlog.base.memory import MIB, Account, MemoryBudget, account_of_bodies, max_bytes
 
 
 class Waiter:
@@ -24,7 +24,7 @@ class Waiter:
 @given(st.integers(MIB, 1 << 40))
 def test_the_parts_fit_into_the_whole(whole: int) -> None:
     """raftlog.memory.max.bytes is the wall for all of them together."""
-    assert sum(each.limit for each in MemoryBudget(whole)) <= whole
+    assert sum(each.limit for each in [*MemoryBudget(whole), account_of_bodies(whole)]) <= whole
 
 
 def test_what_an_operator_sets_counts_instead_of_the_rule() -> None:
@@ -36,8 +36,9 @@ def test_what_an_operator_sets_counts_instead_of_the_rule() -> None:
 
 def test_the_default_leaves_half_of_a_small_container_to_all_else() -> None:
     """512 MiB where there is a gigabyte or more."""
-    assert default_max_bytes(256 * MIB) == 128 * MIB
-    assert default_max_bytes(1 << 40) == 512 * MIB
+    assert max_bytes(-1, 256 * MIB) == 128 * MIB
+    assert max_bytes(-1, 1 << 40) == 512 * MIB
+    assert max_bytes(5, 1 << 40) == 5
 
 
 @pytest.mark.parametrize(

@@ -229,11 +229,12 @@ _OF_ACCOUNTS: Final = {
     "unappended": "batches that are not appended yet: further ones are told to come again",
     "connections": "connections: only brokers get further ones",
     "sessions": "fetch sessions: consumers are answered without one",
+    "bodies": "bodies of requests to the admin API: further ones are refused",
 }
 
 
 def _of_memory(node: NodeView) -> Iterator[Reason]:
-    for each in [] if node.facts is None else node.facts.memory():
+    for each in node.accounts():
         if each.name in _OF_ACCOUNTS and each.used_bytes >= each.limit_bytes:
             text = (
                 f"node {node.config.node_id}, which answers, uses all {each.limit_bytes} bytes of its memory for "

@@ -13,6 +13,7 @@ import binascii
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from contextlib import aclosing
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -164,15 +165,16 @@ async def produce_records(call: Call) -> web.StreamResponse:
         raise ApiError(415, f"the body must be application/json, but is {call.raw.content_type}")
     answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.request_id})
     call.audit.update(records=0, records_failed=0)
-    async for given in rounds(call.raw.content, NewRecord, call.limits):
-        if not answer.prepared and isinstance(given[0], ApiError):
-            raise given[0]  # nothing is written yet, so that the status can tell
-        reports = await _reports(call, topic, given)
-        _count(call, written=sum(each.error_code == WRITTEN for each in reports), of=len(reports))
-        if not answer.prepared:
-            await answer.prepare(call.raw)
-        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in reports)
-        await send(answer, lines, call.raw, within_s=call.limits.chunk_s)
+    async with aclosing(rounds(call.raw.content, NewRecord, call.limits, call.node.bodies)) as arriving:
+        async for given in arriving:
+            if not answer.prepared and isinstance(given[0], ApiError):
+                raise given[0]  # nothing is written yet, so that the status can tell
+            reports = await _reports(call, topic, given)
+            _count(call, written=sum(each.error_code == WRITTEN for each in reports), of=len(reports))
+            if not answer.prepared:
+                await answer.prepare(call.raw)
+            lines = b"".join(msgspec.json.encode(each) + b"\n" for each in reports)
+            await send(answer, lines, call.raw, within_s=call.limits.chunk_s)
     if not answer.prepared:
         raise ApiError(400, "the body has no record")
     await answer.write_eof()
