@@ -303,22 +303,24 @@ class AdminServer:
             raise ApiError(408, f"the body did not arrive within {self._limits.body_s:g} s") from None
         return read_json(text, route.body, what="body")
 
-    async def _read(self, content: StreamReader) -> bytes:
+    async def _read(self, stream: StreamReader) -> bytes:
         """Return a body, whose bytes count among those of all bodies until it is complete."""
         limits, bodies, text = self._limits, self._node.bodies, bytearray()
         try:
-            async for piece in content.iter_any():
+            async for piece in stream.iter_any():
                 text += piece
                 bodies.take(len(piece))
                 if len(text) > limits.body_bytes:
                     raise web.HTTPRequestEntityTooLarge(max_size=limits.body_bytes, actual_size=len(text))
                 if bodies.is_full:
                     raise no_room_for_bodies(bodies.limit)
+            content = bytes(text)
         except RuntimeError as error:  # aiohttp's word for a connection that was closed meanwhile
             raise ConnectionResetError(str(error)) from error
         finally:
             bodies.give(len(text))
-        return bytes(text)
+            text.clear()  # the traceback of what was raised holds it until the next collection of garbage
+        return content
 
     def _sentence(self, error: web.HTTPException, request: web.Request) -> str:
         if error.status == web.HTTPNotFound.status_code:

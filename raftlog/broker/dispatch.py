@@ -252,8 +252,10 @@ def _encode(request: RequestContext, response: Any) -> bytes:
 def _failure(handler: ModuleType, request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Return the response that says what went wrong, or an awaitable of it.
 
-    Raises InvalidRequest if the API cannot express it.
+    Raises InvalidRequest if the API cannot express it. The error loses its traceback: the frames hold the request, and
+    often the error itself, so that a refused megabyte would stay until the next collection of garbage.
     """
+    error.__traceback__ = None
     express = getattr(handler, "error_response", None)
     if express is not None:
         return express(request, message, error)

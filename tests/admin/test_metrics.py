@@ -122,6 +122,7 @@ def test_a_node_tells_what_others_make_it_hold(cluster: AdminCluster) -> None:
     found = scrape(cluster, 1)
     accounts = {
         ("answers",),
+        ("bodies",),
         ("connections",),
         ("decompression",),
         ("requests",),
