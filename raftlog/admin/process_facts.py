@@ -23,7 +23,7 @@ def families() -> Iterator[Family]:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     yield single("process_max_fds", "gauge", "File descriptors that may be open.", limit)
     with suppress(OSError):
-        virtual, resident = _memory()
+        virtual, resident = memory()
         yield single("process_virtual_memory_bytes", "gauge", "Virtual memory.", virtual)
         yield single("process_resident_memory_bytes", "gauge", "Resident memory.", resident)
         yield single(
@@ -37,7 +37,8 @@ def open_descriptors() -> int:
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
 
 
-def _memory() -> tuple[int, int]:
+def memory() -> tuple[int, int]:
+    """Return virtual and resident memory, in bytes. Raises OSError where /proc is missing."""
     with open("/proc/self/statm", "rb") as file:
         virtual, resident, *_ = file.read().split()
     page = os.sysconf("SC_PAGE_SIZE")

@@ -146,6 +146,8 @@ class Env:
     """Descriptors that there are for clients' connections."""
     memory_bytes: int = 1 << 30
     """What the container or the machine has; see `raftlog.base.memory`."""
+    collect_garbage: Callable[[], None] = _nothing
+    """Free what only refers to itself, if memory has grown since the last time. Called on the loop now and then."""
     trim_memory: Callable[[], None] = _nothing
     """Give memory that is free back to the system."""
     on_bug: Callable[[], None] = _nothing

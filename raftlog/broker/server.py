@@ -277,6 +277,7 @@ class BrokerServer:
         self.log.flush()
         env = self.broker.env
         if env.threads:
+            env.collect_garbage()  # here, since what it frees may belong to the loop
             env.offload(env.trim_memory)  # after a burst it takes some tens of milliseconds
         self._schedule_sweep()
 

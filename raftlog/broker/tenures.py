@@ -174,7 +174,9 @@ class Tenures(Generic[T]):
             if isinstance(reply, RequestTimedOut):  # fatal to members; Apache Kafka tells them this as well
                 future.set_exception(CoordinatorNotAvailable(reply.message))
             elif isinstance(reply, KafkaError):
-                future.set_exception(reply.with_traceback(None))  # its frames hold the request, and this future
+                future.set_exception(
+                    reply.with_traceback(None)
+                )  # its frames hold the request, and this future
             else:
                 future.set_result(reply)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import gc
 import os
 import resource
 import signal
 import socket
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -218,6 +220,32 @@ def test_clients_leave_descriptors_for_logs_and_all_else(limit: int) -> None:
 def test_memory_that_is_free_can_be_given_back() -> None:
     """Where the C library has a way to; elsewhere it does nothing, and fails neither."""
     process._calm_malloc()()
+
+
+class Circle:
+    """Refers to itself, with some bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.itself = self
+        self.content = b"x" * size
+
+
+def test_garbage_of_a_burst_is_looked_for_and_that_of_usual_work_is_not() -> None:
+    """What refers to itself stayed for hours: requests make so little of it that the thresholds are never reached."""
+    thresholds = gc.get_threshold()
+    try:
+        collect = process._calm_garbage_collection()
+        collect()
+        small, large = weakref.ref(Circle(1000)), weakref.ref(Circle(2 * process.BURST_BYTES))
+        collect()
+        assert (small(), large()) == (None, None)
+        small = weakref.ref(Circle(1000))
+        collect()
+        assert small() is not None
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+        gc.collect()
 
 
 class FailingNode:
