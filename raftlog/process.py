@@ -50,7 +50,10 @@ M_ARENA_MAX: Final = -8
 """Of mallopt(3)."""
 
 BURST_BYTES: Final = 16 << 20
-"""More memory than at the last look for garbage by so much is worth another."""
+"""If the process has grown by so much since the last sweep, there may be garbage that thresholds find too late."""
+
+LOOKS_AFTER_BURST: Final = 3
+"""Sweeps that look for it: the burst may go on at the first, and deleted files are kept a while."""
 
 STOP_S: Final = 60.0
 """A stop that takes longer hangs on a disk: the process ends without it."""
@@ -205,7 +208,7 @@ async def _announce(node: Node, ready: Callable[[Node], None] | None) -> None:
 
 
 def _calm_garbage_collection() -> Callable[[], None]:
-    """Have garbage looked for seldom; return a call that looks for all of it if memory has grown by a burst.
+    """Have garbage looked for seldom; return a call that looks for all of it after memory has grown by a burst.
 
     A look takes about a tenth of a microsecond for each object that was made since the start.
     """
@@ -213,13 +216,16 @@ def _calm_garbage_collection() -> Callable[[], None]:
 
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
-    resident_before = 0
+    resident_before = looks_left = 0
 
     def collect() -> None:
-        nonlocal resident_before
+        nonlocal resident_before, looks_left
         with suppress(OSError):  # where there is no /proc the thresholds have to do
             _, resident = memory()
             if resident > resident_before + BURST_BYTES:
+                looks_left = LOOKS_AFTER_BURST
+            if looks_left:
+                looks_left -= 1
                 gc.collect()
                 _, resident = memory()
             resident_before = resident

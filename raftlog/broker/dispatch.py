@@ -1,8 +1,8 @@
 """From a frame to the handler of its API, and from what that returns or raises to a response.
 
 No request holds the event loop for long. A request has at most as many parts (elements of all its arrays) as
-`request_limits` says for its API. A large request is decoded in turns, and an answer that a handler does not give at
-once is encoded in turns.
+`request_limits` says for its API. A large request waits for memory (`object_memory`) and is decoded in turns, and an
+answer that a handler does not give at once is encoded in turns.
 
 The one place where a request as a whole may fail: an error that its API can express is a response; malformed bytes, an
 unknown API and anything unforeseen end the connection, with one line in the log.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ from raftlog.broker import peer_auth
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
 from raftlog.broker.long_turns import LONG_TURN_S
+from raftlog.broker.object_memory import ObjectMemory, expected_bytes
 from raftlog.broker.request_limits import PARTS_MAX
 from raftlog.broker.slots import Slot
 from raftlog.broker.turns import decoded, encoded
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
+_NO_ROOM_NEEDED: Final = nullcontext()
 _NEWEST_PRODUCE: Final = APIS[PRODUCE].max_version
 _OLDEST_FETCH: Final = APIS[FETCH].min_version
 _NEWEST_FETCH: Final = APIS[FETCH].max_version
@@ -119,7 +122,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     size, lasting = len(frame), connection.lasting(frame)
     if size > DECODED_AT_ONCE_BYTES:
         work = _decode_then_handle(handler, request, lasting, position)
-        _answer_later(connection, request, work, size=size)
+        _answer_later(connection, request, work, size=size, room=_room_for_objects(request, size))
         return
     parts_max = _parts_max(request)
     try:
@@ -162,6 +165,14 @@ async def _decode_then_handle(
         connection.close("request_malformed", reason=error.message)
         return None
     return await _handle(handler, request, message) if request.is_awaited else None
+
+
+def _room_for_objects(request: RequestContext, size: int) -> AbstractAsyncContextManager[None]:
+    """Return what keeps memory for the objects of a large request; other brokers' have theirs without waiting."""
+    if request.peer_broker_id is not None:
+        return _NO_ROOM_NEEDED
+    objects: ObjectMemory = request.connection.server.objects
+    return objects.room(expected_bytes(size, _parts_max(request)))
 
 
 def _refuse_version(connection: Connection, header: RequestHeader) -> None:
@@ -212,23 +223,36 @@ async def _awaited(handler: ModuleType, request: RequestContext, message: Any, r
 
 
 def _answer_later(
-    connection: Connection, request: RequestContext, work: Coroutine[Any, Any, Any], *, size: int
+    connection: Connection,
+    request: RequestContext,
+    work: Coroutine[Any, Any, Any],
+    *,
+    size: int,
+    room: AbstractAsyncContextManager[None] = _NO_ROOM_NEEDED,
 ) -> None:
-    """Keep the request's place, and answer what the work returns. `size` as for `_respond`."""
+    """Keep the request's place, and answer what the work in its room returns. `size` as for `_respond`."""
     slot = Slot(connection)
     connection.hold(slot)
-    connection.spawn(_conclude(slot, request, work, size))
+    connection.spawn(_conclude(slot, request, work, size, room))
 
 
-async def _conclude(slot: Slot, request: RequestContext, work: Coroutine[Any, Any, Any], size: int) -> None:
+async def _conclude(
+    slot: Slot,
+    request: RequestContext,
+    work: Coroutine[Any, Any, Any],
+    size: int,
+    room: AbstractAsyncContextManager[None],
+) -> None:
     connection = slot.connection
     requests = connection.server.requests
     requests.take(size)
     try:
-        await connection.server.long_turns.timed(request.api_key, _answer(slot, request, work))
+        async with room:
+            await connection.server.long_turns.timed(request.api_key, _answer(slot, request, work))
     except InvalidRequest as error:
         connection.close("request_failed", api_key=request.api_key, reason=error.message)
     finally:
+        work.close()  # if the connection ended before there was room
         requests.give(size)
 
 

@@ -21,6 +21,7 @@ from raftlog.broker.connection import Connection
 from raftlog.broker.counters import ConnectionCounters
 from raftlog.broker.deadlines import Deadlines
 from raftlog.broker.long_turns import LongTurns
+from raftlog.broker.object_memory import ObjectMemory
 from raftlog.broker.peer_auth import ADMIN_HELLO
 from raftlog.broker.producer_ids import ProducerIds
 from raftlog.broker.request_memory import RequestMemory
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from raftlog.base.config_network import Listener
     from raftlog.broker.context import BrokerContext
     from raftlog.replication.host import ReplicaId
+
+OBJECTS_SHARE: Final = 2
+"""The objects of large requests take so much of what requests may have: half."""
 
 SWEEPS_PER_IDLE_TIME: Final = 8
 """An idle connection is closed up to an eighth of connections.max.idle.ms late."""
@@ -74,6 +78,7 @@ class BrokerServer:
         self.fetch_max_bytes = self.config.fetch_max_bytes
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
+        self.objects = ObjectMemory(self.memory.requests.limit // OBJECTS_SHARE)
         self.admission = Admission(
             self._config_in_force, sockets=broker.env.sockets, memory=self.memory.connections
         )

@@ -239,6 +239,8 @@ def test_garbage_of_a_burst_is_looked_for_and_that_of_usual_work_is_not() -> Non
         small, large = weakref.ref(Circle(1000)), weakref.ref(Circle(2 * process.BURST_BYTES))
         collect()
         assert (small(), large()) == (None, None)
+        for _ in range(process.LOOKS_AFTER_BURST):
+            collect()
         small = weakref.ref(Circle(1000))
         collect()
         assert small() is not None

@@ -33,6 +33,12 @@ def _topic(name: str, partitions: int = 1, replicas: int = 1, rest: bytes = b"\1
     return compact(name) + struct.pack(">ih", partitions, replicas) + rest
 
 
+def _could_be_made(count: int) -> bytes:
+    """Return a CreateTopics that only asks whether so many could be made."""
+    names = (f"attack-with-a-name-of-thirty-letters-{number}" for number in range(count))
+    return raw(CREATE_TOPICS, 7, array([_topic(name, 1, 3) for name in names]) + TIMEOUT + b"\1\0")
+
+
 def _clean(target: Target) -> str:
     """Delete what attacks have made."""
     left = topics_made(target)
@@ -48,10 +54,7 @@ def _alter(kind: bytes, name: str, operations: list[tuple[str, bytes, str]]) -> 
 @attack("kafka", within_s=90)
 def a_hundred_thousand_topics_at_once(target: Target) -> str:
     """CreateTopics for a hundred thousand topics is decided in turns, or refused; the controller leads on."""
-    topics = array(
-        [_topic(f"attack-with-a-name-of-thirty-letters-{number}", 1, 3) for number in range(100_000)]
-    )
-    only_asked = raw(CREATE_TOPICS, 7, topics + TIMEOUT + b"\1\0")
+    only_asked = _could_be_made(100_000)
     with target.lines(3) as lines:
         for line in lines:
             line.send(only_asked)
@@ -68,6 +71,16 @@ def a_hundred_thousand_topics_at_once(target: Target) -> str:
         )
         made = line.told(15)
     return f"only asked: {asked}; made: {made}; {_clean(target)}"
+
+
+@attack("kafka", within_s=90)
+def requests_of_many_objects_on_many_connections(target: Target) -> str:
+    """Twenty requests that become fifty megabytes of objects each are dealt with one after the other."""
+    only_asked = _could_be_made(50_000)
+    with target.lines(20) as lines:
+        for line in lines:
+            line.send(only_asked)
+        return counted(all_told(lines, 60))
 
 
 @attack("kafka", within_s=90)

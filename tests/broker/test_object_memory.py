@@ -1,0 +1,116 @@
+"""Claims about the memory for decoded requests: those that do not fit together go one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.broker.object_memory import ObjectMemory, expected_bytes
+from raftlog.proof.simulator.loop import simulate
+from raftlog.protocol.reader import CEILING_BYTES
+
+LIMIT = 100
+
+
+class Users:
+    """Requests, by number, that use memory until they are told to end. `began`: the order in which they had room."""
+
+    def __init__(self, memory: ObjectMemory, sizes: Iterable[int]) -> None:
+        self.memory = memory
+        self.sizes = list(sizes)
+        self.began: list[int] = []
+        self.ends = [asyncio.Event() for _ in self.sizes]
+        self.tasks = [asyncio.ensure_future(self._use(number)) for number in range(len(self.sizes))]
+
+    async def _use(self, number: int) -> None:
+        async with self.memory.room(self.sizes[number]):
+            self.began.append(number)
+            await self.ends[number].wait()
+
+    async def end(self, number: int) -> None:
+        self.ends[number].set()
+        await asyncio.wait([self.tasks[number]])
+        await asyncio.sleep(0)
+
+
+async def started(memory: ObjectMemory, *sizes: int) -> Users:
+    users = Users(memory, sizes)
+    await asyncio.sleep(0)
+    return users
+
+
+async def test_those_that_do_not_fit_together_go_one_after_the_other() -> None:
+    """Three requests of five megabytes took a node 280 MiB."""
+    users = await started(ObjectMemory(LIMIT), 60, 60, 60)
+    assert users.began == [0]
+    await users.end(0)
+    assert users.began == [0, 1]
+    await users.end(1)
+    await users.end(2)
+    assert users.memory.used == 0
+
+
+async def test_a_small_one_goes_beside_a_large_one() -> None:
+    """An honest request of a few kilobytes does not wait behind those that take all they may."""
+    users = await started(ObjectMemory(LIMIT), 60, 60, 30, 10)
+    assert users.began == [0, 2, 3]
+
+
+async def test_one_that_is_larger_than_all_there_is_goes_alone() -> None:
+    """A small budget makes it wait, but not for ever."""
+    users = await started(ObjectMemory(LIMIT), 50, 5 * LIMIT, 50)
+    assert users.began == [0, 2]
+    await users.end(0)
+    assert users.began == [0, 2]
+    await users.end(2)
+    assert users.began == [0, 2, 1]
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["the one with room", "the one that waits"])
+async def test_a_connection_that_ends_makes_way(number: int) -> None:
+    """Its request is cancelled, and neither keeps room nor a place."""
+    users = await started(ObjectMemory(LIMIT), 80, 70, 60)
+    users.tasks[number].cancel()
+    await asyncio.wait([users.tasks[number]])
+    if number == 1:
+        await users.end(0)
+    await asyncio.sleep(0)
+    assert users.began == [0, 2]
+    await users.end(2)
+    if number == 0:
+        await users.end(1)
+    assert users.memory.used == 0
+
+
+@given(st.lists(st.tuples(st.integers(1, 3 * LIMIT), st.integers(0, 5), st.integers(0, 5)), max_size=12))
+def test_no_more_is_used_than_there_is_but_by_one_alone_and_all_are_through(
+    asked: list[tuple[int, int, int]],
+) -> None:
+    """Whenever each comes, however long each takes."""
+
+    async def story(_: object) -> None:
+        memory, using = ObjectMemory(LIMIT), dict[int, int]()
+
+        async def use(number: int, size: int, after_s: int, for_s: int) -> None:
+            await asyncio.sleep(after_s)
+            async with memory.room(size):
+                using[number] = size
+                assert sum(using.values()) <= LIMIT or len(using) == 1
+                await asyncio.sleep(for_s)
+                del using[number]
+
+        await asyncio.gather(*(use(number, *each) for number, each in enumerate(asked)))
+        assert memory.used == 0
+
+    simulate(story)
+
+
+def test_what_is_expected_follows_the_bytes_and_the_parts_that_are_allowed() -> None:
+    """A JoinGroup of a megabyte is one object of a megabyte, and may wait for a minute."""
+    assert expected_bytes(5_000_000, 100_000) > 80_000_000
+    assert expected_bytes(1 << 30, 1 << 30) == 2 * CEILING_BYTES
+    assert expected_bytes(1_000_000, 1_000) == 1_024_000
