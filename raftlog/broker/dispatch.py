@@ -97,24 +97,31 @@ def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
 
 
 def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    api_key, version, _, client_id = header
+    api_key, version, correlation_id, client_id = header
     api = APIS.get(api_key)
     if api is None:
         del connection.server.counters.requests[api_key]  # a client can make up 65,000 of them
         connection.close("unknown_api_requested", api_key=api_key, api_version=version, client_id=client_id)
         return
     handler = find_handler(api_key, of_controllers=connection.to_controller)
-    if handler is None or not api.handles(version):
-        _refuse_version(connection, header)
+    if api_key == ApiKey.API_VERSIONS and not api.handles(version):
+        refusal = api_versions.refuse_version(correlation_id, of_controllers=connection.to_controller)
+        connection.respond((refusal,))
         return
     request = RequestContext(
-        *header,
+        api_key,
+        min(max(version, api.min_version), api.max_version),
+        correlation_id,
+        client_id,
         connection.listener,
         connection.peer_host,
         connection.broker_id,
         connection,
         connection.to_controller,
     )
+    if handler is None or not api.handles(version):
+        _answer_later(connection, request, _refuse_version(request, version), size=len(frame))
+        return
     if len(frame) > REQUEST_MAX_BYTES:
         refusal = _refusal(request, f"a request of {api.name} has at most {REQUEST_MAX_BYTES} bytes")
         connection.respond((_encode(request, refusal),))
@@ -123,6 +130,9 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     if size > DECODED_AT_ONCE_BYTES:
         work = _decode_then_handle(handler, request, lasting, position)
         _answer_later(connection, request, work, size=size, room=_room_for_objects(request, size))
+        return
+    if (api_key, version) not in connection.server.schemas_loaded and request.peer_broker_id is None:
+        _answer_later(connection, request, _load_then_handle(handler, request, lasting, position), size=size)
         return
     parts_max = _parts_max(request)
     try:
@@ -151,6 +161,16 @@ def _refusal(request: RequestContext, why: str) -> Any:
     return response
 
 
+async def _load_then_handle(
+    handler: ModuleType, request: RequestContext, frame: memoryview, position: int
+) -> Any:
+    """Deal with the first requests of a version of an API in turns: loading what decodes them takes milliseconds."""
+    server = request.connection.server
+    await server.broker.env.turns.next()
+    server.schemas_loaded.add((request.api_key, request.api_version))
+    return await _decode_then_handle(handler, request, frame, position)
+
+
 async def _decode_then_handle(
     handler: ModuleType, request: RequestContext, frame: memoryview, position: int
 ) -> Any:
@@ -175,21 +195,16 @@ def _room_for_objects(request: RequestContext, size: int) -> AbstractAsyncContex
     return objects.room(expected_bytes(size, _parts_max(request)))
 
 
-def _refuse_version(connection: Connection, header: RequestHeader) -> None:
-    api_key, version, correlation_id, client_id = header
-    if api_key == ApiKey.API_VERSIONS:
-        refusal = api_versions.refuse_version(correlation_id, of_controllers=connection.to_controller)
-        connection.respond((refusal,))
-        return
-    api = APIS[api_key]
-    response = error_response(api_key, version, UnsupportedVersion.code)
+async def _refuse_version(request: RequestContext, version: int) -> Any:
+    """Return the answer to a request of a version that is not served, in a turn of its own, as `_load_then_handle`."""
+    connection, api = request.connection, APIS[request.api_key]
+    await connection.server.broker.env.turns.next()
+    response = error_response(api.key, version, UnsupportedVersion.code)
     if response is None:
         connection.close(
-            "unsupported_version_requested", api=api.name, api_version=version, client_id=client_id
+            "unsupported_version_requested", api=api.name, api_version=version, client_id=request.client_id
         )
-    else:
-        version = min(max(version, api.min_version), api.max_version)
-        connection.respond((encode_response(api_key, version, correlation_id, response),))
+    return response
 
 
 def _respond(

@@ -76,6 +76,8 @@ class BrokerServer:
         """For what a client can cause at will."""
         self.request_max_bytes = self.config.socket_request_max_bytes
         self.fetch_max_bytes = self.config.fetch_max_bytes
+        self.schemas_loaded: set[tuple[int, int]] = set()
+        """(API key, version) of which a request was decoded already."""
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
         self.objects = ObjectMemory(self.memory.requests.limit // OBJECTS_SHARE)

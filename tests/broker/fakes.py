@@ -25,6 +25,7 @@ from raftlog.broker.server import BrokerServer
 from raftlog.broker.throttle import Quota
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.metadata.requests import ProducerIdBlock
+from raftlog.protocol.apis import APIS
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 from raftlog.protocol.shapes import request_shapes
 from raftlog.replication.host import PartitionRead
@@ -35,6 +36,9 @@ TOPIC = "words"
 TOPIC_ID = UUID(int=7)
 LISTENER = "PLAINTEXT"
 HEADER_BYTES = 61
+EVERY_VERSION = {
+    (api.key, version) for api in APIS.values() for version in range(api.min_version, api.max_version + 1)
+}
 _COUNT = Struct(">i")
 _i32 = Struct(">i")
 
@@ -367,6 +371,7 @@ class World:
             replicas=FakeReplicas(self.partitions, elsewhere),  # type: ignore[arg-type]
         )
         self.server = BrokerServer(self.broker)
+        self.server.schemas_loaded.update(EVERY_VERSION)
 
     async def _submit(self, request: Any, *, timeout: float | None = None) -> Any:
         self.blocks += 1

@@ -166,6 +166,8 @@ async def test_an_unknown_api_closes_and_a_known_one_that_is_not_built_is_refuse
     pipe = world.connect()
     make = request_shapes(54, 0)
     pipe.send(request(54, 0, 1, make.EndQuorumEpochRequest(cluster_id=None, topics=())))
+    for _ in range(5):
+        await asyncio.sleep(0)
     assert pipe.answer(54, 0).error_code == 35
     assert not pipe.transport.closed
     with capture_logs() as logs:
@@ -549,6 +551,24 @@ async def test_a_flood_of_small_requests_is_handled_in_turns() -> None:
         left -= answered
     assert left == 0
     assert all(pipe.transport.reading for pipe in pipes)
+
+
+async def test_first_requests_of_a_version_are_handled_one_per_turn() -> None:
+    """Loading what decodes them takes milliseconds each: those of all versions at once held the loop for a second."""
+    world = World()
+    world.server.schemas_loaded.clear()
+    pipes = [world.connect() for _ in range(5)]
+    for pipe in pipes:
+        pipe.send(api_versions(1))
+    left = len(pipes)
+    for _ in range(10 * left):
+        answered = sum(len(pipe.correlation_ids()) for pipe in pipes)
+        assert answered <= 1
+        left -= answered
+        await asyncio.sleep(0)
+    assert left == 0
+    pipes[0].send(api_versions(2))
+    assert pipes[0].correlation_ids() == [2]
 
 
 async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_told() -> None:
