@@ -26,6 +26,7 @@ from raftlog.broker.request_memory import Rest
 from raftlog.broker.slots import ReadySlot, Slot
 from raftlog.broker.watch import (
     FAREWELL_LOOKS,
+    HOLDING_UP_BYTES,
     PATIENCE_S,
     PRESSED_BYTES,
     PRESSED_S,
@@ -429,7 +430,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
         arrived = self._rest.size
         if self._receiving is None:
             self._receiving = Progress(arrived)
-        slowest, patience_s = (PRESSED_BYTES, PRESSED_S) if requests.is_short else (SLOWEST_BYTES, PATIENCE_S)
+        slowest, patience_s = SLOWEST_BYTES, PATIENCE_S
+        if requests.is_short:
+            slowest, patience_s = (
+                HOLDING_UP_BYTES if requests.holds_up_others(self) else PRESSED_BYTES,
+                PRESSED_S,
+            )
         if self._receiving.is_stuck(arrived, slowest=slowest, patience_s=patience_s):
             self.cut("slow_sender_closed", frame_bytes=self._needed, arrived_bytes=arrived)
 
@@ -532,9 +538,9 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._read_or_wait()
 
     def _read_or_wait(self) -> None:
-        """Read on, unless that takes a grant (see `request_memory`)."""
+        """Read on, unless that takes a grant (see `request_memory`); brokers do not wait for clients."""
         requests, rest = self.server.requests, self._rest
-        if rest is not None and requests.is_short and not self.granted:
+        if rest is not None and requests.is_short and not self.granted and self.peer is None:
             self._pause_reading()
             requests.wait(self, self._needed - rest.size)
         else:

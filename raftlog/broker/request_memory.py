@@ -8,7 +8,8 @@ frame stops reading and waits for a grant, which is room for the rest of that fr
 as long as all of them fit into the account. One is always given, however large, so there is progress. A connection that
 has nothing yet reads a small piece at a time, so the smallest requests are served as ever. For the rests of others up
 to SMALL_REST_BYTES there is room of their own beyond the account, so that they need not wait for a large one that comes
-slowly. One that has a grant and sends too slowly is closed (`broker/watch.py`), so none waits for ever.
+slowly. One that has a grant and sends too slowly is closed (`broker/watch.py`), all the sooner if others wait, so none
+waits for ever. Brokers read without a grant.
 """
 
 from __future__ import annotations
@@ -156,6 +157,10 @@ class RequestMemory:
 
     def is_waiting(self, reader: Reader) -> bool:
         return reader in self._waiting
+
+    def holds_up_others(self, reader: Reader) -> bool:
+        """Whether it has a grant while others wait for one."""
+        return bool(reader.granted and self._waiting)
 
     def leave(self, reader: Reader) -> None:
         """Its frame is complete, or it is gone: it neither waits nor has a grant. Fine if it never did."""

@@ -8,6 +8,7 @@ take as long as it needs. Time is counted in looks, so a pause of our own loop i
 | an incomplete frame arrives | SLOWEST_BYTES each second | PATIENCE_S |
 | an answer that the transport holds leaves | SLOWEST_BYTES each second | PATIENCE_S |
 | the first, where requests' memory is short | PRESSED_BYTES each second | PRESSED_S |
+| the first, with a grant for which others wait | HOLDING_UP_BYTES each second | PRESSED_S |
 | any answer, where half of answers' memory is used | PRESSED_BYTES each second | PRESSED_S |
 
 In the last case those with the most bytes go first, until no more than half is used. What a connection that was closed
@@ -30,6 +31,7 @@ SLOWEST_BYTES: Final = 8 * 1024
 PATIENCE_S: Final = 30.0
 PRESSED_BYTES: Final = 32 * 1024
 PRESSED_S: Final = 3.0
+HOLDING_UP_BYTES: Final = 1024 * 1024
 FAREWELL_LOOKS: Final = 5
 
 

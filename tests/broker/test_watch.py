@@ -132,6 +132,30 @@ async def test_a_small_request_waits_for_no_large_one_that_comes_slowly() -> Non
         assert small.correlation_ids()[-1] == number
 
 
+async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
+    """Four clients with frames of 100 MB at the slowest rate kept every batch of more than 64 KiB out for an hour."""
+    world = World(queued_max_request_bytes=4_000_000)
+    holders = [world.connect() for _ in range(8)]
+    for holder in holders:
+        holder.feed((100_000_000).to_bytes(4, "big") + bytes(450_000))
+    honest = world.connect()
+    frame = produce(1, (0, batch(1, 900_000)))
+    honest.feed(frame)
+    assert not honest.transport.reading
+    for _ in range(int(PRESSED_S) + 1):
+        assert honest.correlation_ids() == []
+        for holder in holders:
+            if holder.transport.reading and not holder.transport.closed:
+                holder.feed(bytes(2 * PRESSED_BYTES))
+        look(world)
+    assert [each.transport.closed for each in holders].count(True) == 1
+    assert closed_for(world) == {"slow_sender_closed": 1}
+    next(each for each in holders if each.transport.closed).connection.connection_lost(None)
+    assert honest.transport.reading
+    honest.feed(honest.unread)
+    assert honest.correlation_ids() == [1]
+
+
 async def test_a_client_that_never_reads_is_freed() -> None:
     """`transport.close()` alone would wait for it for ever."""
     world = with_records(3 * MIB)
