@@ -675,7 +675,10 @@ async def test_one_answer_takes_a_part_of_what_is_left_for_answers() -> None:
     assert len(told(pipe)[0].records) == 10 * MIB // 4 // 100_000 * 100_000
 
 
-async def test_where_memory_for_answers_is_short_small_batches_are_told_and_large_ones_wait() -> None:
+@pytest.mark.parametrize("min_bytes", [1, 2])
+async def test_where_memory_for_answers_is_short_small_batches_are_told_and_large_ones_wait(
+    min_bytes: int,
+) -> None:
     """Consumers of little go on as ever; the others are woken once there is room, or told nothing at the end."""
     small, large = filled(0), filled(1, size=200_000)
     world = World(small, large, raftlog_answers_max_bytes=MIB)
@@ -685,7 +688,7 @@ async def test_where_memory_for_answers_is_short_small_batches_are_told_and_larg
     first.send(fetch(1, (0, 0)))
     assert len(told(first)[0].records) == 300
     for pipe in (second, third):
-        pipe.send(fetch(1, (1, 0), max_wait_ms=60_000))
+        pipe.send(fetch(1, (1, 0), max_wait_ms=60_000, min_bytes=min_bytes))
         assert not pipe.transport.written
     third.connection._slots[0].expired()
     assert (told(third)[1].records or b"") == b""

@@ -358,7 +358,7 @@ class PendingFetch(Slot):
         session = self.session
         if session.fetch is not self or self._is_taking_turns:
             return
-        if self.min_bytes > 1 and self._may_have() < self.min_bytes:
+        if self.min_bytes > 1 and not self._withheld and self._may_have() < self.min_bytes:
             for entry in session.ready:
                 session.park(entry)
         elif len(session.ready) > PARTITIONS_AT_ONCE:
