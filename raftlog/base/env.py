@@ -10,11 +10,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from random import Random, SystemRandom
 from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from raftlog.base.ages import Ages
 from raftlog.base.disk import Disk, RealDisk
@@ -99,35 +100,63 @@ class ThreadOffload:
             future.set_exception(error)
 
 
+SERVES_A_BROKER: Final = ContextVar("SERVES_A_BROKER", default=False)
+"""Set in the tasks that answer another broker: replication does not queue behind the long work of many clients."""
+
+
+def context_of_task(*, serves_a_broker: bool) -> Context:
+    """Return a context for a task; the caller's may be another's, since a broker's fetch wakes those of clients."""
+    context = copy_context()
+    context.run(SERVES_A_BROKER.set, serves_a_broker)
+    return context
+
+
 class TurnQueue:
     """Slices of long work, one in each turn of the event loop, in the order in which they were asked for.
 
-    However many requests and tasks have long work at a time, all of it together adds one slice to a turn.
+    However many requests and tasks have long work at a time, all of it together adds one slice to a turn. Where both
+    wait, answers to brokers (SERVES_A_BROKER) have every other slice.
     """
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_later", "_next")
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._next = _Slices(of_brokers=True, waiting=deque())
+        self._later = _Slices(of_brokers=False, waiting=deque())
 
     async def next(self) -> None:
         """Wait for a turn of the loop in which no other slice runs. The slice ends where the caller awaits again."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
-        if len(self._waiting) == 1:
+        if not self._next.waiting and not self._later.waiting:
             loop.call_soon(self._give, loop)
+        mine = self._next if self._next.of_brokers is SERVES_A_BROKER.get() else self._later
+        mine.waiting.append(turn)
         await turn
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
-        waiting = self._waiting
-        while waiting:
-            turn = waiting.popleft()
+        first, second = self._next, self._later
+        self._next, self._later = second, first
+        if not first.give():
+            second.give()
+        if first.waiting or second.waiting:
+            loop.call_soon(self._give, loop)
+
+
+class _Slices(NamedTuple):
+    """Those who wait for a slice, of brokers' work or of all other."""
+
+    of_brokers: bool
+    waiting: deque[asyncio.Future[None]]
+
+    def give(self) -> bool:
+        """Give the first a slice; return whether there was one."""
+        while self.waiting:
+            turn = self.waiting.popleft()
             if not turn.done():  # else whoever waited was cancelled
                 turn.set_result(None)
-                break
-        if waiting:
-            loop.call_soon(self._give, loop)
+                return True
+        return False
 
 
 @dataclass(slots=True)

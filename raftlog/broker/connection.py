@@ -17,6 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from raftlog.base.disk import Buffer
+from raftlog.base.env import context_of_task
 from raftlog.base.guard import Guard
 from raftlog.broker.admission import HALL_FRAME_BYTES, Standing
 from raftlog.broker.dispatch import dispatch, dispatch_in_hall
@@ -24,15 +25,7 @@ from raftlog.broker.outbox import Outbox
 from raftlog.broker.peer_auth import ADMIN_HELLO
 from raftlog.broker.request_memory import Rest
 from raftlog.broker.slots import ReadySlot, Slot
-from raftlog.broker.watch import (
-    FAREWELL_LOOKS,
-    HOLDING_UP_BYTES,
-    PATIENCE_S,
-    PRESSED_BYTES,
-    PRESSED_S,
-    SLOWEST_BYTES,
-    Progress,
-)
+from raftlog.broker.watch import FAREWELL_LOOKS, Progress, pace_of_frame
 from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, frame_length
 
 if TYPE_CHECKING:
@@ -295,7 +288,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work that acts for this connection as a task."""
         server = self.server
-        task = server.loop.create_task(self.guarded_task(work))
+        context = context_of_task(serves_a_broker=self.peer is not None)
+        task = server.loop.create_task(self.guarded_task(work), context=context)
         server.tasks.add(task)
         task.add_done_callback(server.tasks.discard)
 
@@ -430,12 +424,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         arrived = self._rest.size
         if self._receiving is None:
             self._receiving = Progress(arrived)
-        slowest, patience_s = SLOWEST_BYTES, PATIENCE_S
-        if requests.is_short:
-            slowest, patience_s = (
-                HOLDING_UP_BYTES if requests.holds_up_others(self) else PRESSED_BYTES,
-                PRESSED_S,
-            )
+        slowest, patience_s = pace_of_frame(requests, self)
         if self._receiving.is_stuck(arrived, slowest=slowest, patience_s=patience_s):
             self.cut("slow_sender_closed", frame_bytes=self._needed, arrived_bytes=arrived)
 

@@ -25,6 +25,7 @@ from raftlog.base.memory import Account
 
 if TYPE_CHECKING:
     from raftlog.broker.connection import Connection
+    from raftlog.broker.request_memory import Reader, RequestMemory
 
 LOOK_S: Final = 1.0
 SLOWEST_BYTES: Final = 8 * 1024
@@ -50,6 +51,13 @@ class Progress:
         self._seen = count
         self._credit_s = min(self._credit_s + gained_s, patience_s) - LOOK_S
         return self._credit_s < 0
+
+
+def pace_of_frame(requests: RequestMemory, reader: Reader) -> tuple[int, float]:
+    """Return how many bytes of an incomplete frame must arrive each second, and how far they may fall behind."""
+    if not requests.is_short:
+        return SLOWEST_BYTES, PATIENCE_S
+    return HOLDING_UP_BYTES if requests.holds_up_others(reader) else PRESSED_BYTES, PRESSED_S
 
 
 class Watch:

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from raftlog.base.env import Env, ThreadOffload, TurnQueue
+from raftlog.base.env import SERVES_A_BROKER, Env, ThreadOffload, TurnQueue
 from tests.kit.waits import PATIENCE_S
 
 
@@ -51,6 +51,21 @@ async def test_a_cancelled_call_still_runs_but_nobody_hears_of_it() -> None:
     release.set()
     await offload(lambda: None)
     assert ended.is_set() and future.cancelled()
+
+
+async def test_answers_to_brokers_have_every_other_slice() -> None:
+    """A follower's fetch of ten thousand partitions waited for that of each client in turn, and fell out of the ISR."""
+    turns, order = TurnQueue(), list[str]()
+
+    async def work(name: str, *, serves_a_broker: bool) -> None:
+        SERVES_A_BROKER.set(serves_a_broker)
+        for _ in range(2):
+            await turns.next()
+            order.append(name)
+
+    works = [work(name, serves_a_broker=name.isupper()) for name in "abcdB"]
+    await asyncio.gather(*map(asyncio.ensure_future, works))
+    assert order == [*"BaBb", *"cdabcd"]
 
 
 async def test_all_long_work_of_a_node_adds_one_slice_to_a_turn_of_the_loop() -> None:

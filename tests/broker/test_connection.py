@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from raftlog.base.env import SERVES_A_BROKER
 from raftlog.base.errors import NotLeaderOrFollower
 from raftlog.base.log import LIMITED_LINES
 from raftlog.broker.connection import ANSWERS_HIGH_BYTES, HANDLED_AT_ONCE, MAX_OPEN_SLOTS, Connection
@@ -551,6 +552,25 @@ async def test_a_flood_of_small_requests_is_handled_in_turns() -> None:
         left -= answered
     assert left == 0
     assert all(pipe.transport.reading for pipe in pipes)
+
+
+async def test_long_work_for_a_broker_is_known_whoever_began_it() -> None:
+    """A broker's fetch wakes those of clients, and theirs must not pass for replication."""
+    world, seen = World(), list[bool]()
+    broker, client = world.connect().connection, world.connect().connection
+    broker.peer = ReplicaId(2, 12)
+
+    async def note() -> None:
+        seen.append(SERVES_A_BROKER.get())
+
+    async def wake() -> None:
+        await note()
+        client.spawn(note())
+
+    broker.spawn(wake())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert seen == [True, False]
 
 
 async def test_first_requests_of_a_version_are_handled_one_per_turn() -> None:
