@@ -36,7 +36,7 @@ PARTS_MAX: Final[dict[int, int]] = {
     ApiKey.DESCRIBE_GROUPS: NAMES,
     ApiKey.LIST_GROUPS: AT_ONCE,
     ApiKey.API_VERSIONS: AT_ONCE,
-    ApiKey.CREATE_TOPICS: 50_000,  # in turns; each is several objects, and one in the answer
+    ApiKey.CREATE_TOPICS: 20_000,  # in turns; each is several objects, and one in the answer
     ApiKey.DELETE_TOPICS: IN_TURNS,
     ApiKey.DELETE_RECORDS: IN_TURNS,
     ApiKey.INIT_PRODUCER_ID: AT_ONCE,

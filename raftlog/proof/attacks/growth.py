@@ -75,8 +75,8 @@ def a_hundred_thousand_topics_at_once(target: Target) -> str:
 
 @attack("kafka", within_s=90)
 def requests_of_many_objects_on_many_connections(target: Target) -> str:
-    """Twenty requests that become fifty megabytes of objects each are dealt with one after the other."""
-    only_asked = _could_be_made(50_000)
+    """Twenty requests that become twenty megabytes of objects each are dealt with one after the other."""
+    only_asked = _could_be_made(20_000)
     with target.lines(20) as lines:
         for line in lines:
             line.send(only_asked)
