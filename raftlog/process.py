@@ -13,6 +13,7 @@ import gc
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -51,6 +52,9 @@ M_ARENA_MAX: Final = -8
 
 BURST_BYTES: Final = 16 << 20
 """If the process has grown by so much since the last sweep, there may be garbage that thresholds find too late."""
+
+LOOK_EVERY_S: Final = 20.0
+"""A look holds the loop, some 80 ms for a million objects."""
 
 LOOKS_AFTER_BURST: Final = 3
 """Sweeps that look for it: the burst may go on at the first, and deleted files are kept a while."""
@@ -207,7 +211,7 @@ async def _announce(node: Node, ready: Callable[[Node], None] | None) -> None:
         ready(node)
 
 
-def _calm_garbage_collection() -> Callable[[], None]:
+def _calm_garbage_collection(clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
     """Have garbage looked for seldom; return a call that looks for all of it after memory has grown by a burst.
 
     A look takes about a tenth of a microsecond for each object that was made since the start.
@@ -216,10 +220,16 @@ def _calm_garbage_collection() -> Callable[[], None]:
 
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
-    resident_before = looks_left = 0
+    resident_before, looks_left, looked_at = 0, 0, clock()
+    with suppress(OSError):
+        resident_before = memory()[1]
 
     def collect() -> None:
-        nonlocal resident_before, looks_left
+        nonlocal resident_before, looks_left, looked_at
+        now = clock()
+        if now < looked_at + LOOK_EVERY_S:
+            return
+        looked_at = now
         with suppress(OSError):  # where there is no /proc the thresholds have to do
             _, resident = memory()
             if resident > resident_before + BURST_BYTES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Final, Protocol
 
 from raftlog.admin.errors import ApiError, no_room_for_bodies
@@ -67,7 +68,7 @@ class Objects:
         self._seen -= begin
         if len(self._buffer) > self._most_bytes:
             self.fault = ApiError(413, f"a record may have {self._most_bytes} bytes of JSON at most")
-        elif self._buffer and self._bodies.is_full:
+        elif self.fault is None and self._buffer and self._bodies.is_full:
             self.fault = no_room_for_bodies(self._bodies.limit)
         return found
 
@@ -120,8 +121,9 @@ async def rounds(
     """
     objects = Objects(limits.record_bytes, bodies)
     try:
-        async for each in _rounds(content, kind, limits, objects):
-            yield each
+        async with aclosing(_rounds(content, kind, limits, objects)) as arriving:
+            async for each in arriving:
+                yield each
     finally:
         objects.close()
 

@@ -28,7 +28,7 @@ class MemorySettings(ConsumerGroupSettings):
         "queued.max.request.bytes",
         "long",
         DERIVED,
-        "Most bytes of requests in memory, beyond which connections are not read; -1: a quarter of "
+        "Most bytes of requests in memory, beyond which connections are not read; -1: three sixteenths of "
         "raftlog.memory.max.bytes, where Kafka sets no limit",
         at_least=DERIVED,
     )

@@ -23,6 +23,10 @@ def max_bytes(given: int, memory_bytes: int) -> int:
     return given if given > 0 else min(USUAL_MAX_BYTES, memory_bytes // SHARE_OF_MEMORY)
 
 
+LEAST_FOR_BODIES: Final = 4 * MIB
+"""Two of the largest bodies fit, however little there is."""
+
+
 class Waiter(Protocol):
     """Somebody for whom an account had no room."""
 
@@ -83,19 +87,21 @@ class Account:
 class MemoryBudget:
     """The accounts of one broker.
 
-    The rule: requests and answers get a quarter of the whole each; batches that are not appended yet, decompression and
-    connections an eighth each; fetch sessions a sixteenth. The last sixteenth is for the
-    bodies of requests to the admin API (`account_of_bodies`).
+    The rule: answers get a quarter of the whole, requests three sixteenths; batches that are not appended yet,
+    decompression and connections an eighth each; fetch sessions and the objects of requests a sixteenth each. The last
+    sixteenth is for the bodies of requests to the admin API (`account_of_bodies`).
     """
 
-    __slots__ = ("answers", "connections", "decompression", "requests", "sessions", "unappended")
+    __slots__ = ("answers", "connections", "decompression", "objects", "requests", "sessions", "unappended")
 
     def __init__(self, max_bytes: int, *, requests: int = -1, answers: int = -1) -> None:
         """`requests` and `answers` in bytes, where an operator set them; else, not positive, by the rule."""
-        self.requests = Account("requests", requests if requests > 0 else max_bytes // 4)
+        self.requests = Account("requests", requests if requests > 0 else max_bytes * 3 // 16)
         """Received and not handled, or still being handled (queued.max.request.bytes)."""
         self.answers = Account("answers", answers if answers > 0 else max_bytes // 4)
         """Ready and not taken by the client (raftlog.answers.max.bytes)."""
+        self.objects = Account("objects", max_bytes // 16)
+        """What large requests are decoded into."""
         self.unappended = Account("unappended", max_bytes // 8)
         """Produced batches that wait until their transaction is confirmed, or their keys are looked at."""
         self.decompression = Account("decompression", max_bytes // 8)
@@ -112,4 +118,4 @@ class MemoryBudget:
 
 def account_of_bodies(whole: int) -> Account:
     """Return the account of the bodies that arrive at the admin API, with its part of `whole` bytes."""
-    return Account("bodies", whole // 16)
+    return Account("bodies", max(whole // 16, LEAST_FOR_BODIES))

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
+_WAITS_FOR_MEMBERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
+"""Members wait for each other, so none may wait for memory that others hold; their requests have few objects."""
+
 _NO_ROOM_NEEDED: Final = nullcontext()
 _NEWEST_PRODUCE: Final = APIS[PRODUCE].max_version
 _OLDEST_FETCH: Final = APIS[FETCH].min_version
@@ -176,6 +179,8 @@ async def _decode_then_handle(
 ) -> Any:
     """Deal with a large request in turns; those that come behind it on the connection wait."""
     connection, parts_max = request.connection, _parts_max(request)
+    if not connection.is_open:
+        return None
     pieces = request_pieces(request.api_key, request.api_version, frame, position, parts_max=parts_max)
     try:
         message = await decoded(connection.server.broker.env, pieces)
@@ -188,8 +193,8 @@ async def _decode_then_handle(
 
 
 def _room_for_objects(request: RequestContext, size: int) -> AbstractAsyncContextManager[None]:
-    """Return what keeps memory for the objects of a large request; other brokers' have theirs without waiting."""
-    if request.peer_broker_id is not None:
+    """Return a context that waits for and holds memory for the objects of a large request, where it needs any."""
+    if request.peer_broker_id is not None or request.api_key in _WAITS_FOR_MEMBERS:
         return _NO_ROOM_NEEDED
     objects: ObjectMemory = request.connection.server.objects
     return objects.room(expected_bytes(size, _parts_max(request)))
@@ -245,7 +250,7 @@ def _answer_later(
     size: int,
     room: AbstractAsyncContextManager[None] = _NO_ROOM_NEEDED,
 ) -> None:
-    """Keep the request's place, and answer what the work in its room returns. `size` as for `_respond`."""
+    """Keep the request's place, run the work while holding `room`, and answer its result. `size` as for `_respond`."""
     slot = Slot(connection)
     connection.hold(slot)
     connection.spawn(_conclude(slot, request, work, size, room))
@@ -267,7 +272,7 @@ async def _conclude(
     except InvalidRequest as error:
         connection.close("request_failed", api_key=request.api_key, reason=error.message)
     finally:
-        work.close()  # if the connection ended before there was room
+        work.close()  # the broker may have stopped before there was room
         requests.give(size)
 
 

@@ -1,7 +1,8 @@
 """The memory for the objects that large requests are decoded into, and for those of their answers.
 
 A request of five megabytes becomes ninety megabytes of objects, so a few of them at once would take what a node has.
-Those that do not fit together go one after the other, the smallest first, and one always goes, however large.
+Those that do not fit together go one after the other. A request goes the later the larger it is, but only by seconds,
+so small ones overtake it and none waits for ever. One always goes, however large.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
-from raftlog.protocol.reader import most_object_bytes
+from raftlog.base.memory import Account
+from raftlog.protocol.reader import CEILING_BYTES, OBJECT_BYTES_PER_RECEIVED_BYTE
 
 ANSWER_SHARE: Final = 2
 """Objects of a request and of its answer together take so many times those of the request."""
@@ -21,43 +23,62 @@ ANSWER_SHARE: Final = 2
 PART_BYTES: Final = 1024
 """A part of a request, with its answer, takes no more than this in objects."""
 
+BYTES_PER_SECOND: Final = 16 << 20
+"""A request is overtaken by smaller ones for its size at this rate."""
+
+HELD_S: Final = 10.0
+"""A request that takes longer waits for something else than memory, and others no longer wait for it."""
+
 
 def expected_bytes(received: int, parts_max: int) -> int:
     """Return what a request of `received` bytes and at most so many parts may take in objects until it is answered."""
-    return min(ANSWER_SHARE * most_object_bytes(received), PART_BYTES * parts_max)
+    objects = min(OBJECT_BYTES_PER_RECEIVED_BYTE * received, CEILING_BYTES)
+    return min(ANSWER_SHARE * objects, PART_BYTES * parts_max)
 
 
 class ObjectMemory:
-    """`room` for so many bytes of objects, of `limit` bytes that are used at a time."""
+    """Limits the memory of decoded requests to that of an account."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.used = 0
+    def __init__(self, account: Account) -> None:
+        self._account = account
         self._order = count()
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        """A heap of (bytes, number, who waits); one that was cancelled is passed over."""
+        self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
+        """A heap of (due time, number, bytes, turn); a cancelled turn is passed over."""
 
     @asynccontextmanager
     async def room(self, size: int) -> AsyncIterator[None]:
-        """Wait until there is room for `size` bytes, and keep it for the body of the `async with`."""
-        turn = asyncio.get_running_loop().create_future()
-        heappush(self._waiting, (size, next(self._order), turn))
+        """Wait until there is room for `size` bytes, and keep it for the body of the `async with`, HELD_S at most."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        heappush(self._waiting, (loop.time() + size / BYTES_PER_SECOND, next(self._order), size, turn))
         self._admit()
-        try:
-            await turn
-            yield
-        finally:
-            if turn.done() and not turn.cancelled():
-                self.used -= size
-            turn.cancel()
+        is_kept = True
+
+        def give() -> None:
+            nonlocal is_kept
+            if is_kept and turn.done() and not turn.cancelled():
+                is_kept = False
+                self._account.give(size)
             self._admit()
 
+        timer = None
+        try:
+            await turn
+            timer = loop.call_later(HELD_S, give)
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+            turn.cancel()  # it may still wait
+            give()
+
     def _admit(self) -> None:
-        while self._waiting:
-            size, _, turn = self._waiting[0]
+        account, waiting = self._account, self._waiting
+        while waiting:
+            _, _, size, turn = waiting[0]
             if not turn.cancelled():
-                if self.used and self.used + size > self._limit:
+                if account.used and account.used + size > account.limit:
                     return
-                self.used += size
+                account.take(size)
                 turn.set_result(None)
-            heappop(self._waiting)
+            heappop(waiting)

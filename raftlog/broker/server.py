@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from raftlog.broker.context import BrokerContext
     from raftlog.replication.host import ReplicaId
 
-OBJECTS_SHARE: Final = 2
-"""The objects of large requests take so much of what requests may have: half."""
-
 SWEEPS_PER_IDLE_TIME: Final = 8
 """An idle connection is closed up to an eighth of connections.max.idle.ms late."""
 
@@ -80,7 +77,7 @@ class BrokerServer:
         """(API key, version) of which a request was decoded already."""
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
-        self.objects = ObjectMemory(self.memory.requests.limit // OBJECTS_SHARE)
+        self.objects = ObjectMemory(self.memory.objects)
         self.admission = Admission(
             self._config_in_force, sockets=broker.env.sockets, memory=self.memory.connections
         )

@@ -83,6 +83,7 @@ async def test_a_burst_leaves_few_connections() -> None:
         await connected.acquire()
     all_asked.set()
     await asyncio.gather(*asked)
+    assert len(asker._idle[1]) == MOST_IDLE
     for _ in range(burst - MOST_IDLE):
         await ended.acquire()
     assert ended.locked()

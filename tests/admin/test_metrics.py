@@ -125,6 +125,7 @@ def test_a_node_tells_what_others_make_it_hold(cluster: AdminCluster) -> None:
         ("bodies",),
         ("connections",),
         ("decompression",),
+        ("objects",),
         ("requests",),
         ("sessions",),
         ("unappended",),

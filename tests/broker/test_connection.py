@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from raftlog.base.env import SERVES_A_BROKER
-from raftlog.base.errors import NotLeaderOrFollower
+from raftlog.base.errors import CoordinatorNotAvailable, NotLeaderOrFollower
 from raftlog.base.log import LIMITED_LINES
 from raftlog.broker.connection import ANSWERS_HIGH_BYTES, HANDLED_AT_ONCE, MAX_OPEN_SLOTS, Connection
 from raftlog.broker.handlers import list_groups as list_groups_handler
@@ -552,6 +552,64 @@ async def test_a_flood_of_small_requests_is_handled_in_turns() -> None:
         left -= answered
     assert left == 0
     assert all(pipe.transport.reading for pipe in pipes)
+
+
+async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> None:
+    """Members of a group wait for each other: a hundred joins of 5 KB waited for the memory of the first ones."""
+
+    class Groups:
+        async def join(self, _: Any) -> Any:
+            raise CoordinatorNotAvailable
+
+    world = World()
+    world.broker.groups = Groups()  # type: ignore[assignment]
+    objects = world.server.memory.objects
+    objects.take(objects.limit)
+    asks, joins = world.connect(), world.connect()
+    names = request_shapes(3, 12)
+    topics = tuple(
+        names.MetadataRequestTopic(topic_id=None, name=f"{'x' * 200}{number}") for number in range(40)
+    )
+    asks.send(request(3, 12, 1, names.MetadataRequest(topics=topics)))
+    make = request_shapes(11, 9)
+    protocol = make.JoinGroupRequestProtocol(name="range", metadata=bytes(5_000))
+    joins.send(
+        request(
+            11,
+            9,
+            1,
+            make.JoinGroupRequest(
+                group_id="",
+                session_timeout=1000,
+                member_id="",
+                protocol_type="consumer",
+                protocols=(protocol,),
+            ),
+        )
+    )
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert (asks.correlation_ids(), joins.correlation_ids()) == ([], [1])
+
+
+async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() -> None:
+    """It had its turn all the same, with the memory that it takes."""
+    world = World()
+    objects = world.server.memory.objects
+    objects.take(objects.limit)
+    pipe = world.connect()
+    names = request_shapes(3, 12)
+    topics = tuple(names.MetadataRequestTopic(topic_id=None, name=str(number)) for number in range(5_000))
+    pipe.send(request(3, 12, 1, names.MetadataRequest(topics=topics)))
+    await asyncio.sleep(0)
+    pipe.connection.connection_lost(None)
+    assert world.server.memory.requests.used > 8_000
+    objects.give(objects.limit)
+    async with world.server.objects.room(1):
+        pass
+    for _ in range(3):  # decoding alone would take a turn more
+        await asyncio.sleep(0)
+    assert (world.server.memory.requests.used, objects.used) == (0, 0)
 
 
 async def test_long_work_for_a_broker_is_known_whoever_began_it() -> None:

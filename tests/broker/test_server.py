@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from raftlog.base.config_network import Listener
 from raftlog.base.errors import NotController, UnsupportedVersion
-from raftlog.broker import connection, outbox, watch
+from raftlog.broker import outbox, watch
 from raftlog.broker.handlers import served
 from raftlog.broker.peer_auth import prove_membership
 from raftlog.broker.peer_channel import PeerChannel
@@ -208,7 +208,7 @@ def test_a_bound_listener_refuses_until_it_serves(run: Any) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks a hundred times a second, and little patience."""
     monkeypatch.setattr(watch, "LOOK_S", 0.01)
-    for module in (connection, outbox, watch):
+    for module in (outbox, watch):
         monkeypatch.setattr(module, "PATIENCE_S", 0.1)
 
 

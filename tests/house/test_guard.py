@@ -45,6 +45,7 @@ OURS = {
     "raftlog/admin/loop_lag.py: self._look": "reads clocks",
     "raftlog/broker/coordinators.py: self._tick": "the clock of groups: what fails there is what all of them stand on",
     "raftlog/broker/deadlines.py: self._expire": "each waiter runs under its connection's guard",
+    "raftlog/broker/object_memory.py: give": "counts bytes, and wakes those who wait for some",
     "raftlog/broker/fetcher.py: self._advance": "asks for what our own logs lack; answers come through PeerChannel",
     "raftlog/broker/fetcher.py: self._flushed": "as _advance, once our own disk is done",
     "raftlog/broker/fetcher.py: self._hold_back": "reads our own quota",

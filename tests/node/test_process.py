@@ -232,11 +232,18 @@ class Circle:
 
 def test_garbage_of_a_burst_is_looked_for_and_that_of_usual_work_is_not() -> None:
     """What refers to itself stayed for hours: requests make so little of it that the thresholds are never reached."""
-    thresholds = gc.get_threshold()
+    thresholds, now = gc.get_threshold(), 0.0
+
+    def collect() -> None:
+        nonlocal now
+        now += process.LOOK_EVERY_S
+        look()
+
     try:
-        collect = process._calm_garbage_collection()
-        collect()
+        look = process._calm_garbage_collection(lambda: now)
         small, large = weakref.ref(Circle(1000)), weakref.ref(Circle(2 * process.BURST_BYTES))
+        look()
+        assert (small() is not None, large() is not None) == (True, True), "it was looked for just now"
         collect()
         assert (small(), large()) == (None, None)
         for _ in range(process.LOOKS_AFTER_BURST):

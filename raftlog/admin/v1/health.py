@@ -226,6 +226,7 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
 _OF_ACCOUNTS: Final = {
     "requests": "requests (queued.max.request.bytes): connections that send large ones wait",
     "answers": "answers that clients do not take (raftlog.answers.max.bytes): requests other than Produce wait",
+    "objects": "decoded requests: large ones go one after the other",
     "unappended": "batches that are not appended yet: further ones are told to come again",
     "connections": "connections: only brokers get further ones",
     "sessions": "fetch sessions: consumers are answered without one",

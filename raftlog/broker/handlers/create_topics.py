@@ -32,9 +32,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_shapes(API_KEY, request.api_version)
     configs = {topic.name: topic.configs for topic in wanted}
     pace, told = Pace(broker.env), []
-    tell_configs = _ConfigsTeller(broker, make)
+    configs_of = _TopicConfigs(broker, make)
     for each in results.values():
-        told.append(_result(make, each, configs.get(each.name, {}), tell_configs))
+        told.append(_result(make, each, configs.get(each.name, {}), configs_of))
         await pace.did(1 if each.error_code else CONFIGS_SIZE)
     return make.CreateTopicsResponse(throttle_time=0, topics=tuple(told))
 
@@ -94,7 +94,7 @@ def _shows(created: tuple[TopicCreation, ...], image: MetadataImage) -> bool:
 
 
 def _result(
-    make: Any, result: TopicCreation, configs: dict[str, str | None], tell_configs: _ConfigsTeller
+    make: Any, result: TopicCreation, configs: dict[str, str | None], configs_of: _TopicConfigs
 ) -> Any:
     if result.error_code:
         return make.CreatableTopicResult(
@@ -105,13 +105,16 @@ def _result(
         topic_id=result.topic_id,
         num_partitions=result.num_partitions,
         replication_factor=result.replication_factor,
-        configs=tell_configs(configs),
+        configs=configs_of(configs),
         error_message=None,
     )
 
 
-class _ConfigsTeller:
-    """Tells the configs of topics. Equal ones are one object: those of five thousand topics were sixty megabytes."""
+class _TopicConfigs:
+    """Returns the configs of topics as the answer has them.
+
+    Equal ones are one object: those of five thousand topics were sixty megabytes.
+    """
 
     def __init__(self, broker: BrokerContext, make: Any) -> None:
         image = broker.image()
@@ -121,7 +124,7 @@ class _ConfigsTeller:
         self._make = make
         self._entries: dict[ConfigEntry, Any] = {}
         self._told: dict[tuple[tuple[str, str | None], ...], tuple[Any, ...]] = {}
-        """By what was given for a topic."""
+        """By the configs that a topic was given."""
 
     def __call__(self, given: dict[str, str | None]) -> tuple[Any, ...]:
         key = tuple(given.items())
