@@ -9,7 +9,16 @@ import asyncio
 import time
 from collections.abc import Iterable
 from functools import partial
-from socket import SO_KEEPALIVE, SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
+from socket import (
+    IPPROTO_TCP,
+    SO_KEEPALIVE,
+    SO_RCVBUF,
+    SO_SNDBUF,
+    SOL_SOCKET,
+    TCP_KEEPCNT,
+    TCP_KEEPIDLE,
+    TCP_KEEPINTVL,
+)
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.config_setting import INT_MAX
@@ -36,6 +45,14 @@ if TYPE_CHECKING:
     from raftlog.base.config_network import Listener
     from raftlog.broker.context import BrokerContext
     from raftlog.replication.host import ReplicaId
+
+KEEPALIVE: Final = (
+    (SOL_SOCKET, SO_KEEPALIVE, 1),
+    (IPPROTO_TCP, TCP_KEEPIDLE, 20),
+    (IPPROTO_TCP, TCP_KEEPINTVL, 5),
+    (IPPROTO_TCP, TCP_KEEPCNT, 3),
+)
+"""A client that went without a word, or whose word was lost in a flood of connections, is noticed within a minute."""
 
 SWEEPS_PER_IDLE_TIME: Final = 8
 """An idle connection is closed up to an eighth of connections.max.idle.ms late."""
@@ -221,7 +238,8 @@ class BrokerServer:
         socket = transport.get_extra_info("socket")
         if socket is None:
             return
-        socket.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+        for level, option, value in KEEPALIVE:
+            socket.setsockopt(level, option, value)
         for name, option in BUFFER_OPTIONS.items():
             size = int(self.config.given.get(name, -1))
             if size > 0:

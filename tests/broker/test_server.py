@@ -8,7 +8,7 @@ import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from socket import SO_KEEPALIVE, SO_RCVBUF, SOL_SOCKET
+from socket import IPPROTO_TCP, SO_KEEPALIVE, SO_RCVBUF, SOL_SOCKET, TCP_KEEPIDLE
 from typing import Any
 
 import pytest
@@ -448,6 +448,7 @@ async def test_socket_buffers_are_the_kernels_unless_the_operator_says_otherwise
             own = accepted._transport.get_extra_info("socket")
             found.append(own.getsockopt(SOL_SOCKET, SO_RCVBUF))
             assert own.getsockopt(SOL_SOCKET, SO_KEEPALIVE) == 1
+            assert own.getsockopt(IPPROTO_TCP, TCP_KEEPIDLE) == 20
     assert found[0] > 40_000 == found[1]
 
 

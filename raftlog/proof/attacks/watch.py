@@ -34,13 +34,24 @@ def open_files(pid: int) -> int:
         return 0
 
 
+TIME_WAIT: Final = "06"
+"""Of the state's column in /proc/net/tcp."""
+
+
 def strangers(ports: Collection[int], table: str | None = None) -> Counter[int]:
-    """Return by port how many connections of attackers processes hold. `table` is /proc/net/tcp's text."""
+    """Return by port how many connections of attackers processes hold. `table` is /proc/net/tcp's text.
+
+    One whose other end is in TIME_WAIT is the kernel's: under a flood a late packet brings a closed connection to life
+    again (SYN cookies), and the other end answers keep-alive probes until its minute is over.
+    """
     if table is None:
         table = Path("/proc/net/tcp").read_text()
     found: Counter[int] = Counter()
-    for row in table.splitlines()[1:]:
-        fields = row.split()
+    rows = [row.split() for row in table.splitlines()[1:]]
+    over = {(fields[2], fields[1]) for fields in rows if fields[3] == TIME_WAIT}
+    for fields in rows:
+        if (fields[1], fields[2]) in over:
+            continue
         host, _, _ = fields[2].partition(":")
         port = int(fields[1].rpartition(":")[2], 16)
         is_held = fields[9] != "0"  # an inode of 0: the kernel alone remembers it

@@ -113,3 +113,11 @@ def test_only_connections_that_attackers_opened_and_nodes_hold_are_counted():
     """By port; honest clients and brokers talk from another address."""
     assert strangers({0x2384}, TABLE) == {0x2384: 2}
     assert strangers({0x2384, 0x2385}, TABLE) == {0x2384: 2, 0x2385: 1}
+
+
+def test_a_connection_whose_other_end_is_over_is_the_kernels() -> None:
+    """A flood of connections left some that no node can see the end of, for as long as TIME_WAIT answers for them."""
+    held = "0: 0100007F:2384 4201007F:AE3B 01 00000000:00000000 02:0000094B 00000000 0 0 8815956"
+    other = "1: 4201007F:AE3B 0100007F:2384 {} 00000000:00000000 03:00000400 00000000 0 0 0"
+    assert strangers({0x2384}, "\n".join(("head", held, other.format("06")))) == {}
+    assert strangers({0x2384}, "\n".join(("head", held, other.format("01")))) == {0x2384: 1}
