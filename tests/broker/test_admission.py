@@ -219,3 +219,17 @@ async def test_the_admin_api_has_a_brokers_places_but_not_its_rights() -> None:
     other = world.connect()
     await prove(other, BROKER, hello=HELLO)
     assert other.connection.broker_id == BROKER.broker_id
+
+
+async def test_a_sweep_looks_for_garbage_and_gives_memory_back() -> None:
+    """The first on the loop, to which what it frees may belong; the second in a thread, since it may take long."""
+    world = World()
+    calls: list[str] = []
+    env = world.broker.env
+    env.collect_garbage = lambda: calls.append("garbage")
+    env.trim_memory = lambda: calls.append("memory")
+    world.server._sweep(0)
+    assert calls == ["garbage"]
+    world.offload.run()
+    assert calls == ["garbage", "memory"]
+    await world.server.stop(grace_s=0)

@@ -10,6 +10,7 @@ import pytest
 
 from raftlog.base.errors import NotController, RequestTimedOut
 from raftlog.broker.handlers.config_resources import CONFIGS_MAX
+from raftlog.broker.handlers.create_topics import _TopicConfigs
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import (
     CreatePartitions,
@@ -24,7 +25,8 @@ from raftlog.metadata.requests import (
     TopicResult,
     TopicResults,
 )
-from raftlog.protocol.shapes import request_shapes
+from raftlog.protocol.shapes import request_shapes, response_shapes
+from tests.broker.fakes import World
 from tests.broker.handlers.one_broker import Cluster, topic_state, versions, with_topics
 
 CREATE, DELETE, GROW = 19, 20, 37
@@ -316,3 +318,14 @@ async def test_not_controller_reaches_the_client() -> None:
     cluster.answers[CreateTopics] = NotController()
     response = await cluster.call(CREATE, 7, topics=(creatable(7, "x"),))
     assert response.topics[0].error_code == 41
+
+
+async def test_equal_configs_of_created_topics_are_one_object() -> None:
+    """Those of five thousand topics, 37 each, took sixty megabytes until the answer was encoded."""
+    configs_of = _TopicConfigs(World().broker, response_shapes(CREATE, 7))
+    usual, other = configs_of({}), configs_of({"retention.ms": "5000"})
+    assert configs_of({}) is usual
+    differing = [
+        (one.name, another.value) for one, another in zip(usual, other, strict=True) if one is not another
+    ]
+    assert differing == [("retention.ms", "5000")]
