@@ -164,7 +164,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         requests = self.server.requests
-        return requests.workspace if self.granted else requests.window
+        return requests.workspace if self.granted or self.peer is not None else requests.window
 
     def buffer_updated(self, nbytes: int) -> None:
         try:

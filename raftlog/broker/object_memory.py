@@ -2,7 +2,8 @@
 
 A request of five megabytes becomes ninety megabytes of objects, so a few of them at once would take what a node has.
 Those that do not fit together go one after the other. A request goes the later the larger it is, but only by seconds,
-so small ones overtake it and none waits for ever. One always goes, however large.
+so small ones overtake it and none waits for ever. One always goes, however large. Requests up to SMALL_BYTES have room
+of their own beside the account, so they wait for no backlog of large ones.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ PART_BYTES: Final = 1024
 BYTES_PER_SECOND: Final = 16 << 20
 """A request is overtaken by smaller ones for its size at this rate."""
 
+SMALL_BYTES: Final = 1 << 20
+SMALL_SHARE: Final = 8
+"""Objects up to the first get one such part of the account beside it."""
+
 HELD_S: Final = 10.0
 """A request that takes longer waits for something else than memory, and others no longer wait for it."""
 
@@ -41,6 +46,7 @@ class ObjectMemory:
 
     def __init__(self, account: Account) -> None:
         self._account = account
+        self._small_bytes = 0
         self._order = count()
         self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
         """A heap of (due time, number, bytes, turn); a cancelled turn is passed over."""
@@ -48,6 +54,13 @@ class ObjectMemory:
     @asynccontextmanager
     async def room(self, size: int) -> AsyncIterator[None]:
         """Wait until there is room for `size` bytes, and keep it for the body of the `async with`, HELD_S at most."""
+        if size <= SMALL_BYTES and self._small_bytes + size <= self._account.limit // SMALL_SHARE:
+            self._small_bytes += size
+            try:
+                yield
+            finally:
+                self._small_bytes -= size
+            return
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         heappush(self._waiting, (loop.time() + size / BYTES_PER_SECOND, next(self._order), size, turn))

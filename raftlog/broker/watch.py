@@ -55,9 +55,9 @@ class Progress:
 
 def pace_of_frame(requests: RequestMemory, reader: Reader) -> tuple[int, float]:
     """Return how many bytes of an incomplete frame must arrive each second, and how far they may fall behind."""
-    if not requests.is_short:
-        return SLOWEST_BYTES, PATIENCE_S
-    return HOLDING_UP_BYTES if requests.holds_up_others(reader) else PRESSED_BYTES, PRESSED_S
+    if requests.holds_up_others(reader):  # perhaps with what was promised to it alone
+        return HOLDING_UP_BYTES, PRESSED_S
+    return (PRESSED_BYTES, PRESSED_S) if requests.is_short else (SLOWEST_BYTES, PATIENCE_S)
 
 
 class Watch:

@@ -568,7 +568,7 @@ async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> N
     asks, joins = world.connect(), world.connect()
     names = request_shapes(3, 12)
     topics = tuple(
-        names.MetadataRequestTopic(topic_id=None, name=f"{'x' * 200}{number}") for number in range(40)
+        names.MetadataRequestTopic(topic_id=None, name=f"{'x' * 200}{number}") for number in range(400)
     )
     asks.send(request(3, 12, 1, names.MetadataRequest(topics=topics)))
     make = request_shapes(11, 9)
@@ -599,13 +599,13 @@ async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() ->
     objects.take(objects.limit)
     pipe = world.connect()
     names = request_shapes(3, 12)
-    topics = tuple(names.MetadataRequestTopic(topic_id=None, name=str(number)) for number in range(5_000))
+    topics = tuple(names.MetadataRequestTopic(topic_id=None, name=f"{number:030}") for number in range(5_000))
     pipe.send(request(3, 12, 1, names.MetadataRequest(topics=topics)))
     await asyncio.sleep(0)
     pipe.connection.connection_lost(None)
     assert world.server.memory.requests.used > 8_000
     objects.give(objects.limit)
-    async with world.server.objects.room(1):
+    async with world.server.objects.room(2 << 20):
         pass
     for _ in range(3):  # decoding alone would take a turn more
         await asyncio.sleep(0)

@@ -66,6 +66,15 @@ async def test_a_small_one_goes_beside_a_large_one() -> None:
     assert users.began == [0, 2, 3]
 
 
+async def test_a_few_kilobytes_wait_for_no_backlog_of_large_ones() -> None:
+    """Twenty-five requests of many megabytes, all there before it, kept one of 6 KB waiting for a minute."""
+    memory = ObjectMemory(Account("objects", LIMIT))
+    users = await started(memory, *[60] * 25, 1)
+    assert users.began == [0, 25]
+    await users.end(25)
+    assert memory._small_bytes == 0
+
+
 async def test_one_that_is_larger_than_all_there_is_goes_alone() -> None:
     """A small budget makes it wait, but not for ever."""
     users = await started(ObjectMemory(Account("objects", LIMIT)), 50, 500, 50)

@@ -156,6 +156,26 @@ async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
     assert honest.correlation_ids() == [1]
 
 
+async def test_a_grant_for_which_others_wait_has_to_come_fast_also_when_memory_is_free_again() -> None:
+    """What was promised to it kept them waiting for hours, though hardly anything was used."""
+    world = World(queued_max_request_bytes=4_000_000)
+    world.server.requests.take(3_500_000)
+    holder, honest = world.connect(), world.connect()
+    holder.feed((100_000_000).to_bytes(4, "big") + bytes(1_000))
+    honest.feed(produce(1, (0, batch(1, 900_000)))[:1_000])
+    assert (holder.transport.reading, honest.transport.reading) == (True, False)
+    world.server.requests.give(3_500_000)
+    assert not world.server.requests.is_short
+    for _ in range(int(PRESSED_S) + 1):
+        if honest.transport.reading:
+            break
+        holder.feed(bytes(SLOWEST_BYTES))
+        look(world)
+    holder.connection.connection_lost(None)
+    assert closed_for(world) == {"slow_sender_closed": 1}
+    assert honest.transport.reading
+
+
 async def test_a_client_that_never_reads_is_freed() -> None:
     """`transport.close()` alone would wait for it for ever."""
     world = with_records(3 * MIB)
