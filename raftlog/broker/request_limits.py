@@ -19,7 +19,8 @@ IN_TURNS: Final = 100_000
 """Parts of a request that is dealt with in turns."""
 
 NAMES: Final = 20_000
-"""Groups or transactional ids that one request names: its answer takes several hundred bytes for each."""
+"""Groups or transactional ids that one request names, or parts of topics that it creates: the answer takes several
+hundred bytes for each."""
 
 PARTS_MAX: Final[dict[int, int]] = {
     ApiKey.PRODUCE: HOT_PARTS_MAX,  # in turns of `produce.BATCHES_AT_ONCE`
@@ -36,7 +37,7 @@ PARTS_MAX: Final[dict[int, int]] = {
     ApiKey.DESCRIBE_GROUPS: NAMES,
     ApiKey.LIST_GROUPS: AT_ONCE,
     ApiKey.API_VERSIONS: AT_ONCE,
-    ApiKey.CREATE_TOPICS: 20_000,  # in turns; each is several objects, and one in the answer
+    ApiKey.CREATE_TOPICS: NAMES,
     ApiKey.DELETE_TOPICS: IN_TURNS,
     ApiKey.DELETE_RECORDS: IN_TURNS,
     ApiKey.INIT_PRODUCER_ID: AT_ONCE,

@@ -174,9 +174,8 @@ class Tenures(Generic[T]):
             if isinstance(reply, RequestTimedOut):  # fatal to members; Apache Kafka tells them this as well
                 future.set_exception(CoordinatorNotAvailable(reply.message))
             elif isinstance(reply, KafkaError):
-                future.set_exception(
-                    reply.with_traceback(None)
-                )  # its frames hold the request, and this future
+                # the frames of its traceback hold the request, and this future
+                future.set_exception(reply.with_traceback(None))
             else:
                 future.set_result(reply)
 

@@ -44,11 +44,6 @@ _i16 = struct.Struct(">h")
 _i32 = struct.Struct(">i")
 
 
-def most_object_bytes(received: int) -> int:
-    """Return what the objects of a message of `received` bytes may take, about."""
-    return min(ALLOWANCE_BYTES + OBJECT_BYTES_PER_RECEIVED_BYTE * received, CEILING_BYTES)
-
-
 class TooManyParts(InvalidRequest):
     """All arrays of the message together have more elements than whoever reads it takes."""
 
@@ -63,7 +58,8 @@ class Cursor:
         self.position = position
         self.end = len(buffer)
         self.parts_left = parts_max
-        self.budget_bytes = most_object_bytes(self.end - position)
+        received = self.end - position
+        self.budget_bytes = min(ALLOWANCE_BYTES + OBJECT_BYTES_PER_RECEIVED_BYTE * received, CEILING_BYTES)
 
     def take(self, size: int) -> memoryview:
         """Return the next `size` bytes. Raises InvalidRequest if they are not there."""

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut
+from raftlog.broker.asking import LONGEST_TIMEOUT_S
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.locate import locate
 from raftlog.broker.turns import Pace
@@ -76,7 +77,7 @@ class Deletion:
 async def _wait(pace: Pace, message: Any, deletions: list[Deletion]) -> None:
     """Look at the followers again and again, until the request's time is up."""
     clock = asyncio.get_running_loop().time
-    deadline_at = clock() + max(0, message.timeout) / 1000
+    deadline_at = clock() + min(max(0, message.timeout) / 1000, LONGEST_TIMEOUT_S)
     waiting = await _undone(pace, deletions)
     while waiting and clock() < deadline_at:
         await asyncio.sleep(LOOK_S)

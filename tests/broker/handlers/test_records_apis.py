@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import OffsetNotAvailable
-from raftlog.broker.handlers import find_handler, served, warm_up
+from raftlog.broker.handlers import delete_records, find_handler, served, warm_up
 from raftlog.protocol.apis import APIS, BUILT
 from raftlog.protocol.shapes import request_shapes
 from tests.broker.fakes import TOPIC, FakePartition, Pipe, World, batch, request
@@ -165,6 +165,16 @@ async def test_a_deletion_is_answered_when_the_followers_have_made_it_too() -> N
     world.partition.follower_starts = [2, 3]
     assert await deletion == [(0, 2)]
     assert await delete(world.connect(), (0, 4), timeout=30) == [(7, 2)]
+
+
+async def test_a_deletion_is_not_waited_for_as_long_as_its_client_likes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its objects are kept meanwhile: a hundred requests with a timeout of weeks each would fill the memory."""
+    monkeypatch.setattr(delete_records, "LONGEST_TIMEOUT_S", 0.03)
+    world = World(filled())
+    world.partition.follower_starts = [0]
+    assert await delete(world.connect(), (0, 4), timeout=2**31 - 1) == [(7, 0)]
 
 
 async def test_records_of_a_compacted_topic_are_not_deleted() -> None:
