@@ -11,8 +11,8 @@ WORKERS ?= 3
 # Without byte code each process compiles what it imports: a test run would take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint sim sim-stories planted chaos attack fuzz interop interop-groups interop-java interop-spark api compose-test \
-	test-spark pipeline-demo bench slow nightly clean
+.PHONY: demo test lint sim sim-stories planted chaos attack fuzz fuzz-live interop interop-groups \
+	interop-java interop-spark api compose-test test-spark pipeline-demo bench slow nightly clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -50,13 +50,16 @@ chaos: $(STAMP)
 attack: $(STAMP)
 	$(BIN)/raftlog attack $(ATTACK)
 
-# Random frames, made from Kafka's schemas. FRAMES=20000000 SEED=7 goes on for long, FUZZ="--live" sends them to a real
-# cluster, FUZZ="--first 40" goes on where a run was interrupted. Frames that find something are kept with the tests,
-# which send them again.
+# Random frames, made from Kafka's schemas. FRAMES=20000000 SEED=7 goes on for long, FUZZ="--first 40" goes on where a
+# run was interrupted. Frames that find something are kept with the tests, which send them again.
 FRAMES ?= 200000
 SEED ?= 1
 fuzz: $(STAMP)
 	$(BIN)/raftlog fuzz --frames $(FRAMES) --seed $(SEED) --out tests/proof/fuzz/kept $(FUZZ)
+
+# The same to a real cluster, while stock clients work.
+fuzz-live: FUZZ += --live
+fuzz-live: fuzz
 
 # Every stock client library against real processes.
 interop: $(STAMP)

@@ -249,23 +249,23 @@ class Coordinators:
         """Raises NotCoordinator or CoordinatorLoadInProgress unless this broker answers for a group."""
         self._coordinator(group_id)
 
-    async def join(self, request: JoinGroup) -> Joined | MemberIdRequired:
+    def join(self, request: JoinGroup) -> asyncio.Future[Joined | MemberIdRequired]:
+        """Begun when this returns, and the request is not kept; raises what concerns the group's place at once."""
         coordinator = self._member_coordinator(request.group_id)
         now, now_ms = self._now()
         waiting = self._ask(
             lambda answer: coordinator.join(request, answer, now=now, now_ms=now_ms), bounded=False
         )
         self._hasten(coordinator)
-        reply: Joined | MemberIdRequired = await waiting
-        return reply
+        return waiting
 
-    async def sync(self, request: SyncGroup) -> Synced:
+    def sync(self, request: SyncGroup) -> asyncio.Future[Synced]:
+        """As `join`."""
         coordinator = self._member_coordinator(request.group_id)
         now, now_ms = self._now()
-        reply: Synced = await self._ask(
+        return self._ask(
             lambda answer: coordinator.sync(request, answer, now=now, now_ms=now_ms), bounded=False
         )
-        return reply
 
     async def heartbeat(self, group_id: str, member: MemberRef, generation: int) -> None:
         coordinator = self._member_coordinator(group_id)

@@ -189,7 +189,11 @@ async def _decode_then_handle(
     except InvalidRequest as error:
         connection.close("request_malformed", reason=error.message)
         return None
-    return await _handle(handler, request, message) if request.is_awaited else None
+    if not request.is_awaited:
+        return None
+    result = _begin(handler, request, message)
+    del message
+    return await result if inspect.isawaitable(result) else result
 
 
 def _room_for_objects(request: RequestContext, size: int) -> AbstractAsyncContextManager[None]:
@@ -216,22 +220,22 @@ def _respond(
     connection: Connection, handler: ModuleType, request: RequestContext, message: Any, *, size: int
 ) -> None:
     """Answer now or later; `size` is that of the request's frame, whose bytes `message` may refer to."""
-    try:
-        result = handler.handle(connection.server.broker, request, message)
-    except KafkaError as error:
-        result = _failure(handler, request, message, error)
+    result = _begin(handler, request, message)
     if inspect.isawaitable(result):
-        _answer_later(connection, request, _awaited(handler, request, message, result), size=size)
+        _answer_later(connection, request, result, size=size)
     elif result is not None:
         connection.respond((_encode(request, result),))
 
 
-async def _handle(handler: ModuleType, request: RequestContext, message: Any) -> Any:
+def _begin(handler: ModuleType, request: RequestContext, message: Any) -> Any:
+    """Return the answer, or a coroutine of it; that holds `message` only where the handler tells failures itself."""
     try:
         result = handler.handle(request.connection.server.broker, request, message)
     except KafkaError as error:
         result = _failure(handler, request, message, error)
-    return await _awaited(handler, request, message, result) if inspect.isawaitable(result) else result
+    if not inspect.isawaitable(result):
+        return result
+    return _awaited(handler, request, message if hasattr(handler, "error_response") else None, result)
 
 
 async def _awaited(handler: ModuleType, request: RequestContext, message: Any, result: Awaitable[Any]) -> Any:

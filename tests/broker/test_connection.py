@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from raftlog.broker.handlers import list_groups as list_groups_handler
 from raftlog.broker.outbox import PIECE_BYTES
 from raftlog.broker.slots import Slot
 from raftlog.broker.turns import BYTES_AT_ONCE
+from raftlog.coordinator.requests import Synced
 from raftlog.protocol.shapes import request_shapes, response_shapes
 from raftlog.replication.host import ReplicaId
 from tests.broker.fakes import (
@@ -590,6 +592,42 @@ async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> N
     for _ in range(50):
         await asyncio.sleep(0)
     assert (asks.correlation_ids(), joins.correlation_ids()) == ([], [1])
+
+
+async def test_the_objects_of_a_request_that_waits_for_other_members_are_gone() -> None:
+    """Hundreds of members that each name twenty thousand others, and wait for their leader, took gigabytes."""
+
+    class Groups:
+        def sync(self, _: Any) -> asyncio.Future[Synced]:
+            asked.set()
+            return waiting
+
+    asked, waiting = asyncio.Event(), asyncio.get_running_loop().create_future()
+    world = World()
+    world.broker.groups = Groups()  # type: ignore[assignment]
+    pipe, make = world.connect(), request_shapes(14, 5)
+    assignments = tuple(
+        make.SyncGroupRequestAssignment(member_id=f"{number:030}", assignment=b"") for number in range(20_000)
+    )
+    message = make.SyncGroupRequest(
+        group_id="g",
+        generation_id=1,
+        member_id="m",
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=assignments,
+    )
+    pipe.send(request(14, 5, 1, message))
+    kind = type(assignments[0])
+    del assignments, message
+    async with asyncio.timeout(10):
+        await asked.wait()
+    await asyncio.sleep(0)
+    assert not any(isinstance(each, kind) for each in gc.get_objects())
+    waiting.set_result(Synced("consumer", "range", b""))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert pipe.correlation_ids() == [1]
 
 
 async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() -> None:

@@ -119,8 +119,10 @@ def test_a_node_that_cannot_start_is_reported_with_its_log():
     """A port in use is a clear error, and it reaches whoever waits for the cluster."""
     cluster = Cluster(1)
     port = cluster.nodes[1].port
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(ClusterError, match=str(port)) as caught:
-        cluster.start()
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", port))  # without listening: whoever asks is refused at once
+        with pytest.raises(ClusterError, match=str(port)) as caught:
+            cluster.start()
     cluster.close()
     assert "node 1 ended while starting" in str(caught.value)
     assert "Traceback" not in str(caught.value)

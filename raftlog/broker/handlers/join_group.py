@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
@@ -18,9 +19,16 @@ FIRST_NULLABLE_PROTOCOL_VERSION: Final = 7
 FIRST_SKIPPING_VERSION: Final = 9
 
 
-async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer once everybody has joined and the new generation is committed; from v4 on a newcomer first gets its id."""
-    reply = await broker.groups.join(_request(request, message))
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awaitable[Any]:
+    """Answer once everybody has joined and the new generation is committed; from v4 on a newcomer first gets its id.
+
+    The request is not kept until then.
+    """
+    return _answer(request, broker.groups.join(_request(request, message)))
+
+
+async def _answer(request: RequestContext, waiting: Awaitable[Joined | MemberIdRequired]) -> Any:
+    reply = await waiting
     if isinstance(reply, MemberIdRequired):
         return _failed(request, MemberIdRequiredError.code, reply.member_id)
     return _joined(request, reply)

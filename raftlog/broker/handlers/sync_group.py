@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from raftlog.base.errors import InconsistentGroupProtocol
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.requests import MemberRef, SyncGroup
+from raftlog.coordinator.requests import MemberRef, Synced, SyncGroup
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import build
 
@@ -16,23 +17,30 @@ FIRST_MANDATORY_PROTOCOL_VERSION: Final = 5
 """From it on a member says which protocol its group has chosen, by type and name (KIP-559)."""
 
 
-async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer with the member's own assignment once it is committed."""
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awaitable[Any]:
+    """Answer with the member's own assignment once it is committed. The request is not kept until then."""
     if request.api_version >= FIRST_MANDATORY_PROTOCOL_VERSION and None in (
         message.protocol_type,
         message.protocol_name,
     ):
         raise InconsistentGroupProtocol("protocol_type and protocol_name must not be null")
-    reply = await broker.groups.sync(
-        SyncGroup(
-            group_id=message.group_id,
-            member=MemberRef(message.member_id, getattr(message, "group_instance_id", None)),
-            generation=message.generation_id,
-            assignments={each.member_id: bytes(each.assignment) for each in message.assignments},
-            protocol_type=getattr(message, "protocol_type", None),
-            protocol=getattr(message, "protocol_name", None),
-        )
+    return _synced(
+        request,
+        broker.groups.sync(
+            SyncGroup(
+                group_id=message.group_id,
+                member=MemberRef(message.member_id, getattr(message, "group_instance_id", None)),
+                generation=message.generation_id,
+                assignments={each.member_id: bytes(each.assignment) for each in message.assignments},
+                protocol_type=getattr(message, "protocol_type", None),
+                protocol=getattr(message, "protocol_name", None),
+            )
+        ),
     )
+
+
+async def _synced(request: RequestContext, waiting: Awaitable[Synced]) -> Any:
+    reply = await waiting
     return build(
         API_KEY,
         request.api_version,

@@ -24,9 +24,6 @@ PACE_S: Final = 0.01
 COMMIT_S: Final = 1.0
 POLL_S: Final = 0.05
 MOST_RECORDS: Final = 500
-STILL_S: Final = 20.0
-"""Records are waited for, and read back, as long as anything comes within this."""
-
 END_S: Final = 60.0
 """librdkafka may never come back from a close when all brokers are gone; such a client is left behind."""
 
@@ -69,10 +66,14 @@ def faults_of(ops: Sequence[Op], missing: Mapping[str, int]) -> list[str]:
 
 
 class Bystanders:
-    """`start` and `stop` them once; in between ask how long they waited, at the end whether all is there."""
+    """`start` and `stop` them once; in between ask how long they waited, at the end whether all is there.
 
-    def __init__(self, bootstrap: str) -> None:
+    Records are waited for, and read back, as long as anything comes within `still_s` seconds.
+    """
+
+    def __init__(self, bootstrap: str, still_s: float) -> None:
         self._settings = {"bootstrap.servers": bootstrap, **COMMON}
+        self._still_s = still_s
         self._ops: list[Op] = []
         self._recorder = Recorder(time.monotonic_ns, self._ops.append)
         self._sent: list[Sent] = []
@@ -127,7 +128,7 @@ class Bystanders:
         """Wait until all records sent in a time are acknowledged and read, or nothing comes any more."""
         wanted = [each.place for each in self._sent_between(since, until)]
         seen, moved_at = -1, time.monotonic()
-        while time.monotonic() - moved_at < STILL_S:
+        while time.monotonic() - moved_at < self._still_s:
             found = sum((place in self._acked_at) + (place in self._read_at) for place in wanted)
             if found == 2 * len(wanted):
                 return
@@ -157,7 +158,7 @@ class Bystanders:
                 number, next_at = number + 1, next_at + PACE_S
             producer.poll(max(0.0, next_at - time.monotonic()))
         left, moved_at = len(producer), time.monotonic()
-        while left and time.monotonic() - moved_at < STILL_S:
+        while left and time.monotonic() - moved_at < self._still_s:
             producer.flush(POLL_S)
             if len(producer) < left:
                 left, moved_at = len(producer), time.monotonic()
@@ -236,7 +237,7 @@ class Bystanders:
         consumer.assign([TopicPartition(TOPIC, int(key.rpartition("-")[2]), 0) for key in self._ends])
         self._recorder.note(process, "ok", "assign", list(self._ends))
         left, moved_at = dict(self._ends), time.monotonic()
-        while left and time.monotonic() - moved_at < STILL_S:
+        while left and time.monotonic() - moved_at < self._still_s:
             if self._poll(consumer, process):
                 moved_at = time.monotonic()
                 for each in consumer.position(consumer.assignment()):

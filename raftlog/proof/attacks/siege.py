@@ -120,7 +120,7 @@ class Siege:
         """Names of the attacks so far."""
         self.idle_s = 0.0
         self.target = Target(dict(ground.doors), ATTACKED, COMPACTED, TOPIC)
-        self._bystanders = Bystanders(ground.bootstrap)
+        self._bystanders = Bystanders(ground.bootstrap, limits.still_s)
         self._pids = {node: ground.pid(node) for node in ground.doors}
         self._ports = [
             port for each in ground.doors.values() for port in (each.kafka, each.controller, each.http)

@@ -29,6 +29,8 @@ class Limits(NamedTuple):
     """The same when the next attack begins before all is back; the end of the siege judges what is left then."""
     settle_s: float = 60.0
     """Seconds after the attack within which memory, files and connections must be back."""
+    still_s: float = 20.0
+    """Seconds without any news after which records of the bystanders are waited for no longer."""
     files: int = 16
     """File descriptors above those of the idle node, once settled: segments roll, brokers connect anew."""
     stall_s: float = 0.25

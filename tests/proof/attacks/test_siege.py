@@ -22,7 +22,7 @@ from tests.proof.attacks.kit import an_attack
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
-QUICK = Limits(settle_s=3.0)
+QUICK = Limits(settle_s=3.0, still_s=6.0)
 """What is kept on purpose is not waited for; all else is as in a real run."""
 
 
