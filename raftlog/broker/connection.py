@@ -20,13 +20,14 @@ from raftlog.base.disk import Buffer
 from raftlog.base.env import context_of_task
 from raftlog.base.guard import Guard
 from raftlog.broker.admission import HALL_FRAME_BYTES, Standing
+from raftlog.broker.arrivals import FREE_READS
 from raftlog.broker.dispatch import dispatch, dispatch_in_hall
 from raftlog.broker.outbox import Outbox
 from raftlog.broker.peer_auth import ADMIN_HELLO
 from raftlog.broker.request_memory import Rest
 from raftlog.broker.slots import ReadySlot, Slot
 from raftlog.broker.watch import FAREWELL_LOOKS, Progress, pace_of_frame
-from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, frame_length
+from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame_length
 
 if TYPE_CHECKING:
     from raftlog.broker.peer_auth import ServerHandshake
@@ -53,7 +54,6 @@ PLAIN_MAX_BYTES: Final = 1 << 28
 """A frame up to this is certainly no other protocol's beginning, so its length needs no second look."""
 
 _LENGTH = Struct(">i")
-_KEY = Struct(">h")
 _PRODUCE: Final = 0
 
 
@@ -445,7 +445,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.server.memory.answers.wait(self)
         return True
 
-    def _handle_frames(self, view: memoryview, filled: int) -> None:
+    def _handle_frames(self, view: memoryview, filled: int, *, has_waited: bool = False) -> None:
         """Handle complete frames at the start of `view` as far as limits allow, send the answers, keep the rest."""
         position = 0
         self._needed = PREFIX_BYTES
@@ -453,6 +453,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._handling = True
         handled = 0
         self._arrived_at = self.server.stopwatch()
+        arrivals = self.server.arrivals
+        arrivals.reads += 1
+        may_begin = arrivals.reads < FREE_READS or has_waited or self.peer is not None or arrivals.admits()
+        limit = HANDLED_AT_ONCE if may_begin else 0
         self._lasts = self._rest is not None
         answers = self.server.memory.answers
         try:
@@ -466,7 +470,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
                     break
                 if self._waiting_for is not None:
                     self._waiting_for.hurry()
-                if handled >= HANDLED_AT_ONCE or (
+                if handled >= limit or (
                     (
                         self._slots
                         or self._closing
@@ -474,7 +478,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
                         or self.outbox.waiting_bytes
                         or answers.used >= answers.limit
                     )
-                    and self._is_held_up(_api_key(view, position, size))
+                    and self._is_held_up(api_key_at(view, position, size))
                 ):
                     self._blocked = True
                     break
@@ -493,8 +497,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._flush()
         if position < filled or self._rest is not None:
             self._keep_rest(view, position, filled)
-        if handled >= HANDLED_AT_ONCE:
-            self._go_on()
+        if handled >= limit:
+            self._go_on(in_line=not limit)
 
     def _keep_rest(self, view: memoryview, position: int, filled: int) -> None:
         """Keep what lies from `position` to `filled`, and stop reading while that cannot be handled or completed."""
@@ -516,13 +520,13 @@ class Connection(asyncio.BufferedProtocol, Guard):
         else:
             self._read_or_wait()
 
-    def _take_rest(self) -> None:
+    def _take_rest(self, *, has_waited: bool = False) -> None:
         """Handle the frame that more has arrived of, if it is complete."""
         rest = self._rest
         if rest is None or self._closing:
             return
         if rest.size >= self._needed:
-            self._handle_frames(rest.view(), rest.size)
+            self._handle_frames(rest.view(), rest.size, has_waited=has_waited)
         else:
             self._read_or_wait()
 
@@ -552,21 +556,27 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._read_paused = False
             self._transport.resume_reading()
 
-    def _go_on(self) -> None:
-        """Handle what a limit held back."""
+    def _go_on(self, *, in_line: bool = False) -> None:
+        """Handle what a limit held back; `in_line`: the limit for this turn of the loop (see `arrivals`)."""
         if self._finishing:
             self._close_if_finished()
         elif self._blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
             self._handle_due = True
-            self.spawn(self._handle_in_turn())
+            if in_line:
+                self.server.arrivals.wait(self.guarded(self._handle_rest))
+            else:
+                self.spawn(self._handle_in_turn())
 
     async def _handle_in_turn(self) -> None:
         if self.broker_id is None:
             await self.server.broker.env.turns.next()
         else:  # brokers must not wait for what clients have made long
             await asyncio.sleep(0)
+        self._handle_rest()
+
+    def _handle_rest(self) -> None:
         self._handle_due = False
-        self._take_rest()
+        self._take_rest(has_waited=True)
 
     def _close_if_finished(self) -> None:
         if not self._closing and not any(slot.overlaps for slot in self._slots):
@@ -587,8 +597,3 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.outbox.send(out, size)
         if self.outbox.waiting_bytes:
             self.server.watch.add(self)
-
-
-def _api_key(view: memoryview, position: int, size: int) -> int:
-    """Return the API key of the frame of `size` bytes whose length is at `position`; -1: it is too short for one."""
-    return int(_KEY.unpack_from(view, position + PREFIX_BYTES)[0]) if size >= _KEY.size else -1

@@ -193,7 +193,7 @@ async def _decode_then_handle(
         return None
     result = _begin(handler, request, message)
     del message
-    return await result if inspect.isawaitable(result) else result
+    return await result if inspect.iscoroutine(result) else result
 
 
 def _room_for_objects(request: RequestContext, size: int) -> AbstractAsyncContextManager[None]:
@@ -221,13 +221,13 @@ def _respond(
 ) -> None:
     """Answer now or later; `size` is that of the request's frame, whose bytes `message` may refer to."""
     result = _begin(handler, request, message)
-    if inspect.isawaitable(result):
+    if inspect.iscoroutine(result):
         _answer_later(connection, request, result, size=size)
     elif result is not None:
         connection.respond((_encode(request, result),))
 
 
-def _begin(handler: ModuleType, request: RequestContext, message: Any) -> Any:
+def _begin(handler: ModuleType, request: RequestContext, message: Any) -> Any | Coroutine[Any, Any, Any]:
     """Return the answer, or a coroutine of it; that holds `message` only where the handler tells failures itself."""
     try:
         result = handler.handle(request.connection.server.broker, request, message)

@@ -25,6 +25,7 @@ from raftlog.base.config_setting import INT_MAX
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import MemoryBudget, max_bytes
 from raftlog.broker.admission import Admission
+from raftlog.broker.arrivals import Arrivals
 from raftlog.broker.asking import ask
 from raftlog.broker.connection import Connection
 from raftlog.broker.counters import ConnectionCounters
@@ -106,6 +107,7 @@ class BrokerServer:
             self.memory.sessions,
         )
         self.counters = ConnectionCounters()
+        self.arrivals = Arrivals(self.loop, self.stopwatch)
         self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
         self.tasks: set[asyncio.Task[None]] = set()
         self.key_looks = asyncio.Lock()

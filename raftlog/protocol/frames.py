@@ -1,7 +1,7 @@
 """Where one frame ends: a big-endian i32 length, then that many bytes.
 
-Knows nothing of what is inside. A length that cannot be one means that framing is lost: the connection
-must close.
+Knows nothing of what is inside but its first field. A length that cannot be one means that framing is lost: the
+connection must close.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ PREFIX_BYTES: Final = 4
 """Bytes of the length in front of every frame."""
 
 _LENGTH = Struct(">i")
+_KEY = Struct(">h")
 _SMALLEST_FOREIGN_LENGTH: Final = 0x16000000
 """A TLS record starts with 0x16; as a length that is 369 MB and more, as are the letters of HTTP."""
 
@@ -43,6 +44,11 @@ def frame_length(buffer: Buffer, position: int, max_bytes: int) -> int:
     if length > max_bytes:
         raise FramingLost(f"frame length {length} is over socket.request.max.bytes={max_bytes}")
     return length
+
+
+def api_key_at(buffer: Buffer, position: int, size: int) -> int:
+    """Return the API key of the frame of `size` bytes whose prefix is at `position`; -1: it is too short for one."""
+    return int(_KEY.unpack_from(buffer, position + PREFIX_BYTES)[0]) if size >= _KEY.size else -1
 
 
 def _foreign_protocol(start: bytes) -> str | None:

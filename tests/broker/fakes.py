@@ -19,6 +19,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import EpochEnd
+from raftlog.broker.arrivals import Arrivals
 from raftlog.broker.connection import Connection
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.server import BrokerServer
@@ -371,6 +372,8 @@ class World:
             replicas=FakeReplicas(self.partitions, elsewhere),  # type: ignore[arg-type]
         )
         self.server = BrokerServer(self.broker)
+        self.server.arrivals = Arrivals(self.server.loop, lambda: 0.0)
+        """No test has a busy turn of the loop because its machine is slow."""
         self.server.schemas_loaded.update(EVERY_VERSION)
 
     async def _submit(self, request: Any, *, timeout: float | None = None) -> Any:

@@ -84,6 +84,7 @@ def feeding(pipe: Pipe, frame: bytes) -> Callable[[], None]:
 
     def feed() -> None:
         connection = pipe.connection
+        connection.server.arrivals.reads = 0  # as in most turns of the loop
         connection.get_buffer(-1)[: len(frame)] = frame
         connection.buffer_updated(len(frame))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from structlog.testing import capture_logs
 from raftlog.base.env import SERVES_A_BROKER
 from raftlog.base.errors import CoordinatorNotAvailable, NotLeaderOrFollower
 from raftlog.base.log import LIMITED_LINES
+from raftlog.broker.arrivals import FREE_READS, TURN_S, Arrivals
 from raftlog.broker.connection import ANSWERS_HIGH_BYTES, HANDLED_AT_ONCE, MAX_OPEN_SLOTS, Connection
 from raftlog.broker.handlers import list_groups as list_groups_handler
 from raftlog.broker.outbox import PIECE_BYTES
@@ -554,6 +556,27 @@ async def test_a_flood_of_small_requests_is_handled_in_turns() -> None:
         left -= answered
     assert left == 0
     assert all(pipe.transport.reading for pipe in pipes)
+
+
+async def test_what_many_clients_send_at_once_is_handled_in_several_turns_of_the_loop() -> None:
+    """In the order in which it came; a hundred connections held the loop for half a second. Brokers do not wait."""
+    world, clock = World(), count()
+    world.server.stopwatch = lambda: next(clock) * TURN_S / 10  # time passes while requests are handled
+    world.server.arrivals = Arrivals(world.server.loop, world.server.stopwatch)
+    clients, broker = [world.connect() for _ in range(100)], world.connect()
+    broker.connection.peer = ReplicaId(2, 12)
+    for pipe in (*clients, broker):
+        pipe.send(api_versions(1))
+    assert broker.correlation_ids() == [1]
+    answered = [len(pipe.correlation_ids()) for pipe in clients]
+    assert 0 < sum(answered) <= FREE_READS + 10
+    for _ in range(100):
+        assert answered == sorted(answered, reverse=True)
+        before = sum(answered)
+        await asyncio.sleep(0)
+        answered = [each + len(pipe.correlation_ids()) for each, pipe in zip(answered, clients, strict=True)]
+        assert sum(answered) - before <= FREE_READS + 10
+    assert answered == [1] * 100
 
 
 async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> None:

@@ -43,6 +43,7 @@ HARMLESS = frozenset({"cast", "discard"})
 
 OURS = {
     "raftlog/admin/loop_lag.py: self._look": "reads clocks",
+    "raftlog/broker/arrivals.py: self._begin_turn": "each connection goes on under its guard",
     "raftlog/broker/coordinators.py: self._tick": "the clock of groups: what fails there is what all of them stand on",
     "raftlog/broker/deadlines.py: self._expire": "each waiter runs under its connection's guard",
     "raftlog/broker/object_memory.py: give": "counts bytes, and wakes those who wait for some",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,14 +116,21 @@ time.sleep(60)
     subprocess.run(["rm", "-rf", directory], check=True)
 
 
+class Closing(socketserver.TCPServer):
+    """Closes each connection at once, so nobody waits for an answer."""
+
+    allow_reuse_address = True
+
+
 def test_a_node_that_cannot_start_is_reported_with_its_log():
     """A port in use is a clear error, and it reaches whoever waits for the cluster."""
     cluster = Cluster(1)
     port = cluster.nodes[1].port
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", port))  # without listening: whoever asks is refused at once
+    with Closing(("127.0.0.1", port), socketserver.BaseRequestHandler) as holder:
+        threading.Thread(target=holder.serve_forever, daemon=True).start()
         with pytest.raises(ClusterError, match=str(port)) as caught:
             cluster.start()
+        holder.shutdown()
     cluster.close()
     assert "node 1 ended while starting" in str(caught.value)
     assert "Traceback" not in str(caught.value)

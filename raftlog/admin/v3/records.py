@@ -219,28 +219,30 @@ async def _write(call: Call, topic: TopicState, records: Sequence[NewRecord]) ->
             reports[number] = Report(error_code=error.body.error_code, message=str(error))
 
     async def write(partition: int, batch: list[tuple[int, Record]]) -> None:
-        try:
-            base = await _produce(call, topic.name, partition, [record for _, record in batch])
-        except TOO_LARGE:
-            half = len(batch) // 2
-            await write(partition, batch[:half])
-            await write(partition, batch[half:])
-            return
-        except (ApiError, BrokerUnreachable) as error:
-            code = error.body.error_code if isinstance(error, ApiError) else 503
-            for number, _ in batch:
-                reports[number] = Report(error_code=code, message=str(error), partition_id=partition)
-            return
-        for place, (number, record) in enumerate(batch):
-            reports[number] = Report(
-                error_code=WRITTEN,
-                cluster_id=call.node.image().cluster_id,
-                topic_name=topic.name,
-                partition_id=partition,
-                offset=base + place,
-                key=_size(records[number].key, record.key),
-                value=_size(records[number].value, record.value),
-            )
+        left = [batch]
+        while left:
+            batch = left.pop()
+            try:
+                base = await _produce(call, topic.name, partition, [record for _, record in batch])
+            except TOO_LARGE:
+                half = len(batch) // 2
+                left += (batch[half:], batch[:half])
+                continue
+            except (ApiError, BrokerUnreachable) as error:
+                code = error.body.error_code if isinstance(error, ApiError) else 503
+                for number, _ in batch:
+                    reports[number] = Report(error_code=code, message=str(error), partition_id=partition)
+                continue
+            for place, (number, record) in enumerate(batch):
+                reports[number] = Report(
+                    error_code=WRITTEN,
+                    cluster_id=call.node.image().cluster_id,
+                    topic_name=topic.name,
+                    partition_id=partition,
+                    offset=base + place,
+                    key=_size(records[number].key, record.key),
+                    value=_size(records[number].value, record.value),
+                )
 
     await asyncio.gather(*(write(partition, batch) for partition, batch in batches.items()))
     return [each for each in reports if each is not None]

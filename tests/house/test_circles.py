@@ -1,0 +1,39 @@
+"""House rule: a function inside another does not call itself.
+
+It would hold itself, and with it all that both work with, until the next collection of garbage: a stream of records
+kept a hundred megabytes so.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tests.house.source import PACKAGE, FunctionNode, judge, modules_under
+
+
+def _functions_in(tree: ast.AST) -> Iterator[FunctionNode]:
+    return (node for node in ast.walk(tree) if isinstance(node, FunctionNode))
+
+
+def circles_in(tree: ast.Module) -> Iterator[FunctionNode]:
+    """Yield the functions inside others that name themselves."""
+    for outer in _functions_in(tree):
+        for inner in _functions_in(outer):
+            names = (node.id for each in inner.body for node in ast.walk(each) if isinstance(node, ast.Name))
+            if inner is not outer and inner.name in names:
+                yield inner
+
+
+def test_no_function_inside_another_calls_itself() -> None:
+    """A loop over what is left to do takes its place."""
+    found = {
+        f"{module.name}: {each.name}" for module in modules_under(PACKAGE) for each in circles_in(module.tree)
+    }
+    judge(found, frozenset())
+
+
+def test_a_function_that_calls_itself_is_seen() -> None:
+    """And neither one at the top level nor one that calls another."""
+    source = "def top():\n  def circle():\n    return circle()\n  def other():\n    return top()\n"
+    assert [each.name for each in circles_in(ast.parse(source))] == ["circle"]
