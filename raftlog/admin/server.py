@@ -30,7 +30,7 @@ from raftlog.admin.errors import ApiError, Error, no_room_for_bodies, of_kafka
 from raftlog.admin.json_text import read_json
 from raftlog.admin.limits import Limits
 from raftlog.admin.loop_lag import LoopLag
-from raftlog.admin.openapi import document
+from raftlog.admin.openapi import Document
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Call, NoQuery, Route
 from raftlog.admin.view import NodeView
@@ -85,6 +85,7 @@ class AdminServer:
         self._asker = Asker(node.config, node.image, node.introduce)
         self._tokens: Mapping[bytes, Caller] | None = None
         self._wrong = WrongTokens(clock)
+        self._document = Document(ROUTES)
         self._runner: web.AppRunner | None = None
         self._connections: Connections | None = None
         self._listening: asyncio.Server | None = None
@@ -333,7 +334,7 @@ class AdminServer:
 
     async def _openapi(self, request: web.Request) -> web.Response:
         check_browser(request.method, request.headers, open_to_all=self._tokens is None)
-        return web.Response(body=msgspec.json.encode(document(ROUTES)), content_type="application/json")
+        return web.Response(body=await self._document.text(), content_type="application/json")
 
 
 async def _patiently(route: Route, call: Call) -> Any:
