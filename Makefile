@@ -58,8 +58,8 @@ fuzz: $(STAMP)
 	$(BIN)/raftlog fuzz --frames $(FRAMES) --seed $(SEED) --out tests/proof/fuzz/kept $(FUZZ)
 
 # The same to a real cluster, while stock clients work.
-fuzz-live: FUZZ += --live
-fuzz-live: fuzz
+fuzz-live: $(STAMP)
+	$(BIN)/raftlog fuzz --live --frames $(FRAMES) --seed $(SEED) --out tests/proof/fuzz/kept $(FUZZ)
 
 # Every stock client library against real processes.
 interop: $(STAMP)

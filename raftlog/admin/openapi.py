@@ -57,7 +57,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 class Document:
-    """The document as JSON. It is made once, in a thread, since that takes a tenth of a second."""
+    """The document, which is made once, in a thread, since that takes a tenth of a second."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = routes
@@ -65,7 +65,7 @@ class Document:
         self._text = b""
 
     async def text(self) -> bytes:
-        """Return it."""
+        """Return the document as JSON."""
         async with self._making:
             if not self._text:
                 self._text = await asyncio.to_thread(self._make)

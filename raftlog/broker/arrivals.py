@@ -1,7 +1,6 @@
-"""How many requests of clients one turn of the event loop handles as they arrive: those of TURN_S. Others wait in line.
+"""Bounds the time that clients' requests take in one turn of the event loop; the rest waits in line, in its order.
 
-A thousand connections that each send something at the same time would otherwise hold the loop for a second. Requests of
-other brokers never wait here.
+A thousand connections that each send something at the same time would otherwise hold the loop for a second.
 """
 
 from __future__ import annotations
@@ -11,14 +10,23 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-TURN_S: Final = 0.02
+from raftlog.base.disk import Buffer
+from raftlog.broker.peer_auth import API_KEY as GREETING
+from raftlog.protocol.frames import PREFIX_BYTES, api_key_at
 
-FREE_READS: Final = 8
+TURN_S: Final = 0.02
+"""About so long; what was begun is ended."""
+
+FREE_READS: Final = 4
 """So many reads of connections are handled before the time counts, since most turns of the loop have no more."""
+
+HANDLED_AT_ONCE: Final = 16
+"""Requests of one connection that are handled as they arrive; a large one counts as several. Those behind them wait for
+a turn of the loop (`TurnQueue`), so a client that sends thousands of small ones at once holds up nobody."""
 
 
 class Arrivals:
-    """Whoever reads something counts it in `reads`; from FREE_READS on it asks `admits` first, and waits if not."""
+    """A connection that reads something counts that in `reads`; beyond FREE_READS it asks how much it may handle."""
 
     __slots__ = ("_ends_at", "_is_timed", "_line", "_loop", "_stopwatch", "reads")
 
@@ -26,31 +34,38 @@ class Arrivals:
         self._loop = loop
         self._stopwatch = stopwatch
         self.reads = 0
+        """Since the last turn that was timed."""
         self._is_timed = False
         self._ends_at = 0.0
         self._line: deque[Callable[[], None]] = deque()
 
-    def admits(self) -> bool:
-        """Return whether what has arrived may be handled at once."""
+    def limit(self, read: Buffer, size: int) -> int:
+        """Return how many of the requests in the first `size` bytes of `read` may be handled now: HANDLED_AT_ONCE; or
+        none, and the connection calls `wait`. What a broker proves itself with goes first at any time.
+        """
         now = self._stopwatch()
         if not self._is_timed:
             self._is_timed = True
             self._ends_at = now + TURN_S
             self._loop.call_soon(self._begin_turn)
-        return now < self._ends_at and not self._line
+        if now < self._ends_at and not self._line:
+            return HANDLED_AT_ONCE
+        return int(size > PREFIX_BYTES and api_key_at(read, 0, size - PREFIX_BYTES) == GREETING)
 
     def wait(self, handle: Callable[[], None]) -> None:
-        """Have `handle` called, which raises nothing, when it is its turn."""
+        """Have `handle`, which raises nothing, called in its turn. Only after `limit` said that it has to wait."""
         self._line.append(handle)
 
     def _begin_turn(self) -> None:
+        if not self._line:
+            self._is_timed = False
+            self.reads = 0
+            return
         self._ends_at = self._stopwatch() + TURN_S
         while self._line:
             self._line.popleft()()
             if self._stopwatch() >= self._ends_at:
                 break
-        if self._line:
-            self._loop.call_soon(self._begin_turn)
-        else:
-            self._is_timed = False
-            self.reads = 0
+        self._loop.call_soon(
+            self._begin_turn
+        )  # until then the rest of the time is for what is read meanwhile

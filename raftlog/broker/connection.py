@@ -20,7 +20,7 @@ from raftlog.base.disk import Buffer
 from raftlog.base.env import context_of_task
 from raftlog.base.guard import Guard
 from raftlog.broker.admission import HALL_FRAME_BYTES, Standing
-from raftlog.broker.arrivals import FREE_READS
+from raftlog.broker.arrivals import FREE_READS, HANDLED_AT_ONCE
 from raftlog.broker.dispatch import dispatch, dispatch_in_hall
 from raftlog.broker.outbox import Outbox
 from raftlog.broker.peer_auth import ADMIN_HELLO
@@ -39,10 +39,6 @@ MAX_OPEN_SLOTS: Final = 128
 
 ANSWERS_HIGH_BYTES: Final = 1024 * 1024
 """Response bytes that wait, for their turn or for the client, at which a connection stops handling requests."""
-
-HANDLED_AT_ONCE: Final = 16
-"""Requests of one connection that are handled as they arrive; a large one counts as several. Those behind them wait for
-a turn of the loop (`TurnQueue`), so a client that sends thousands of small ones at once holds up nobody."""
 
 COUNTED_BYTES: Final = 1024
 """A request other than Produce counts once more for each of these."""
@@ -445,18 +441,21 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.server.memory.answers.wait(self)
         return True
 
-    def _handle_frames(self, view: memoryview, filled: int, *, has_waited: bool = False) -> None:
-        """Handle complete frames at the start of `view` as far as limits allow, send the answers, keep the rest."""
+    def _handle_frames(self, view: memoryview, filled: int, arrived_at: float | None = None) -> None:
+        """Handle complete frames at the start of `view` as far as limits allow, send the answers, keep the rest.
+
+        `arrived_at`: when, by the stopwatch, if they have waited for this turn of the loop since then.
+        """
         position = 0
         self._needed = PREFIX_BYTES
         self._blocked = False
         self._handling = True
         handled = 0
-        self._arrived_at = self.server.stopwatch()
+        self._arrived_at = self.server.stopwatch() if arrived_at is None else arrived_at
         arrivals = self.server.arrivals
         arrivals.reads += 1
-        may_begin = arrivals.reads < FREE_READS or has_waited or self.peer is not None or arrivals.admits()
-        limit = HANDLED_AT_ONCE if may_begin else 0
+        is_free = arrivals.reads <= FREE_READS or arrived_at is not None or self.broker_id is not None
+        limit = HANDLED_AT_ONCE if is_free else arrivals.limit(view, filled)
         self._lasts = self._rest is not None
         answers = self.server.memory.answers
         try:
@@ -498,7 +497,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         if position < filled or self._rest is not None:
             self._keep_rest(view, position, filled)
         if handled >= limit:
-            self._go_on(in_line=not limit)
+            self._go_on(in_line=limit < HANDLED_AT_ONCE)
 
     def _keep_rest(self, view: memoryview, position: int, filled: int) -> None:
         """Keep what lies from `position` to `filled`, and stop reading while that cannot be handled or completed."""
@@ -520,13 +519,13 @@ class Connection(asyncio.BufferedProtocol, Guard):
         else:
             self._read_or_wait()
 
-    def _take_rest(self, *, has_waited: bool = False) -> None:
+    def _take_rest(self, arrived_at: float | None = None) -> None:
         """Handle the frame that more has arrived of, if it is complete."""
         rest = self._rest
         if rest is None or self._closing:
             return
         if rest.size >= self._needed:
-            self._handle_frames(rest.view(), rest.size, has_waited=has_waited)
+            self._handle_frames(rest.view(), rest.size, arrived_at)
         else:
             self._read_or_wait()
 
@@ -563,7 +562,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         elif self._blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
             self._handle_due = True
             if in_line:
-                self.server.arrivals.wait(self.guarded(self._handle_rest))
+                self.server.arrivals.wait(self.guarded(self._handle_rest, self._arrived_at))
             else:
                 self.spawn(self._handle_in_turn())
 
@@ -572,11 +571,11 @@ class Connection(asyncio.BufferedProtocol, Guard):
             await self.server.broker.env.turns.next()
         else:  # brokers must not wait for what clients have made long
             await asyncio.sleep(0)
-        self._handle_rest()
+        self._handle_rest(self.server.stopwatch())
 
-    def _handle_rest(self) -> None:
+    def _handle_rest(self, arrived_at: float) -> None:
         self._handle_due = False
-        self._take_rest(has_waited=True)
+        self._take_rest(arrived_at)
 
     def _close_if_finished(self) -> None:
         if not self._closing and not any(slot.overlaps for slot in self._slots):

@@ -192,7 +192,7 @@ async def _decode_then_handle(
     if not request.is_awaited:
         return None
     result = _begin(handler, request, message)
-    del message
+    del message, pieces, frame  # whoever waits for others keeps none of it
     return await result if inspect.iscoroutine(result) else result
 
 
@@ -228,7 +228,7 @@ def _respond(
 
 
 def _begin(handler: ModuleType, request: RequestContext, message: Any) -> Any | Coroutine[Any, Any, Any]:
-    """Return the answer, or a coroutine of it; that holds `message` only where the handler tells failures itself."""
+    """Return the answer, or a coroutine of it; that holds `message` only if the handler has `error_response`."""
     try:
         result = handler.handle(request.connection.server.broker, request, message)
     except KafkaError as error:

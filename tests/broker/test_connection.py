@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -15,13 +16,13 @@ from structlog.testing import capture_logs
 from raftlog.base.env import SERVES_A_BROKER
 from raftlog.base.errors import CoordinatorNotAvailable, NotLeaderOrFollower
 from raftlog.base.log import LIMITED_LINES
-from raftlog.broker.arrivals import FREE_READS, TURN_S, Arrivals
-from raftlog.broker.connection import ANSWERS_HIGH_BYTES, HANDLED_AT_ONCE, MAX_OPEN_SLOTS, Connection
+from raftlog.broker.arrivals import FREE_READS, HANDLED_AT_ONCE, TURN_S, Arrivals
+from raftlog.broker.connection import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS, Connection
 from raftlog.broker.handlers import list_groups as list_groups_handler
 from raftlog.broker.outbox import PIECE_BYTES
+from raftlog.broker.peer_auth import API_KEY
 from raftlog.broker.slots import Slot
 from raftlog.broker.turns import BYTES_AT_ONCE
-from raftlog.coordinator.requests import Synced
 from raftlog.protocol.shapes import request_shapes, response_shapes
 from raftlog.replication.host import ReplicaId
 from tests.broker.fakes import (
@@ -568,6 +569,9 @@ async def test_what_many_clients_send_at_once_is_handled_in_several_turns_of_the
     for pipe in (*clients, broker):
         pipe.send(api_versions(1))
     assert broker.correlation_ids() == [1]
+    stranger = world.connect()
+    stranger.send(b"\x00\x00\x00\x0a" + API_KEY.to_bytes(2, "big") + bytes(8))
+    assert stranger.transport.closed, "what a broker proves itself with is looked at first"
     answered = [len(pipe.correlation_ids()) for pipe in clients]
     assert 0 < sum(answered) <= FREE_READS + 10
     for _ in range(100):
@@ -617,18 +621,19 @@ async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> N
     assert (asks.correlation_ids(), joins.correlation_ids()) == ([], [1])
 
 
-async def test_the_objects_of_a_request_that_waits_for_other_members_are_gone() -> None:
-    """Hundreds of members that each name twenty thousand others, and wait for their leader, took gigabytes."""
+def _join_of_many_protocols() -> tuple[bytes, type]:
+    make = request_shapes(11, 9)
+    protocols = tuple(
+        make.JoinGroupRequestProtocol(name=f"{number:030}", metadata=bytes(30)) for number in range(500)
+    )
+    message = make.JoinGroupRequest(
+        group_id="g", session_timeout=1000, member_id="", protocol_type="consumer", protocols=protocols
+    )
+    return request(11, 9, 1, message), type(protocols[0])
 
-    class Groups:
-        def sync(self, _: Any) -> asyncio.Future[Synced]:
-            asked.set()
-            return waiting
 
-    asked, waiting = asyncio.Event(), asyncio.get_running_loop().create_future()
-    world = World()
-    world.broker.groups = Groups()  # type: ignore[assignment]
-    pipe, make = world.connect(), request_shapes(14, 5)
+def _sync_of_many_members() -> tuple[bytes, type]:
+    make = request_shapes(14, 5)
     assignments = tuple(
         make.SyncGroupRequestAssignment(member_id=f"{number:030}", assignment=b"") for number in range(20_000)
     )
@@ -640,14 +645,34 @@ async def test_the_objects_of_a_request_that_waits_for_other_members_are_gone() 
         protocol_name="range",
         assignments=assignments,
     )
-    pipe.send(request(14, 5, 1, message))
-    kind = type(assignments[0])
-    del assignments, message
+    return request(14, 5, 1, message), type(assignments[0])
+
+
+@pytest.mark.parametrize("make", [_join_of_many_protocols, _sync_of_many_members])
+async def test_a_request_that_waits_for_other_members_is_not_kept(
+    make: Callable[[], tuple[bytes, type]],
+) -> None:
+    """Hundreds of members that each name twenty thousand others, and wait for their leader, took gigabytes."""
+
+    class Groups:
+        def wait(self, _: Any) -> asyncio.Future[Any]:
+            asked.set()
+            return waiting
+
+        join = sync = wait
+
+    asked, waiting = asyncio.Event(), asyncio.get_running_loop().create_future()
+    world = World()
+    world.broker.groups = Groups()  # type: ignore[assignment]
+    pipe = world.connect()
+    frame, kind = make()
+    pipe.send(frame)
     async with asyncio.timeout(10):
         await asked.wait()
     await asyncio.sleep(0)
     assert not any(isinstance(each, kind) for each in gc.get_objects())
-    waiting.set_result(Synced("consumer", "range", b""))
+    assert len(frame) - 4 not in [len(each) for each in gc.get_objects() if isinstance(each, memoryview)]
+    waiting.set_exception(CoordinatorNotAvailable())
     for _ in range(10):
         await asyncio.sleep(0)
     assert pipe.correlation_ids() == [1]

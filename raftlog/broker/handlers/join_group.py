@@ -19,16 +19,26 @@ FIRST_NULLABLE_PROTOCOL_VERSION: Final = 7
 FIRST_SKIPPING_VERSION: Final = 9
 
 
-def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awaitable[Any]:
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer once everybody has joined and the new generation is committed; from v4 on a newcomer first gets its id.
 
     The request is not kept until then.
     """
-    return _answer(request, broker.groups.join(_request(request, message)))
+    try:
+        waiting = broker.groups.join(_request(request, message))
+    except KafkaError as error:
+        return _failed(request, error.code, message.member_id)
+    return _answer(request, message.member_id, waiting)
 
 
-async def _answer(request: RequestContext, waiting: Awaitable[Joined | MemberIdRequired]) -> Any:
-    reply = await waiting
+async def _answer(
+    request: RequestContext, member_id: str, waiting: Awaitable[Joined | MemberIdRequired]
+) -> Any:
+    try:
+        reply = await waiting
+    except KafkaError as error:
+        error.__traceback__ = None  # it holds this frame, which holds the error
+        return _failed(request, error.code, member_id)
     if isinstance(reply, MemberIdRequired):
         return _failed(request, MemberIdRequiredError.code, reply.member_id)
     return _joined(request, reply)
@@ -86,8 +96,3 @@ def _failed(request: RequestContext, error_code: int, member_id: str) -> Any:
         member_id=member_id,
         members=(),
     )
-
-
-def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what is wrong with the whole request."""
-    return _failed(request, error.code, message.member_id)

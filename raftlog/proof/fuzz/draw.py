@@ -240,9 +240,10 @@ class Known:
 class Draw:
     """All chance of one frame. `fixed`: likely values of fields by name; `lie_in`: lengths until one lies."""
 
-    __slots__ = ("fixed", "known", "lie_in", "random", "rng", "size")
+    __slots__ = ("fixed", "known", "lie_in", "random", "rng", "size", "strings")
 
-    def __init__(self, rng: random.Random, known: Known) -> None:
+    def __init__(self, rng: random.Random, known: Known, strings: Sequence[str] = STRINGS) -> None:
+        self.strings = strings
         self.rng = rng
         self.random = rng.random
         self.known = known
@@ -285,7 +286,7 @@ class Draw:
             return self.pick(WORDS.get(name, TOPICS))
         if chance < 0.9:
             return self.pick(CONFIGS)
-        return self.pick(STRINGS if chance < 0.999 else LONG)
+        return self.pick(self.strings if chance < 0.999 else LONG)
 
     def count(self) -> int:
         """Return how many elements an array gets."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from raftlog.proof.fuzz.draw import GROUPS, NO_LIE, TOPICS, TRANSACTIONS, Draw, Known
+from raftlog.proof.fuzz.draw import GROUPS, NO_LIE, STRINGS, TOPICS, TRANSACTIONS, Draw, Known
 from raftlog.proof.fuzz.grammar import VERSIONS, draw_request
 from raftlog.protocol.apis import APIS, BUILT
 
@@ -108,16 +108,22 @@ def mutants(data: bytes, rng: random.Random, count: int) -> list[bytes]:
 class Frames:
     """`next` returns frames for ever. `known` holds values from answers, if the caller lets it learn them.
 
-    Requests of the APIs in `without` are not drawn; by mutation they may still come about.
+    Requests of the APIs in `without` are not drawn, and strings of no meaning are some of `strings`; by mutation others
+    may still come about.
     """
 
     def __init__(
-        self, seed: str, known: Known | None = None, *, without: frozenset[int] = frozenset()
+        self,
+        seed: str,
+        known: Known | None = None,
+        *,
+        without: frozenset[int] = frozenset(),
+        strings: Sequence[str] = STRINGS,
     ) -> None:
         self._without = HARMFUL | without
         self.known = known or Known()
         self.rng = random.Random(seed)
-        self._draw = Draw(self.rng, self.known)
+        self._draw = Draw(self.rng, self.known, strings)
         self._number = 0
         self._dance: Dance | None = None
         self._step = 0

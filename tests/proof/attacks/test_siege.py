@@ -23,7 +23,7 @@ from tests.proof.attacks.kit import an_attack
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 QUICK = Limits(settle_s=3.0, still_s=6.0)
-"""What is kept on purpose is not waited for; all else is as in a real run."""
+"""What is kept or lost on purpose is not waited for; all else is as in a real run."""
 
 
 @pytest.fixture(scope="module")
