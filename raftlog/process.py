@@ -93,7 +93,7 @@ async def run(
         admin: AdminServer | None = None
         limited = LimitedLog(log, loop.time)
         loop.set_exception_handler(lambda _loop, context: _uncaught(node, limited, context))
-        why = await _first(node.failed, node.start(), signals.get())
+        why = await _first(node.failed, signals.get(), node.start())
         if why is None:
             announcing = asyncio.ensure_future(_announce(node, ready))
             admin = await _open_admin(node, faults)
@@ -103,7 +103,7 @@ async def run(
         try:
             if isinstance(why, int):
                 log.info("node_stopping", signal=signal.Signals(why).name)
-                await _first(node.failed, node.leave(), signals.get())
+                await _first(node.failed, signals.get(), node.leave())
         finally:
             if admin is not None:
                 await admin.stop()
@@ -151,7 +151,10 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminServer | N
 
 
 async def _first(failed: asyncio.Future[str], *works: Coroutine[Any, Any, Any]) -> Any:
-    """Return the reason of a failure, else the result of whichever work ends first; the others are cancelled."""
+    """Return the reason of a failure, else the result of whichever work ends first; the others are cancelled.
+
+    Of works that end together the one named first counts.
+    """
     tasks = [asyncio.ensure_future(work) for work in works]
     done, _ = await asyncio.wait([failed, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:

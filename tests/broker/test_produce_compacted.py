@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -182,6 +183,26 @@ async def test_batches_that_wait_to_be_walked_are_counted_and_refused_where_ther
     assert results(pipe) == [(0, 0)]
     assert plain.most > len(data)
     assert (unappended.used, plain.used) == (unappended.limit, 0)
+
+
+async def test_a_batch_is_not_kept_while_its_commit_is_waited_for() -> None:
+    """Nothing counts it any more then, and where a follower stands still that may take long."""
+    partition = KeyedPartition()
+    partition.auto_commit = False
+    world = World(partition)
+    pipe = world.connect()
+    data = keyed(5_000, codec=GZIP)
+    pipe.send(produce(1, (0, data), acks=-1))
+    await asyncio.sleep(0)
+
+    def views() -> int:
+        return sum(isinstance(each, memoryview) and len(each) == len(data) for each in gc.get_objects())
+
+    assert views() > 0
+    await all_answered(world)
+    assert (partition.log_end_offset, views()) == (5_000, 0)
+    partition.commit(5_000)
+    assert results(pipe) == [(0, 0)]
 
 
 async def test_a_batch_that_decompresses_to_more_than_there_is_memory_for_is_refused() -> None:

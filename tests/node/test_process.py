@@ -11,7 +11,8 @@ import resource
 import signal
 import socket
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,26 @@ async def test_a_signal_before_the_node_is_ready_ends_it_too(
     config = load_config(settings | {"controller.quorum.voters": voters})
     asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGTERM)
     await asyncio.wait_for(process.run(config), PATIENCE_S)
+
+
+async def test_a_signal_that_comes_as_the_start_ends_is_heeded(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were done when the node looked, and it took the start for all that had happened."""
+    loop = asyncio.get_running_loop()
+    told: list[Callable[[], None]] = []
+    monkeypatch.setattr(
+        loop, "add_signal_handler", lambda _, call, *given: told.append(partial(call, *given))
+    )
+    start = Node.start
+
+    async def start_and_signal(node: Node) -> None:
+        await start(node)
+        told[0]()  # as the handler does: whoever waits for a signal goes on in this turn of the loop
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(Node, "start", start_and_signal)
+    await asyncio.wait_for(process.run(load_config(settings)), PATIENCE_S)
 
 
 async def test_what_a_callback_raises_ends_the_process(settings: dict[str, str], tmp_path: Path) -> None:

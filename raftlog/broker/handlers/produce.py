@@ -281,6 +281,8 @@ class PendingProduce(Slot):
         return self.connection.lasting(records)
 
     def _let_go(self) -> None:
+        """Forget what was kept: this may wait for a commit for long, even when its connection has gone."""
+        self.unlooked.clear()
         size, self._kept_bytes = self._kept_bytes, 0
         self.connection.server.memory.unappended.give(size)
 
