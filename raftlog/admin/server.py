@@ -58,11 +58,14 @@ aiohttps = logging.getLogger("raftlog.admin.aiohttp")
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Keep what is no HTTP, such as TLS or a Kafka client at this port, from passing for an error of the node."""
+    """Keep what is no HTTP, such as TLS, a Kafka client at this port or a body that is not packed as its header says,
+    from passing for an error of the node.
+    """
     error = record.exc_info[1] if record.exc_info else None
-    if not isinstance(error, HttpProcessingError):
+    if not isinstance(error, HttpProcessingError | web.RequestPayloadError):
         return True
-    limited.info("admin_request_unreadable", reason=error.message.partition("\n")[0][:200])
+    reason = error.message if isinstance(error, HttpProcessingError) else " ".join(str(error).split())
+    limited.info("admin_request_unreadable", reason=reason.partition("\n")[0][:200])
     return False
 
 

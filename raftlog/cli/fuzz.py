@@ -26,6 +26,8 @@ from raftlog.testing.cluster import ClusterError
 SHOWN: Final = 10
 SLOWEST_LIVE: Final = 200
 """Frames a second that a live run reaches at least, for how long it may take."""
+LIVE_REST_BYTES: Final = 64 << 20
+"""Memory that a node may keep: among millions of frames many are lawful, and what they make is there to stay."""
 LIVE: Final = Attack(
     "fuzz-live", "Frames of chance harm neither nodes nor bystanders.", "kafka", 0.0, lambda _: ""
 )
@@ -149,7 +151,7 @@ def _as_json(summary: Summary) -> dict[str, Any]:
 
 
 def _run_live(options: FuzzOptions) -> int:
-    siege = Siege(ProcessGround("usual"), Limits())
+    siege = Siege(ProcessGround("usual"), Limits(rest_bytes=LIVE_REST_BYTES))
     report = Report()
     try:
         siege.open()

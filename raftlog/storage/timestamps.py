@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import CorruptMessage
+from raftlog.base.types import NO_TIMESTAMP
 from raftlog.records.batch import HEADER_BYTES, check_crc
 from raftlog.records.compression import decompress
 from raftlog.records.header import LOG_APPEND_TIME_BIT, BatchHeader
@@ -70,7 +71,11 @@ def latest(segments: list[Segment], start_offset: int) -> Found | None:
 
 
 def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
-    """Yield offset and timestamp of each record of a batch. CorruptMessage for one that is malformed or too much."""
+    """Yield offset and timestamp of each record of a batch. CorruptMessage for one that is malformed or too much.
+
+    A record that claims to lie beyond what its batch says counts as if it did not: records of most topics are not
+    looked at when they are written, and the sum may be no number of 64 bits.
+    """
     batch = segment.file.pread(header.length, position)
     check_crc(batch, 0, header)
     if len(batch) < header.length:
@@ -83,5 +88,7 @@ def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tup
     plain = decompress(header.codec, payload, max_bytes=PLAIN_MAX_BYTES)
     is_stamped = bool(header.attributes & LOG_APPEND_TIME_BIT)
     for record in iter_raw(plain, header.record_count):
-        timestamp = header.max_timestamp if is_stamped else header.base_timestamp + record.timestamp_delta
+        timestamp = header.max_timestamp
+        if not is_stamped:
+            timestamp = max(NO_TIMESTAMP, min(header.base_timestamp + record.timestamp_delta, timestamp))
         yield header.base_offset + record.offset_delta, timestamp

@@ -296,6 +296,14 @@ def test_what_is_no_http_is_no_error_of_the_node(text: bytes, caplog: pytest.Log
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
+def test_body_that_is_not_packed_as_it_says_is_no_error_of_the_node(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody reads it but aiohttp, after the answer."""
+    head = b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n"
+    limits = Limits(idle_s=SOON_S, sweep_s=SOON_S)
+    assert served(lambda api: sent(api, head + b"abcd"), limits).startswith(b"HTTP/1.1 ")
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 def test_answer_that_breaks_off_has_no_end_and_no_second_head(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who reads it must see that it is not whole, not find another answer in the middle of it."""
 

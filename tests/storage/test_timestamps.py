@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
+import crc32c
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,9 @@ from raftlog.storage import timestamps
 from raftlog.storage.log import Log
 from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, read_all
+
+CRC_AT, TIMES_AT = 17, 27
+"""Bytes of a batch's header, after which its first and its largest timestamp stand."""
 
 TIMES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), max_size=20)
 
@@ -87,6 +92,16 @@ def test_a_small_batch_of_very_many_records_is_searched_in_little_memory() -> No
     finally:
         tracemalloc.stop()
     assert peak < 8 << 20
+
+
+def test_a_time_beyond_64_bits_is_that_of_its_batch() -> None:
+    """A sum of two numbers that a client chose could not be answered: the connection was closed."""
+    records = [new_record(None, b"v", timestamp=time) for time in (-(1 << 62), (1 << 62) - 1)]
+    batch = bytearray(build_batch(records))
+    struct.pack_into(">qq", batch, TIMES_AT, NOW_MS, NOW_MS + 5)
+    struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(batch[CRC_AT + 4 :]))
+    log = log_with(bytes(batch))
+    assert log.offset_for_timestamp(NOW_MS + 1) == log.max_timestamp() == (1, NOW_MS + 5, 0)
 
 
 def test_a_search_goes_no_further_than_to_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
