@@ -69,6 +69,10 @@ class NodeFacts:
             return []
         return [AccountFacts.of(each) for each in self._node.broker.server.memory]
 
+    def group_bytes(self) -> int:
+        """Return about how many bytes the groups take that are coordinated here."""
+        return 0 if self._node.broker is None else self._node.broker.coordinators.kept_bytes()
+
     def places(self) -> PlaceFacts | None:
         """Return who is connected; None without the broker role."""
         if self._node.broker is None:

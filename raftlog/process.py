@@ -94,13 +94,15 @@ async def run(
         limited = LimitedLog(log, loop.time)
         loop.set_exception_handler(lambda _loop, context: _uncaught(node, limited, context))
         why = await _first(node.failed, signals.get(), node.start())
-        if why is None:
-            announcing = asyncio.ensure_future(_announce(node, ready))
-            admin = await _open_admin(node, faults)
-            env.collect_garbage = _calm_garbage_collection()
-            why = await _first(node.failed, signals.get())
-            announcing.cancel()
         try:
+            if why is None:
+                announcing = asyncio.ensure_future(_announce(node, ready))
+                try:
+                    admin = await _open_admin(node, faults)
+                    env.collect_garbage = _calm_garbage_collection()
+                    why = await _first(node.failed, signals.get())
+                finally:
+                    announcing.cancel()
             if isinstance(why, int):
                 log.info("node_stopping", signal=signal.Signals(why).name)
                 await _first(node.failed, signals.get(), node.leave())

@@ -191,6 +191,9 @@ class Facts(Protocol):
     def memory(self) -> list[AccountFacts]:
         """Return the parts of the budget for memory."""
 
+    def group_bytes(self) -> int:
+        """Return about how many bytes the groups take that are coordinated here (raftlog.group.max.bytes)."""
+
     def places(self) -> PlaceFacts | None:
         """Return who is connected; None without the broker role."""
 

@@ -81,6 +81,8 @@ def _cluster(found: Survey) -> Iterator[Family]:
         found.not_preferred.count,
     )
     yield gauge("partitions_reassigning", "Partitions that are reassigned", found.reassigning.count)
+    size_bytes = found.image.usage.size_bytes
+    yield gauge("metadata_bytes", "Bytes of metadata, at most raftlog.metadata.max.bytes", size_bytes)
 
 
 def _partitions(scrape: Scrape) -> Iterator[Family]:
@@ -275,6 +277,8 @@ def _raft(scrape: Scrape) -> Iterator[Family]:
 
 def _groups(scrape: Scrape) -> Iterator[Family]:
     yield single("raftlog_groups", "gauge", "Groups that this node coordinates.", len(scrape.groups))
+    text = "About what they take in memory; raftlog.group.max.bytes is the limit."
+    yield single("raftlog_group_memory_bytes", "gauge", text, scrape.facts.group_bytes())
     name = "raftlog_group_members"
     members = ((labels(group=each.group_id, state=each.state), each.members) for each in scrape.groups)
     yield labelled(name, "gauge", "Members of a group coordinated here.", members)

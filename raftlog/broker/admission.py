@@ -28,9 +28,6 @@ HALL_PLACES: Final = 256
 HALL_LOOKS: Final = 3
 """Seconds that a connection may stay in the hall: looks of `watch`."""
 
-HALL_FRAME_BYTES: Final = 256
-"""Longest frame in the hall; those of the handshake have less than a hundred bytes."""
-
 
 class Standing(Enum):
     """How a connection counts."""

@@ -15,7 +15,7 @@ from raftlog.broker.peer_auth import API_KEY as GREETING
 from raftlog.protocol.frames import PREFIX_BYTES, api_key_at
 
 TURN_S: Final = 0.02
-"""About so long; what was begun is ended."""
+"""A turn ends after the first read that is handled past this."""
 
 FREE_READS: Final = 4
 """So many reads of connections are handled before the time counts, since most turns of the loop have no more."""
@@ -40,8 +40,10 @@ class Arrivals:
         self._line: deque[Callable[[], None]] = deque()
 
     def limit(self, read: Buffer, size: int) -> int:
-        """Return how many of the requests in the first `size` bytes of `read` may be handled now: HANDLED_AT_ONCE; or
-        none, and the connection calls `wait`. What a broker proves itself with goes first at any time.
+        """Return how many of the requests in the first `size` bytes of `read` may be handled now.
+
+        HANDLED_AT_ONCE; or 0 if the turn's time is up, and 1 if a step of the peer handshake is the first of them. The
+        connection calls `wait` for the rest.
         """
         now = self._stopwatch()
         if not self._is_timed:
@@ -66,6 +68,5 @@ class Arrivals:
             self._line.popleft()()
             if self._stopwatch() >= self._ends_at:
                 break
-        self._loop.call_soon(
-            self._begin_turn
-        )  # until then the rest of the time is for what is read meanwhile
+        # until then the rest of the time is for what is read meanwhile
+        self._loop.call_soon(self._begin_turn)

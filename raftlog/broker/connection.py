@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from raftlog.base.disk import Buffer
 from raftlog.base.env import context_of_task
 from raftlog.base.guard import Guard
-from raftlog.broker.admission import HALL_FRAME_BYTES, Standing
+from raftlog.broker.admission import Standing
 from raftlog.broker.arrivals import FREE_READS, HANDLED_AT_ONCE
 from raftlog.broker.dispatch import dispatch, dispatch_in_hall
 from raftlog.broker.outbox import Outbox
 from raftlog.broker.peer_auth import ADMIN_HELLO
+from raftlog.broker.peer_auth import FRAME_BYTES as HANDSHAKE_FRAME_BYTES
 from raftlog.broker.request_memory import Rest
 from raftlog.broker.slots import ReadySlot, Slot
 from raftlog.broker.watch import FAREWELL_LOOKS, Progress, pace_of_frame
@@ -324,7 +325,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     def enter_hall(self) -> None:
         """Handle nothing but the handshake of brokers (see `admission`)."""
         self.dispatch = dispatch_in_hall
-        self._limit_frames(HALL_FRAME_BYTES)
+        self._limit_frames(HANDSHAKE_FRAME_BYTES)
         self.server.watch.add(self)
 
     def leave_hall(self) -> None:
@@ -454,7 +455,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._arrived_at = self.server.stopwatch() if arrived_at is None else arrived_at
         arrivals = self.server.arrivals
         arrivals.reads += 1
-        is_free = arrivals.reads <= FREE_READS or arrived_at is not None or self.broker_id is not None
+        is_free = arrivals.reads <= FREE_READS or arrived_at is not None or self.peer is not None
         limit = HANDLED_AT_ONCE if is_free else arrivals.limit(view, filled)
         self._lasts = self._rest is not None
         answers = self.server.memory.answers

@@ -250,7 +250,10 @@ class Coordinators:
         self._coordinator(group_id)
 
     def join(self, request: JoinGroup) -> asyncio.Future[Joined | MemberIdRequired]:
-        """Begun when this returns, and the request is not kept; raises what concerns the group's place at once."""
+        """Begun when this returns, and nothing of the request is kept but what the group keeps.
+
+        Raises what concerns the group's place at once.
+        """
         coordinator = self._member_coordinator(request.group_id)
         now, now_ms = self._now()
         waiting = self._ask(

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
 _WAITS_FOR_MEMBERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
-"""Members wait for each other, so none may wait for memory that others hold; their requests have few objects."""
+"""Members wait for each other, so none may wait for memory that others hold; their requests have few objects. What
+they wait with keeps nothing of the request but what the group counts."""
 
 _NO_ROOM_NEEDED: Final = nullcontext()
 _NEWEST_PRODUCE: Final = APIS[PRODUCE].max_version
@@ -54,6 +55,22 @@ DECODED_AT_ONCE_BYTES: Final = 4 * 1024
 
 REQUEST_MAX_BYTES: Final = 16 << 20
 """A request of any API but Produce and Fetch. One of as many parts as any of them takes is smaller."""
+
+
+class _Held:
+    """The bytes of a request's frame, counted while something may refer to them."""
+
+    __slots__ = ("_requests", "_size")
+
+    def __init__(self, connection: Connection, size: int) -> None:
+        self._requests = connection.server.requests
+        self._size = size
+        self._requests.take(size)
+
+    def let_go(self) -> None:
+        """Count them no more; fine if that was said before."""
+        size, self._size = self._size, 0
+        self._requests.give(size)
 
 
 def dispatch(connection: Connection, frame: memoryview) -> None:
@@ -123,7 +140,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         connection.to_controller,
     )
     if handler is None or not api.handles(version):
-        _answer_later(connection, request, _refuse_version(request, version), size=len(frame))
+        _answer_later(connection, request, _refuse_version(request, version), _Held(connection, len(frame)))
         return
     if len(frame) > REQUEST_MAX_BYTES:
         refusal = _refusal(request, f"a request of {api.name} has at most {REQUEST_MAX_BYTES} bytes")
@@ -131,11 +148,13 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         return
     size, lasting = len(frame), connection.lasting(frame)
     if size > DECODED_AT_ONCE_BYTES:
-        work = _decode_then_handle(handler, request, lasting, position)
-        _answer_later(connection, request, work, size=size, room=_room_for_objects(request, size))
+        held = _Held(connection, size)
+        work = _decode_then_handle(handler, request, lasting, position, held)
+        _answer_later(connection, request, work, held, room=_room_for_objects(request, size))
         return
     if (api_key, version) not in connection.server.schemas_loaded and request.peer_broker_id is None:
-        _answer_later(connection, request, _load_then_handle(handler, request, lasting, position), size=size)
+        held = _Held(connection, size)
+        _answer_later(connection, request, _load_then_handle(handler, request, lasting, position, held), held)
         return
     parts_max = _parts_max(request)
     try:
@@ -165,17 +184,17 @@ def _refusal(request: RequestContext, why: str) -> Any:
 
 
 async def _load_then_handle(
-    handler: ModuleType, request: RequestContext, frame: memoryview, position: int
+    handler: ModuleType, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
     """Deal with the first requests of a version of an API in turns: loading what decodes them takes milliseconds."""
     server = request.connection.server
     await server.broker.env.turns.next()
     server.schemas_loaded.add((request.api_key, request.api_version))
-    return await _decode_then_handle(handler, request, frame, position)
+    return await _decode_then_handle(handler, request, frame, position, held)
 
 
 async def _decode_then_handle(
-    handler: ModuleType, request: RequestContext, frame: memoryview, position: int
+    handler: ModuleType, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
     """Deal with a large request in turns; those that come behind it on the connection wait."""
     connection, parts_max = request.connection, _parts_max(request)
@@ -192,7 +211,9 @@ async def _decode_then_handle(
     if not request.is_awaited:
         return None
     result = _begin(handler, request, message)
-    del message, pieces, frame  # whoever waits for others keeps none of it
+    del message, pieces, frame
+    if request.api_key in _WAITS_FOR_MEMBERS:
+        held.let_go()
     return await result if inspect.iscoroutine(result) else result
 
 
@@ -222,7 +243,8 @@ def _respond(
     """Answer now or later; `size` is that of the request's frame, whose bytes `message` may refer to."""
     result = _begin(handler, request, message)
     if inspect.iscoroutine(result):
-        _answer_later(connection, request, result, size=size)
+        held = _Held(connection, 0 if request.api_key in _WAITS_FOR_MEMBERS else size)
+        _answer_later(connection, request, result, held)
     elif result is not None:
         connection.respond((_encode(request, result),))
 
@@ -250,26 +272,24 @@ def _answer_later(
     connection: Connection,
     request: RequestContext,
     work: Coroutine[Any, Any, Any],
+    held: _Held,
     *,
-    size: int,
     room: AbstractAsyncContextManager[None] = _NO_ROOM_NEEDED,
 ) -> None:
-    """Keep the request's place, run the work while holding `room`, and answer its result. `size` as for `_respond`."""
+    """Keep the request's place, run the work while holding `room`, and answer its result."""
     slot = Slot(connection)
     connection.hold(slot)
-    connection.spawn(_conclude(slot, request, work, size, room))
+    connection.spawn(_conclude(slot, request, work, held, room))
 
 
 async def _conclude(
     slot: Slot,
     request: RequestContext,
     work: Coroutine[Any, Any, Any],
-    size: int,
+    held: _Held,
     room: AbstractAsyncContextManager[None],
 ) -> None:
     connection = slot.connection
-    requests = connection.server.requests
-    requests.take(size)
     try:
         async with room:
             await connection.server.long_turns.timed(request.api_key, _answer(slot, request, work))
@@ -277,7 +297,7 @@ async def _conclude(
         connection.close("request_failed", api_key=request.api_key, reason=error.message)
     finally:
         work.close()  # the broker may have stopped before there was room
-        requests.give(size)
+        held.let_go()
 
 
 async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any, Any]) -> None:

@@ -26,6 +26,8 @@ API_KEY: Final = 0x7261
 """Far from Kafka's own."""
 
 VERSION: Final = 1
+FRAME_BYTES: Final = 256
+"""Longest frame of a step; the longest in use has less than a hundred bytes."""
 HELLO: Final = 1
 """Of a follower, which will fetch."""
 PROOF: Final = 2
@@ -82,13 +84,18 @@ def _transcript(secret: bytes, hello: bytes, challenge: bytes) -> Transcript:
 def answer(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
     """Serve one step of the handshake. A wrong proof ends the connection, a right one its older ones."""
     server = connection.server
+    if len(frame) > FRAME_BYTES:
+        raise InvalidRequest(
+            f"a step of the peer handshake has at most {FRAME_BYTES} bytes, not {len(frame)}"
+        )
     body = bytes(frame[position:])
     step = body[0] if body else 0
     if header.api_version != VERSION:
         raise InvalidRequest(
             f"version {header.api_version} of the peer handshake is not spoken here, {VERSION} is"
         )
-    if step == HELLO or FIRST_ASKING_HELLO <= step <= LAST_HELLO:
+    is_first = connection.handshake is None and connection.peer is None
+    if is_first and (step == HELLO or FIRST_ASKING_HELLO <= step <= LAST_HELLO):
         connection.handshake = ServerHandshake(
             body,
             secret=server.config.cluster_secret,

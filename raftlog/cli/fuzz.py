@@ -26,8 +26,9 @@ from raftlog.testing.cluster import ClusterError
 SHOWN: Final = 10
 SLOWEST_LIVE: Final = 200
 """Frames a second that a live run reaches at least, for how long it may take."""
-LIVE_REST_BYTES: Final = 64 << 20
-"""Memory that a node may keep: among millions of frames many are lawful, and what they make is there to stay."""
+LIVE_FRAME_BYTES: Final = 16
+"""Memory that a node may keep for each frame, beyond what any attack may leave: many frames are lawful, and make things
+that stay."""
 LIVE: Final = Attack(
     "fuzz-live", "Frames of chance harm neither nodes nor bystanders.", "kafka", 0.0, lambda _: ""
 )
@@ -151,7 +152,8 @@ def _as_json(summary: Summary) -> dict[str, Any]:
 
 
 def _run_live(options: FuzzOptions) -> int:
-    siege = Siege(ProcessGround("usual"), Limits(rest_bytes=LIVE_REST_BYTES))
+    limits = Limits(rest_bytes=Limits().rest_bytes + LIVE_FRAME_BYTES * options.frames)
+    siege = Siege(ProcessGround("usual"), limits)
     report = Report()
     try:
         siege.open()

@@ -12,7 +12,9 @@ Laws, in order of weight:
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from raftlog.base.disk import Buffer
@@ -185,7 +187,7 @@ class Leading(Role):
             waiter.failed(self.partition, NotEnoughReplicasAfterAppend())
         elif self._waiters and end_offset < self._waiters[-1][0]:
             # a duplicate: it waits for its original, which lies before what was appended since
-            self._waiters = deque(sorted([*self._waiters, (end_offset, waiter)], key=lambda entry: entry[0]))
+            insort(self._waiters, (end_offset, waiter), key=itemgetter(0))
         else:
             self._waiters.append((end_offset, waiter))
 

@@ -73,8 +73,8 @@ def latest(segments: list[Segment], start_offset: int) -> Found | None:
 def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
     """Yield offset and timestamp of each record of a batch. CorruptMessage for one that is malformed or too much.
 
-    A record that claims to lie beyond what its batch says counts as if it did not: records of most topics are not
-    looked at when they are written, and the sum may be no number of 64 bits.
+    Records of most topics are not looked at when they are written. What one claims beyond its batch is clamped to that:
+    the sums may be no numbers of 64 bits, and an offset beyond the log's end would hide the honest records behind it.
     """
     batch = segment.file.pread(header.length, position)
     check_crc(batch, 0, header)
@@ -91,4 +91,4 @@ def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tup
         timestamp = header.max_timestamp
         if not is_stamped:
             timestamp = max(NO_TIMESTAMP, min(header.base_timestamp + record.timestamp_delta, timestamp))
-        yield header.base_offset + record.offset_delta, timestamp
+        yield header.base_offset + max(0, min(record.offset_delta, header.last_offset_delta)), timestamp

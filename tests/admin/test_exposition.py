@@ -73,6 +73,9 @@ class Node:
     def memory(self) -> list[AccountFacts]:
         return []
 
+    def group_bytes(self) -> int:
+        return 700
+
     def places(self) -> PlaceFacts | None:
         return None
 
@@ -161,6 +164,7 @@ async def test_thousands_of_partitions_are_told_in_slices() -> None:
     assert most <= SLICE_STEPS + 5
     told = {each.name: each for each in parse("".join(pieces))}
     assert len(told["raftlog_partition_high_watermark"].samples) == PARTITIONS
+    assert [each.value for each in told["raftlog_group_memory_bytes"].samples] == [700]
     assert len(told["kafka_topic_partition_current_offset"].samples) == PARTITIONS / 2
     assert told["kafka_server_replicamanager_underreplicatedpartitions"].samples[0].value == PARTITIONS / 2
 

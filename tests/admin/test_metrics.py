@@ -139,6 +139,8 @@ def test_a_node_tells_what_others_make_it_hold(cluster: AdminCluster) -> None:
     assert found["raftlog_connections_client_limit"][()] > 100
     assert found["raftlog_connections_waiting_for_memory"][()] == 0
     assert found["raftlog_fetch_sessions"][()] >= 1
+    assert found["raftlog_cluster_metadata_bytes"][()] > 100
+    assert total(cluster, "raftlog_group_memory_bytes") == 0
     assert found["process_open_fds"][()] > 10
 
 

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from raftlog.base.config_setting import INT_MAX
 from raftlog.base.log import LIMITED_EVERY_S, LIMITED_LINES, LimitedLog, get_logger
-from raftlog.broker.admission import CONNECTION_BYTES, HALL_FRAME_BYTES, HALL_LOOKS, HALL_PLACES, Standing
-from raftlog.broker.peer_auth import ADMIN_HELLO, HELLO, prove_membership
+from raftlog.broker.admission import CONNECTION_BYTES, HALL_LOOKS, HALL_PLACES, Standing
+from raftlog.broker.peer_auth import ADMIN_HELLO, FRAME_BYTES, HELLO, prove_membership
 from raftlog.replication.host import ReplicaId
 from tests.broker.fakes import LISTENER, Pipe, World, api_versions
 
@@ -101,10 +101,10 @@ async def test_frames_in_the_hall_are_short() -> None:
     """Who has no place may not send a hundred megabytes; a broker may, once it is known."""
     world = full_world()
     pipe, broker = world.connect(), world.connect()
-    pipe.feed((HALL_FRAME_BYTES + 1).to_bytes(4, "big"))
+    pipe.feed((FRAME_BYTES + 1).to_bytes(4, "big"))
     assert pipe.transport.closed
     await prove(broker, BROKER)
-    broker.feed((HALL_FRAME_BYTES + 1).to_bytes(4, "big"))
+    broker.feed((FRAME_BYTES + 1).to_bytes(4, "big"))
     assert not broker.transport.closed
 
 

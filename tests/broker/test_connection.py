@@ -672,10 +672,12 @@ async def test_a_request_that_waits_for_other_members_is_not_kept(
     await asyncio.sleep(0)
     assert not any(isinstance(each, kind) for each in gc.get_objects())
     assert len(frame) - 4 not in [len(each) for each in gc.get_objects() if isinstance(each, memoryview)]
+    assert world.server.memory.requests.used == 0
     waiting.set_exception(CoordinatorNotAvailable())
     for _ in range(10):
         await asyncio.sleep(0)
     assert pipe.correlation_ids() == [1]
+    assert world.server.memory.requests.used == 0
 
 
 async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() -> None:

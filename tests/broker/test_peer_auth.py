@@ -163,6 +163,24 @@ async def test_steps_out_of_order_close_the_connection() -> None:
     assert pipe.frames() == []
 
 
+async def test_a_connection_has_one_handshake_and_its_steps_are_short() -> None:
+    """They are answered before whatever else waits, so that nobody may send many of them, or a hundred megabytes."""
+    said: list[bytes] = []
+    proved = World().connect()
+    await prove_membership(asking(proved, said), secret=SECRET, own=ME, server_id=1)
+    proved.send(said[0])
+    assert proved.transport.closed
+    pipe = World().connect()
+    pipe.send(said[0])
+    assert len(pipe.frames()) == 1 and not pipe.transport.closed
+    pipe.send(said[0])
+    assert pipe.transport.closed
+    pipe = World().connect()
+    with capture_logs() as logs:
+        pipe.send((1_000_000).to_bytes(4, "big") + said[0][4:].ljust(1_000_000, b"\0"))
+    assert "at most 256 bytes" in logs[0]["reason"]
+
+
 async def test_a_server_that_reflects_the_clients_own_proof_proves_nothing() -> None:
     """The two sides' proofs are for different purposes."""
     pipe = World().connect()

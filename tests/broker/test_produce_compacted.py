@@ -185,14 +185,16 @@ async def test_batches_that_wait_to_be_walked_are_counted_and_refused_where_ther
     assert (unappended.used, plain.used) == (unappended.limit, 0)
 
 
-async def test_a_batch_is_not_kept_while_its_commit_is_waited_for() -> None:
-    """Nothing counts it any more then, and where a follower stands still that may take long."""
+@pytest.mark.parametrize("acks", [-1, 0])
+async def test_a_batch_is_not_kept_while_a_commit_is_waited_for(acks: int) -> None:
+    """Its own, or with acks=0 that of a request before it. Nothing counts it any more then, and that may take long."""
     partition = KeyedPartition()
     partition.auto_commit = False
     world = World(partition)
     pipe = world.connect()
+    pipe.send(produce(1, (0, keyed(1)), acks=-1))
     data = keyed(5_000, codec=GZIP)
-    pipe.send(produce(1, (0, data), acks=-1))
+    pipe.send(produce(2, (0, data), acks=acks))
     await asyncio.sleep(0)
 
     def views() -> int:
@@ -200,9 +202,10 @@ async def test_a_batch_is_not_kept_while_its_commit_is_waited_for() -> None:
 
     assert views() > 0
     await all_answered(world)
-    assert (partition.log_end_offset, views()) == (5_000, 0)
-    partition.commit(5_000)
-    assert results(pipe) == [(0, 0)]
+    assert (partition.log_end_offset, views()) == (5_001, 0)
+    assert not pipe.transport.written
+    partition.commit(5_001)
+    assert pipe.correlation_ids() == [1, 2][: 1 - acks]
 
 
 async def test_a_batch_that_decompresses_to_more_than_there_is_memory_for_is_refused() -> None:

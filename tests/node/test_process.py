@@ -161,6 +161,21 @@ async def test_a_port_in_use_is_one_clear_error_that_leaves_nothing_running(
     assert not _left_running()
 
 
+async def test_an_admin_port_in_use_stops_what_was_started(
+    settings: dict[str, str], tmp_path: Path, ports: list[int]
+) -> None:
+    """The logs are flushed and closed as at any stop, so the next start need not recover them."""
+    with socket.socket() as occupant:
+        occupant.bind((LOOPBACK, 0))
+        occupant.listen()
+        port = occupant.getsockname()[1]
+        with pytest.raises(NodeFailed, match=rf"{port}.*in use"):
+            await process.run(load_config({**settings, "raftlog.admin.listener": f"{LOOPBACK}:{port}"}))
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+    assert all(_can_listen(each) for each in ports)
+    assert not _left_running()
+
+
 async def test_logs_that_were_never_recovered_are_not_marked_clean(
     settings: dict[str, str], tmp_path: Path, ports: list[int]
 ) -> None:

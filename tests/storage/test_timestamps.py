@@ -25,6 +25,9 @@ from tests.storage.batches import NOW_MS, read_all
 CRC_AT, TIMES_AT = 17, 27
 """Bytes of a batch's header, after which its first and its largest timestamp stand."""
 
+DELTA_AT = 64
+"""Of the first record's offset delta, where that and what stands before it are small."""
+
 TIMES = st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=4), max_size=20)
 
 
@@ -80,6 +83,12 @@ def log_with(batch: bytes) -> Log:
     return log
 
 
+def sealed(batch: bytearray) -> bytes:
+    """Return the batch with the checksum that fits it."""
+    struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(batch[CRC_AT + 4 :]))
+    return bytes(batch)
+
+
 def test_a_small_batch_of_very_many_records_is_searched_in_little_memory() -> None:
     """100,000 records take kilobytes on the disk; the search holds one of them, and what they decompress to."""
     records = [new_record(None, b"", timestamp=1_000)] * 100_000
@@ -99,9 +108,20 @@ def test_a_time_beyond_64_bits_is_that_of_its_batch() -> None:
     records = [new_record(None, b"v", timestamp=time) for time in (-(1 << 62), (1 << 62) - 1)]
     batch = bytearray(build_batch(records))
     struct.pack_into(">qq", batch, TIMES_AT, NOW_MS, NOW_MS + 5)
-    struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(batch[CRC_AT + 4 :]))
-    log = log_with(bytes(batch))
+    log = log_with(sealed(batch))
     assert log.offset_for_timestamp(NOW_MS + 1) == log.max_timestamp() == (1, NOW_MS + 5, 0)
+
+
+@pytest.mark.parametrize("zigzag", [1, 2, 120])
+def test_a_record_that_claims_an_offset_outside_its_batch_hides_no_other(zigzag: int) -> None:
+    """Its answer would lie beyond the end of the log, as if no record were so new."""
+    batch = bytearray(build_batch([new_record(None, b"liar", timestamp=NOW_MS)]))
+    assert batch[DELTA_AT] == 0
+    batch[DELTA_AT] = zigzag  # -1, 1 or 60
+    log = log_with(sealed(batch))
+    honest = build_batch([new_record(None, b"v", timestamp=NOW_MS)])
+    log.append_as_leader(validate_produced(honest, 1 << 20), honest, leader_epoch=0, now_ms=NOW_MS)
+    assert log.offset_for_timestamp(NOW_MS) == log.max_timestamp() == (0, NOW_MS, 0)
 
 
 def test_a_search_goes_no_further_than_to_its_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ FIRST_SKIPPING_VERSION: Final = 9
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer once everybody has joined and the new generation is committed; from v4 on a newcomer first gets its id.
 
-    The request is not kept until then.
+    Nothing of the request is kept until then but what its group keeps.
     """
     try:
         waiting = broker.groups.join(_request(request, message))

@@ -371,6 +371,7 @@ class PendingProduce(Slot):
         if not connection.is_open:
             return
         if self._wanted.acks == NO_ACKS:
+            del self._wanted  # this may stand behind a request that waits for its commit
             _close_on_error(connection, self)
             self.answer(())
         elif (buffers := self.settle()) is not None:

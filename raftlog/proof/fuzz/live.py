@@ -40,7 +40,7 @@ HTTP_SHARE: Final = 50
 UNTOUCHED: Final = frozenset({33, 44})
 """Alterations of configs: those of the brokers would change the bystanders' own laws."""
 HARMLESS: Final = tuple(each for each in STRINGS if not each.startswith("__"))
-"""Whoever deletes the topic of all groups' offsets, as anyone may here, ends the bystanders' group."""
+"""STRINGS without the names of internal topics: to delete that of all groups' offsets ends the bystanders' group."""
 SUSPECTS: Final = 40
 LAST_FRAMES: Final = 16
 
