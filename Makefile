@@ -38,7 +38,7 @@ sim-stories: $(STAMP)
 
 # Plants bugs and shows how soon the simulator finds each. PLANTED="--only ack-before-flush" hunts one.
 planted: $(STAMP)
-	$(BIN)/python -m tests.planted --jobs 2 --seeds 500 $(PLANTED)
+	$(BIN)/python -m tests.planted --jobs 2 --seeds 1000 $(PLANTED)
 
 # Nine cases in seven minutes: a real cluster is hurt while stock clients use it.
 # CHAOS="--suite full --minutes 60" runs others. A fault that this machine can't inject is said, and fails with CHAOS=--strict.

@@ -1,8 +1,9 @@
 """Runs commands as a slow machine would: `python -m tests.slow_machine [--how NAME] [-- COMMAND ...]`, or `make slow`.
 
-Without a COMMAND the demo and a sample of the tests run, each in both of these ways:
+Without a COMMAND the demo and a sample of the tests run, in both of these ways:
 
-- loops: on one core, with the lowest priority, beside two loops that never pause.
+- loops: on one core, with the lowest priority, beside two loops that never pause. A process gets less than a hundredth
+  of the core, so the sample is small.
 - share: with a tenth of a core in all, by a cgroup (v2 or v1); without the right to make one, all processes stand still
   nine tenths of the time (SIGSTOP and SIGCONT).
 
@@ -33,13 +34,12 @@ RHYTHM_S = 1.0
 PATIENCE = "4"
 CGROUPS = Path("/sys/fs/cgroup")
 LOOP = "while True: pass"
-COMMANDS = (
-    (str(BIN / "raftlog"), "demo", "--records", "20000"),
-    (
-        *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--timeout", "3600"),
-        *("tests/node", "tests/testing/test_cluster.py", "tests/clients/test_introduction.py"),
-    ),
+DEMO = (str(BIN / "raftlog"), "demo", "--records", "20000")
+SMALL_SAMPLE = (
+    *(sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--timeout", "3600"),
+    *("tests/testing/test_cluster.py", "tests/clients/test_introduction.py"),
 )
+COMMANDS = {"loops": (DEMO, SMALL_SAMPLE), "share": (DEMO, (*SMALL_SAMPLE, "tests/node"))}
 
 Run = Callable[[Sequence[str]], int]
 
@@ -149,13 +149,12 @@ def main() -> int:
     parser.add_argument("--how", choices=WAYS, help="only in this way")
     parser.add_argument("command", nargs="*", help="only this command")
     given = parser.parse_args()
-    commands = [given.command] if given.command else COMMANDS
     rows = []
     for name, way in WAYS.items():
         if given.how not in (None, name):
             continue
         with way() as run:
-            for command in commands:
+            for command in [given.command] if given.command else COMMANDS[name]:
                 began = time.monotonic()
                 code = run(command)
                 rows.append((name, code, time.monotonic() - began, " ".join(map(str, command))))

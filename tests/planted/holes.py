@@ -83,7 +83,7 @@ def end_for_ever_what_a_cut_marker_ended(patch: pytest.MonkeyPatch) -> None:
     roll_back = ProducerState.roll_back
 
     def roll_back_batches(state: ProducerState, end_offset: int) -> bool:
-        for producer in state._producers.values():
+        for producer in state._idle.values():
             producer.marker_offset = NO_OFFSET
         return roll_back(state, end_offset)
 
