@@ -11,6 +11,8 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.proof.place import Ability, DiskTrouble, PartitionView, View, guarded_batches
 from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.proof.simulator.disk import Extent, SimDisk
+from raftlog.replication.isr import PendingShrink
+from raftlog.replication.leading import Leading
 
 METADATA: Final = "/data/raftlog-metadata"
 """What a voter must not lose: its vote and its journal."""
@@ -45,18 +47,23 @@ class SimPlace:
             internal=self._partitions(self.cluster.last_image(), INTERNAL_TOPICS),
         )
 
-    @staticmethod
-    def _partitions(image: MetadataImage, topics: frozenset[str] | None) -> Mapping[str, PartitionView]:
+    def _partitions(self, image: MetadataImage, topics: frozenset[str] | None) -> Mapping[str, PartitionView]:
         return {
             f"{name}-{index}": PartitionView(
                 leader=state.leader if state.leader >= 0 else None,
-                isr=frozenset(state.isr),
+                isr=frozenset(state.isr) - self._about_to_leave(state.leader, name, index),
                 replicas=frozenset(state.replicas),
             )
             for name, topic in image.topics.items()
             if topics is None or name in topics
             for index, state in enumerate(topic.partitions)
         }
+
+    def _about_to_leave(self, leader_id: int, topic: str, index: int) -> frozenset[int]:
+        """Return who leaves the ISR by a request that may outlive its leader."""
+        leader = self.cluster.replica(leader_id, topic, index) if leader_id in self.cluster.nodes else None
+        isr = leader.role.isr if leader is not None and isinstance(leader.role, Leading) else None
+        return isr.leaving if isinstance(isr, PendingShrink) else frozenset()
 
     # --- life and death
 
