@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.memory import Account
-from raftlog.broker.object_memory import BYTES_PER_SECOND, HELD_S, ObjectMemory, expected_bytes
+from raftlog.broker.object_memory import BYTES_PER_SECOND, HELD_S, SMALL_BYTES, ObjectMemory, expected_bytes
 from raftlog.proof.simulator.loop import simulate
 from raftlog.protocol.reader import CEILING_BYTES
 
@@ -115,7 +115,8 @@ def test_no_more_is_used_than_there_is_but_by_one_alone_and_all_are_through(
             await asyncio.sleep(after_s)
             async with memory.room(size * MIB):
                 using[number] = size * MIB
-                assert sum(using.values()) <= LIMIT or len(using) == 1
+                large = [each for each in using.values() if each > SMALL_BYTES]  # small ones have room beside
+                assert sum(large) <= LIMIT or len(large) == 1
                 await asyncio.sleep(for_s)
                 del using[number]
 
