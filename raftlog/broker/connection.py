@@ -455,6 +455,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._arrived_at = self.server.stopwatch() if arrived_at is None else arrived_at
         arrivals = self.server.arrivals
         arrivals.reads += 1
+        # the admin API's own links are free as well: few, and an operator needs them most in a flood
         is_free = arrivals.reads <= FREE_READS or arrived_at is not None or self.peer is not None
         limit = HANDLED_AT_ONCE if is_free else arrivals.limit(view, filled)
         self._lasts = self._rest is not None

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
 _WAITS_FOR_MEMBERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
-"""Members wait for each other, so none may wait for memory that others hold; their requests have few objects. What
-they wait with keeps nothing of the request but what the group counts."""
+"""Members wait for each other, so none may wait for memory that others hold; their requests have few objects. While
+they wait nothing of the request is kept but what the group counts."""
 
 _NO_ROOM_NEEDED: Final = nullcontext()
 _NEWEST_PRODUCE: Final = APIS[PRODUCE].max_version
@@ -65,7 +65,10 @@ class _Held:
     def __init__(self, connection: Connection, size: int) -> None:
         self._requests = connection.server.requests
         self._size = size
-        self._requests.take(size)
+
+    def count(self) -> None:
+        """Count them from now on."""
+        self._requests.take(self._size)
 
     def let_go(self) -> None:
         """Count them no more; fine if that was said before."""
@@ -190,7 +193,9 @@ async def _load_then_handle(
     server = request.connection.server
     await server.broker.env.turns.next()
     server.schemas_loaded.add((request.api_key, request.api_version))
-    return await _decode_then_handle(handler, request, frame, position, held)
+    work = _decode_then_handle(handler, request, frame, position, held)
+    del frame
+    return await work
 
 
 async def _decode_then_handle(
@@ -290,6 +295,7 @@ async def _conclude(
     room: AbstractAsyncContextManager[None],
 ) -> None:
     connection = slot.connection
+    held.count()  # a turn after they arrived: the connection has counted them until then
     try:
         async with room:
             await connection.server.long_turns.timed(request.api_key, _answer(slot, request, work))

@@ -8,6 +8,7 @@ same one: stricter than Apache Kafka, which records a generation only with its a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -58,6 +59,9 @@ from raftlog.coordinator.transitions import Event, next_state
 
 log = get_logger(__name__)
 
+MOST_UNCOMMITTED: Final = 20
+"""Changes of a group's members that wait for their commit: each keeps what the group was until then."""
+
 
 class ClassicGroup:
     """Requests are answered with a reply or a KafkaError, once each, some of them much later."""
@@ -76,6 +80,7 @@ class ClassicGroup:
         """Members that wait for the leader's assignments."""
         self._unsynced: set[str] = set()
         """Members of this generation that have not asked for their assignments yet."""
+        self._uncommitted = 0
 
     # -- what it is ----------------------------------------------------------------------------------------
 
@@ -173,6 +178,10 @@ class ClassicGroup:
         self, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
     ) -> Joined | MemberIdRequired | None:
         """Return an answer that can be given at once, or None: it is waited for, or given."""
+        if self._uncommitted >= MOST_UNCOMMITTED:
+            raise CoordinatorNotAvailable(
+                f"{self._uncommitted} changes of the group's members wait for their commit"
+            )
         present, who = self.present, request.member
         check_join(request)
         static_id = who.group_instance_id
@@ -338,12 +347,11 @@ class ClassicGroup:
             return None
         offers = {each: self._offers.of(each) for each in gathering.members}
         generation = next_generation(gathering, offers, now_ms=at.now_ms)
-        joins = dict(gathering.joins)
+        answers = {member_id: join.answer for member_id, join in gathering.joins.items()}
 
         def answered(reply: object) -> None:
-            for member_id, join in joins.items():
-                failed = isinstance(reply, KafkaError)
-                join.answer(reply if failed else joined(generation, member_id))
+            for member_id, answer in answers.items():
+                answer(reply if isinstance(reply, KafkaError) else joined(generation, member_id))
 
         event = Event.MEMBERS_GATHERED if generation.members else Event.NOBODY_LEFT
         after = next_state(self.state, event)
@@ -530,6 +538,12 @@ class ClassicGroup:
 
     def _write(self, decide: Callable[[Group], Decision], answer: Answer) -> bool:
         """Append records; False: that failed, and nothing changed."""
+
+        def answered(reply: object) -> None:
+            self._uncommitted -= 1
+            answer(reply)
+
         before = self.runner.tail
-        self.runner.handle(decide, answer)
+        self._uncommitted += 1
+        self.runner.handle(decide, answered)
         return self.runner.tail is not before

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from raftlog.testing.cluster import AdminCluster
@@ -140,7 +140,6 @@ def test_a_node_tells_what_others_make_it_hold(cluster: AdminCluster) -> None:
     assert found["raftlog_connections_waiting_for_memory"][()] == 0
     assert found["raftlog_fetch_sessions"][()] >= 1
     assert found["raftlog_cluster_metadata_bytes"][()] > 100
-    assert total(cluster, "raftlog_group_memory_bytes") == 0
     assert found["process_open_fds"][()] > 10
 
 
@@ -182,3 +181,14 @@ def test_promtool_objects_to_nothing_but_names_that_dashboards_query(cluster: Ad
             )
         said = [line for line in (ran.stdout + ran.stderr).decode().splitlines() if line]
         assert {line.split()[0] for line in said} <= NAMES_OF_OTHERS, said
+
+
+def test_what_groups_take_in_memory_is_told(cluster: AdminCluster) -> None:
+    """By the node that coordinates them. The last test here: it brings about a topic more."""
+    assert total(cluster, "raftlog_group_memory_bytes") == 0
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "told"})
+    try:
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 3)], asynchronous=False)
+    finally:
+        consumer.close()
+    assert total(cluster, "raftlog_group_memory_bytes") > 1_000

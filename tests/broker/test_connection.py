@@ -633,9 +633,18 @@ def _join_of_many_protocols() -> tuple[bytes, type]:
 
 
 def _sync_of_many_members() -> tuple[bytes, type]:
+    return _sync_of(20_000)
+
+
+def _sync_of_few_members() -> tuple[bytes, type]:
+    return _sync_of(77)
+
+
+def _sync_of(members: int) -> tuple[bytes, type]:
     make = request_shapes(14, 5)
     assignments = tuple(
-        make.SyncGroupRequestAssignment(member_id=f"{number:030}", assignment=b"") for number in range(20_000)
+        make.SyncGroupRequestAssignment(member_id=f"{number:030}", assignment=b"")
+        for number in range(members)
     )
     message = make.SyncGroupRequest(
         group_id="g",
@@ -648,9 +657,10 @@ def _sync_of_many_members() -> tuple[bytes, type]:
     return request(14, 5, 1, message), type(assignments[0])
 
 
-@pytest.mark.parametrize("make", [_join_of_many_protocols, _sync_of_many_members])
+@pytest.mark.parametrize("make", [_join_of_many_protocols, _sync_of_many_members, _sync_of_few_members])
+@pytest.mark.parametrize("is_first", [False, True], ids=["known version", "first of its version"])
 async def test_a_request_that_waits_for_other_members_is_not_kept(
-    make: Callable[[], tuple[bytes, type]],
+    make: Callable[[], tuple[bytes, type]], is_first: bool
 ) -> None:
     """Hundreds of members that each name twenty thousand others, and wait for their leader, took gigabytes."""
 
@@ -664,6 +674,8 @@ async def test_a_request_that_waits_for_other_members_is_not_kept(
     asked, waiting = asyncio.Event(), asyncio.get_running_loop().create_future()
     world = World()
     world.broker.groups = Groups()  # type: ignore[assignment]
+    if is_first:
+        world.server.schemas_loaded.clear()
     pipe = world.connect()
     frame, kind = make()
     pipe.send(frame)

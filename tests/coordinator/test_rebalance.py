@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.errors import (
+    CoordinatorNotAvailable,
     FencedInstanceId,
     GroupMaxSizeReached,
     IllegalGeneration,
@@ -19,6 +20,7 @@ from raftlog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from raftlog.coordinator.classic import MOST_UNCOMMITTED
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
     DEAD,
@@ -124,6 +126,23 @@ def test_no_generation_is_told_before_it_is_committed() -> None:
     assert first == second == []
     bench.commit()
     assert [type(each) for each in first + second] == [Joined] * 2
+
+
+def test_a_group_has_so_many_generations_on_their_way_and_no_more() -> None:
+    """Each is kept until its commit: a member that joins again and again with large protocols took all memory."""
+    bench = Bench()
+    member_id, _ = bench.stable_member()
+    bench.autocommit = False
+    waiting = [
+        bench.begin_join(member_id, protocols=(("range", b"%d" % number),))
+        for number in range(MOST_UNCOMMITTED)
+    ]
+    refused = bench.begin_join(member_id, protocols=(("range", b"one more"),))
+    bench.commit()
+    assert [type(each) for (each,) in waiting] == [Joined] * MOST_UNCOMMITTED
+    assert [type(each) for each in refused] == [CoordinatorNotAvailable]
+    bench.autocommit = True
+    assert type(bench.begin_join(member_id, protocols=(("range", b"again"),))[0]) is Joined
 
 
 def test_a_rebalance_makes_waiting_followers_join_again() -> None:
