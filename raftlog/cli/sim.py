@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from raftlog.base.log import configure_log
 from raftlog.cli import exits
+from raftlog.cli.ending import ended_by_signals
 from raftlog.proof.chronicle import Event
 from raftlog.proof.regressions import REGRESSIONS
 from raftlog.proof.simulator.hosts import current_process
@@ -119,7 +120,7 @@ def sweep(options: Request, tales: list[Tale]) -> int:
     silence()
     run = Sweep(tales, jobs=options.jobs, budget_s=options.budget_s, keep_going=options.keep_going)
     try:
-        with _progress(len(tales)) as (say, advance):
+        with ended_by_signals(), _progress(len(tales)) as (say, advance):
             for outcome in run:
                 advance(outcome)
                 if outcome.failure and len(run.summary.failures) <= SHOWN_FAILURES:

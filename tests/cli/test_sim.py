@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -108,3 +110,17 @@ def test_the_stories_are_listed() -> None:
     """With the first line of what they say of themselves."""
     result = CliRunner().invoke(app, ["sim", "--stories"])
     assert "three          Fail at seed 3." in result.output and "endurance" in result.output
+
+
+def test_a_sweep_that_is_told_to_end_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM ends it as Ctrl-C does: its processes would go on without it."""
+
+    async def ends_us(loop: SimLoop, seconds: float) -> Report:
+        if loop.seed == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return Report(acked=1000)
+
+    monkeypatch.setitem(STORIES, "three", ends_us)
+    result = sim("--seeds", "1..9", "--jobs", "1")
+    assert result.exit_code == exits.INTERRUPTED
+    assert "1 of 9" in result.stdout
