@@ -307,7 +307,9 @@ LINK_EFFECTS = {"bytes late", "packet lost", "connection given up"}
     ("faults", "wanted"),
     [
         nightly(STORM, set(STORM)),
-        (("failing-disk", "full-disk", "slow-disk", "power_loss_at_work"), set(EFFECTS) - LINK_EFFECTS),
+        nightly(
+            ("failing-disk", "full-disk", "slow-disk", "power_loss_at_work"), set(EFFECTS) - LINK_EFFECTS
+        ),
         (("lossy-link", "slow-link"), LINK_EFFECTS),
     ],
     ids=("everything", "disks", "links"),
