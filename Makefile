@@ -4,6 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 BIN := .venv/bin
 STAMP := .venv/.installed
 SPARK := .venv/.spark-installed
+DOCS := .venv/.docs-installed
 
 # Processes that run tests. Most of the long tests wait, so more than two cores' worth get two cores busy.
 WORKERS ?= 3
@@ -12,7 +13,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint sim sim-stories planted chaos attack fuzz fuzz-live interop interop-groups \
-	interop-java interop-spark api compose-test test-spark pipeline-demo bench slow nightly clean
+	interop-java interop-spark api compose-test test-spark pipeline-demo bench slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -108,6 +109,15 @@ slow: $(STAMP)
 nightly: $(STAMP)
 	$(BIN)/python -m tests.nightly $(PARTS)
 
+# The site in build/docs, for a browser without a network: open build/docs/index.html. A dead link or unknown anchor fails.
+docs: $(DOCS)
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/mkdocs.yml
+
+# What users install: built, put into a clean environment, and tried there.
+wheel: $(STAMP)
+	PYTHON=$(abspath $(BIN))/python bash deploy/ci/wheel-check.sh
+
 # An editable install: only a change of pyproject.toml makes it again.
 $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "raftlog needs Python 3.11 or newer"; exit 1; }
@@ -120,6 +130,10 @@ $(SPARK): $(STAMP)
 	@command -v java >/dev/null || { echo "Spark needs a Java runtime, 17 or newer, and there is no java here"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	@touch $(SPARK)
+
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	@touch $(DOCS)
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
