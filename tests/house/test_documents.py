@@ -1,0 +1,129 @@
+"""Documents that people read: short lines, and names of files and modules that exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from raftlog.base.config import NodeConfig, settings_of
+from tests.house.source import ROOT
+
+COLUMNS = 120
+FENCED = re.compile(r"^ *(```|~~~).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
+BACKTICKS = re.compile(r"`([^`]+)`")
+PATH = re.compile(r"\.?[\w-]+(/[\w.-]+)*/?")
+SUFFIXES = (".py", ".md", ".toml", ".sh", ".yml", ".yaml", ".js", ".svg")
+MODULE = re.compile(r"(?:raftlog|raftlog_chaos|pyspark_raftlog|tests)(?:\.\w+)+")
+TOPS = ("raftlog", "chaos", "docs", "tests", "deploy", "pyspark_raftlog", ".ci", ".github")
+MADE_BY_USERS = frozenset(
+    {
+        "app.py",
+        "dev.json",
+        "failover.py",
+        "lake.py",
+        "node.toml",
+        "one.toml",
+        "orders.py",
+        "suites/",
+        "places/",
+    }
+)
+"""Names of files that readers make themselves."""
+
+
+def documents() -> list[Path]:
+    """Return every Markdown file that is tracked, or about to be."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def test_lines_of_markdown_are_short() -> None:
+    """120 columns at most, so that a difference between versions can be read; docs/wrap.py wraps them."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {len(line)} columns"
+        for path in documents()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > COLUMNS
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_names_of_files_and_modules_resolve() -> None:
+    """What stands in backticks and looks like a path, a module or a setting of raftlog is there.
+
+    A path may be written from the root, from raftlog/, or from the document's own folder; a file's name may stand
+    alone where another file of that name exists in the tree.
+    """
+    found = [
+        f"{path.relative_to(ROOT)}: `{name}`"
+        for path in documents()
+        for name in _names(path.read_text(encoding="utf-8"))
+        if not _resolves(name, path.parent)
+    ]
+    assert not found, "\n".join(found)
+
+
+def _names(text: str) -> Iterator[str]:
+    """Yield what looks like a path or a module."""
+    for name in BACKTICKS.findall(FENCED.sub("", text)):
+        if MODULE.fullmatch(name) or (PATH.fullmatch(name) and (name.endswith(SUFFIXES) or _is_folder(name))):
+            yield name
+
+
+def _is_folder(name: str) -> bool:
+    """`broker/` is a folder; `/metrics` and `application/json` are not, but `tests/house` is."""
+    return name.endswith("/") or ("/" in name and name.split("/")[0] in TOPS)
+
+
+def _resolves(name: str, folder: Path) -> bool:
+    if name in MADE_BY_USERS or name in settings_of(NodeConfig):
+        return True
+    if MODULE.fullmatch(name):
+        return _module_exists(name.split("."))
+    if any((start / name).exists() for start in (ROOT, ROOT / "raftlog", ROOT / "chaos", folder)):
+        return True
+    return any(each == name.rstrip("/") or each.endswith(f"/{name.rstrip('/')}") for each in _tree())
+
+
+def _module_exists(parts: list[str]) -> bool:
+    """Return whether a dotted name is a module, or stands in one: `raftlog.testing.simulate`."""
+    tops = (ROOT, ROOT / "chaos")
+    for length in range(len(parts), 0, -1):
+        for top in tops:
+            path = top.joinpath(*parts[:length])
+            file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            if path.is_dir() and length == len(parts):
+                return True
+            if file.is_file():
+                rest = parts[length:]
+                return not rest or re.search(rf"\b{rest[0]}\b", file.read_text(encoding="utf-8")) is not None
+    return False
+
+
+@cache
+def _tree() -> tuple[str, ...]:
+    """Return every tracked file and folder, from the root."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = listed.stdout.splitlines()
+    folders = {str(parent) for name in files for parent in Path(name).parents}
+    return (*files, *folders)
+
+
+def test_the_rules_can_fail() -> None:
+    """A path, a module and a folder that are not there are found, and what only looks like one is not."""
+    text = "`no/such.py` `raftlog.no_such` `raftlog/nowhere` `nowhere/` `raftlog.testing.cluster` `GET /metrics` `a/b`"
+    assert [name for name in _names(text) if not _resolves(name, ROOT)] == [
+        "no/such.py",
+        "raftlog.no_such",
+        "raftlog/nowhere",
+        "nowhere/",
+    ]
