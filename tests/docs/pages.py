@@ -147,7 +147,7 @@ def checked_without_running(line: str) -> bool:
         assert found[1] is None or found[1] in extras, line
         return True
     if line.startswith("make "):
-        target = line.split("#")[0].split()[1]
+        target = line.split("#", maxsplit=1)[0].split()[1]
         dry = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=False)
         assert dry.returncode == 0, line
         return True

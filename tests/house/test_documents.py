@@ -81,7 +81,7 @@ def _names(text: str) -> Iterator[str]:
 
 def _is_folder(name: str) -> bool:
     """`broker/` is a folder; `/metrics` and `application/json` are not, but `tests/house` is."""
-    return name.endswith("/") or ("/" in name and name.split("/")[0] in TOPS)
+    return name.endswith("/") or ("/" in name and name.split("/", maxsplit=1)[0] in TOPS)
 
 
 def _resolves(name: str, folder: Path) -> bool:
