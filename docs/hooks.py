@@ -1,4 +1,4 @@
-"""What the site needs beyond MkDocs: drawings, and a check that no page loads anything from elsewhere.
+"""What the site needs beyond MkDocs: drawings, and checks of what MkDocs itself passes over.
 
 A ```mermaid fence holds a sequence diagram in the part of Mermaid's language that `Drawing` knows. GitHub draws it
 with Mermaid; here it becomes an SVG in the page, so that the site needs no script for it.
@@ -17,7 +17,7 @@ COLUMN = 190
 ROW = 44
 TOP = 58
 LINE = 15
-LETTERS_PER_COLUMN = 26
+LETTERS_PER_COLUMN = 24
 BOX = 150
 
 PARTICIPANT = re.compile(r"participant (\w+)(?: as (.+))?")
@@ -118,6 +118,13 @@ def on_config(config: Any) -> Any:
     fences = config["mdx_configs"].setdefault("pymdownx.superfences", {})
     fences["custom_fences"] = [{"name": "mermaid", "class": "mermaid", "format": draw}]
     return config
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> None:
+    """Fail on a reference that nobody defined, which Markdown shows as it is written. Raises RuntimeError."""
+    text = re.sub(r"<(code|svg).*?</\1>", "", html, flags=re.DOTALL)
+    if found := re.search(r"\[[^\]<]+\]\[[^\]<]*\]", text):
+        raise RuntimeError(f"{page.file.src_path}: nobody defined {found[0]}")
 
 
 class _Loads(HTMLParser):
