@@ -112,7 +112,7 @@ nightly: $(STAMP)
 # The site in build/docs, for a browser without a network: open build/docs/index.html. A dead link or unknown anchor fails.
 docs: $(DOCS)
 	$(BIN)/python docs/generate.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
 
 # What users install: built, put into a clean environment, and tried there.
 wheel: $(STAMP)

@@ -21,16 +21,16 @@ ALONE = re.compile(r"\s*(#|<|>|\[[^\]]+\]:|!!!|===|---|:::|\$)|\s*$")
 def wrapped(text: str) -> str:
     """Return the text with all lines of paragraphs and lists within COLUMNS."""
     lines: list[str] = []
-    for _, block in groupby(_marked(text.splitlines()), key=lambda each: each[0]):
+    for number, block in groupby(_marked(text.splitlines()), key=lambda each: each[0]):
         found = [line for _, line in block]
-        if any(len(line) > COLUMNS for line in found):
+        if number > 0 and any(len(line) > COLUMNS for line in found):
             found = list(_table_as_list(found) if found[0].lstrip().startswith("|") else _filled(found))
         lines.extend(found)
     return "\n".join(lines) + "\n"
 
 
 def _marked(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield (number of its block, line): a paragraph, a list item and a table are blocks; other lines stand alone."""
+    """Yield (number of its block, line). Paragraphs, list items and tables are blocks; lines below zero stay."""
     number, kind, fenced = 0, "", False
     for line in lines:
         fence = FENCE.match(line)
@@ -48,9 +48,6 @@ def _marked(lines: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def _filled(block: list[str]) -> Iterator[str]:
-    if (block[0].startswith("    ") and not ITEM.match(block[0])) or ALONE.match(block[0]) is not None:
-        yield from block
-        return
     item = ITEM.match(block[0])
     first = item[0] if item else re.match(r"\s*", block[0])[0]  # type: ignore[index]
     rest = " " * len(first)

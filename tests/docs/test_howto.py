@@ -1,0 +1,104 @@
+"""Claims about what all pages show: commands and their options exist, files and lines of Python are right."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from raftlog.base.config import load_config
+from raftlog.base.config_files import parse_toml
+from raftlog.cli.app import COMMANDS
+from raftlog.proof.checkers import judge
+from raftlog.proof.history import read_history
+from tests.docs.pages import Block, blocks_of
+from tests.house.source import ROOT
+
+PAGES = sorted((ROOT / "docs" / "pages").rglob("*.md"))
+OF_ITS_OWN = "server"
+"""It parses its arguments without typer, which would be slow to load."""
+
+
+def every(language: str) -> list[Any]:
+    """Return the blocks of one language on all pages that are not generated, as parameters."""
+    return [
+        pytest.param(block, id=f"{page.stem}-{number}")
+        for page in PAGES
+        if page.stem not in ("cli", "configuration", "http", "metrics") or page.parent.name != "reference"
+        for number, block in enumerate(blocks_of(page))
+        if block.language == language
+    ]
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command of raftlog, without environment, pipes and comments."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if "raftlog " not in line:
+            continue
+        words: list[str] = []
+        for word in [*shlex.split(line, comments=True), "|"]:
+            if word in ("|", "||", "&&", ";", ">"):
+                if words[:1] == ["raftlog"]:
+                    yield words[1:]
+                words = []
+            else:
+                words.append(word)
+
+
+def faults_of(words: list[str]) -> list[str]:
+    """Return what is wrong with a command: a name or an option that does not exist."""
+    name, *rest = words
+    if name.startswith("-") or name == OF_ITS_OWN:
+        return []
+    if name not in COMMANDS:
+        return [name]
+    command = COMMANDS[name].load(name)
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command = command.commands[rest.pop(0)]
+    if getattr(command, "commands", None) and rest and not rest[0].startswith("-"):
+        return [rest[0]]
+    context = typer.Context(command, info_name=name)
+    known = {
+        each
+        for parameter in command.get_params(context)
+        for each in (*parameter.opts, *parameter.secondary_opts)
+    }
+    return [each for each in rest if each.startswith("--") and each.partition("=")[0] not in known]
+
+
+@pytest.mark.parametrize("block", every("bash"))
+def test_commands_and_their_options_exist(block: Block) -> None:
+    """A guide that shows an option that is gone would send its reader astray."""
+    assert [fault for words in commands(block.text) for fault in faults_of(words)] == []
+
+
+@pytest.mark.parametrize("block", every("python"))
+def test_python_can_be_parsed(block: Block) -> None:
+    """Fragments, too: what is imported or made elsewhere is said in the text."""
+    ast.parse(block.text)
+
+
+@pytest.mark.parametrize("block", every("toml"))
+def test_configurations_start_a_node(block: Block) -> None:
+    """All settings are known, and fit together."""
+    assert load_config(parse_toml(block.text), environment={}, flags={}, hostname="one.example")
+
+
+def test_the_history_that_is_shown_is_valid_and_its_half_is_not() -> None:
+    """As the guide says of it: without the poll the value was acknowledged and never read."""
+    (block,) = (each.values[0] for each in every("json"))
+    lines = block.text.splitlines()
+    assert judge(*read_history(lines)).valid
+    assert not judge(*read_history(lines[:2])).valid
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    """The rule can fail: on a command, on a verb, on an option."""
+    shown = (
+        "seq 3 | raftlog produce --no-such x # raftlog nothing\nraftlog nothing\nraftlog topic nothing orders"
+    )
+    assert [faults_of(words) for words in commands(shown)] == [["--no-such"], ["nothing"], ["nothing"]]
