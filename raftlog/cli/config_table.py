@@ -1,4 +1,4 @@
-"""`raftlog config` alone: the table of settings, for people, machines and the README."""
+"""`raftlog config` alone: the table of settings, for people and machines."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_the_module_runs_like_the_script():
 
 
 def test_the_config_table_is_printed_whole_in_each_form():
-    """People, machines and the README read the same rows."""
+    """People, machines and the reference page read the same rows."""
     names = set(settings_of(NodeConfig))
     assert {row["name"] for row in json.loads(run("config", "--json"))} == names
     markdown = run("config", "--markdown")

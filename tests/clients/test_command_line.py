@@ -32,7 +32,7 @@ def raftlog(three: Cluster) -> CommandLine:
 
 @pytest.fixture
 def orders(raftlog: CommandLine, topic: str) -> str:
-    """A topic of six partitions, two records of one key in one of them, as in the README."""
+    """A topic of six partitions, two records of one key in one of them, as in the tutorial."""
     created = raftlog("topic", "create", topic, "--partitions", "6", "--replicas", "3")
     assert (created.returncode, created.stdout) == (0, f"{topic} created\n"), created.stderr
     sent = raftlog("produce", "-t", topic, "-K", ":", stdin="a:first\na:second\n")
@@ -40,8 +40,8 @@ def orders(raftlog: CommandLine, topic: str) -> str:
     return topic
 
 
-def test_what_the_readme_shows_works_and_says_nothing_besides(raftlog, orders):
-    """README: create, produce, consume. Standard error is for what went wrong, librdkafka's chatter is not."""
+def test_what_the_tutorial_shows_works_and_says_nothing_besides(raftlog, orders):
+    """The tutorial: create, produce, consume. Standard error is for what went wrong, librdkafka's chatter is not."""
     read = raftlog("consume", "-t", orders, "-e", "--json")
     assert (read.returncode, read.stderr) == (0, "")
     rows = [json.loads(line) for line in read.stdout.splitlines()]
