@@ -30,7 +30,7 @@ def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_crash_leaves_duplicates_losses_or_neither_as_the_semantics_says(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
-    """Work first: done twice. Commit first: never done. Both in one transaction: done once. As the guide's table says."""
+    """Work first: done twice. Commit first: never done. Both in one transaction: done once. See the guide's table."""
     client.create_topic(topic, 3, 3)
     told = run("crashes.py", "-b", cluster.bootstrap_servers, "--orders", topic)
     assert told.returncode == 0, told
