@@ -32,6 +32,8 @@ PARTS = (
     Part("lint"),
     Part("test", variables=(EVERY_TEST, "LARGE_REQUEST_PARTS=50000")),
     Part("demo"),
+    Part("docs"),
+    Part("wheel"),
     Part("sim", variables=(f"SIM={SIM_SEEDS}",)),
     Part("sim-stories"),
     Part("planted"),
