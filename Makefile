@@ -96,7 +96,7 @@ compose-test: $(STAMP)
 
 # format("raftlog") and the jobs: killed leaders, drivers and executors, a standalone Spark master. Needs a Java runtime.
 test-spark: $(SPARK)
-	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 900 tests/pipeline $(TEST)
+	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 900 tests/pipeline tests/docs $(TEST)
 
 bench: $(STAMP)
 	$(BIN)/raftlog bench $(BENCH)

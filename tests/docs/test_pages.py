@@ -23,6 +23,7 @@ def test_the_lessons_can_be_followed(tmp_path: Path) -> None:
             reader.follow(TUTORIAL / f"{lesson}.md")
 
 
+@pytest.mark.taste
 @pytest.mark.spark
 def test_the_lesson_about_spark_can_be_followed(tmp_path: Path) -> None:
     """A topic becomes a table of Parquet files."""
