@@ -15,7 +15,6 @@ from raftlog.broker.coordinators import Coordinators
 from raftlog.broker.transactions import Transactions
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, TopicCreation
-from raftlog.proof.simulator import Host, SimEnv, SimLoop
 from raftlog.protocol.codec import (
     RequestHeader,
     decode_header,
@@ -28,6 +27,7 @@ from raftlog.protocol.codec import (
 from raftlog.protocol.shapes import request_shapes
 from raftlog.replication.partition import Partition
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator import Host, SimEnv, SimLoop
 
 OFFSETS_ID, TOPIC_ID = UUID(int=7), UUID(int=8)
 PARTITIONS = 2

@@ -33,9 +33,9 @@ from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
 from raftlog.coordinator.upkeep import SWEPT_AT_ONCE
 from raftlog.metadata.image import PartitionState, TopicState
-from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.records.batch import Buffer
 from raftlog.replication.partition import Partition
+from raftlog_chaos.simulator import SimLoop, simulate
 from tests.broker.group_world import PARTITIONS, TOPIC, World
 from tests.storage.compaction import clean, settle
 

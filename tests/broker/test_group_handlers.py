@@ -24,8 +24,8 @@ from raftlog.broker.handlers import (
     sync_group,
 )
 from raftlog.broker.turns import PARTS_AT_ONCE
-from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.protocol.apis import APIS
+from raftlog_chaos.simulator import SimLoop, simulate
 from tests.broker.group_world import TOPIC, TOPIC_ID, World
 
 MANY = 4 * PARTS_AT_ONCE

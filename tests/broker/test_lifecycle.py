@@ -29,7 +29,7 @@ from raftlog.metadata.requests import (
     Reply,
     Request,
 )
-from raftlog.proof.simulator import SimLoop, simulate
+from raftlog_chaos.simulator import SimLoop, simulate
 
 
 class Desk:

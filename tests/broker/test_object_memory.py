@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from raftlog.base.memory import Account
 from raftlog.broker.object_memory import BYTES_PER_SECOND, HELD_S, SMALL_BYTES, ObjectMemory, expected_bytes
-from raftlog.proof.simulator.loop import simulate
 from raftlog.protocol.reader import CEILING_BYTES
+from raftlog_chaos.simulator.loop import simulate
 
 MIB = 1 << 20
 LIMIT = 100 * MIB

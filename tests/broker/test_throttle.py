@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raftlog.broker.throttle import Quota, is_listed
-from raftlog.proof.simulator import SimLoop, simulate
+from raftlog_chaos.simulator import SimLoop, simulate
 from tests.broker.world import World, until
 
 RATE = 50_000

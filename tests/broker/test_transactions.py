@@ -33,8 +33,8 @@ from raftlog.coordinator.transactions.requests import (
 )
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer, State
 from raftlog.metadata.image import PartitionState, TopicState
-from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator import SimLoop, simulate
 from tests.broker.group_world import TOPIC_ID
 from tests.broker.transaction_world import OFFSETS, TOPICS, TransactionWorld, play
 from tests.storage.compaction import clean, settle

@@ -11,8 +11,8 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.producer_ids import ProducerIds
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.metadata.requests import ProducerIdBlock
-from raftlog.proof.simulator import Host, SimLoop, simulate
 from raftlog.protocol.shapes import build, response_shapes
+from raftlog_chaos.simulator import Host, SimLoop, simulate
 from tests.broker.group_world import TOPIC, World
 
 FIRST_ID = 1000

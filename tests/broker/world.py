@@ -24,10 +24,10 @@ from raftlog.metadata.image import (
     TopicState,
 )
 from raftlog.metadata.requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChanged
-from raftlog.proof.simulator import SimEnv, SimLoop, simulate
-from raftlog.proof.simulator.hosts import Host
-from raftlog.proof.simulator.loop import Run
 from raftlog.replication.partition import Partition
+from raftlog_chaos.simulator import SimEnv, SimLoop, simulate
+from raftlog_chaos.simulator.hosts import Host
+from raftlog_chaos.simulator.loop import Run
 from tests.replication.kit import NOW_MS, batch, values_in
 
 PORT = 9092

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from raftlog.proof.progress import Stalled
+from raftlog.testing.progress import Stalled
 from tests.kit.waits import PATIENCE_S, ended, until
 
 MOST_COMPLAINTS = 5

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from raftlog.proof.chaos.meter import QUICK_CLIENT
+from raftlog_chaos.runs.meter import QUICK_CLIENT
 from tests.clients.stock import Config, Described, Leg, Place, Record, Refused, Stock, nothing
 from tests.kit.waits import PATIENCE_S, poll_until
 

@@ -39,11 +39,11 @@ from raftlog.metadata.requests import (
 )
 from raftlog.metadata.snapshot import MAX_IMAGE_BYTES, decode_image, encode_image
 from raftlog.metadata.usage import BASE_BYTES, usage_of
-from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.install import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
+from raftlog_chaos.simulator import SimLoop, simulate
+from raftlog_chaos.simulator.cluster import SimCluster
 from tests.controller.world import World
 
 

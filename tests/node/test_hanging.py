@@ -16,12 +16,12 @@ from raftlog.coordinator.transactions.requests import AddPartitions, InitProduce
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
 from raftlog.metadata.requests import CreateTopics, NewTopic
 from raftlog.node import Broker
-from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.simulator.cluster import SimCluster
 from raftlog.records.batch import ProducerStamp, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT, read_header
 from raftlog.replication.host import Marker
 from raftlog.replication.partition import Partition
+from raftlog_chaos.simulator import SimLoop, simulate
+from raftlog_chaos.simulator.cluster import SimCluster
 
 PLACE = TopicPartition("t", 0)
 SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "6"}

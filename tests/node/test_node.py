@@ -31,12 +31,12 @@ from raftlog.metadata.requests import (
     UnregisterBroker,
 )
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
-from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode
-from raftlog.proof.workloads.simple import SimpleClient
-from raftlog.proof.workloads.wire import Client
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import request_shapes
+from raftlog_chaos.simulator import SimLoop, simulate
+from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode
+from raftlog_chaos.workloads.simple import SimpleClient
+from raftlog_chaos.workloads.wire import Client
 
 DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER
 

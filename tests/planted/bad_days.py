@@ -8,12 +8,12 @@ import pytest
 
 from raftlog.base.ages import Ages
 from raftlog.broker.compaction import Compaction
-from raftlog.proof.stories.clock_jumps import clock_jumps
-from raftlog.proof.stories.compaction import compaction
-from raftlog.proof.stories.made_up_producers import made_up_producers
 from raftlog.records.header import BatchHeader
 from raftlog.storage import cleaner
 from raftlog.storage.producers import ProducerState
+from raftlog_chaos.scenarios.clock_jumps import clock_jumps
+from raftlog_chaos.scenarios.compaction import compaction
+from raftlog_chaos.scenarios.made_up_producers import made_up_producers
 from tests.planted.plant import Plant
 
 

@@ -9,12 +9,12 @@ import pytest
 from raftlog.base.disk import Disk
 from raftlog.broker import compaction as driver
 from raftlog.broker.replicas import Replicas
-from raftlog.proof.stories.compaction import compaction
 from raftlog.storage import cleaner, swap
 from raftlog.storage.cleaner import Cleaning
 from raftlog.storage.offset_map import OffsetMap
 from raftlog.storage.outcomes import Outcomes
 from raftlog.storage.segment import Segment
+from raftlog_chaos.scenarios.compaction import compaction
 from tests.planted.plant import Plant
 
 

@@ -21,7 +21,7 @@ from raftlog.coordinator.consumer.state import (
     TargetChanged,
     TargetEpochChanged,
 )
-from raftlog.proof.stories.consumer_churn import consumer_churn, group_migration
+from raftlog_chaos.scenarios.consumer_churn import consumer_churn, group_migration
 from tests.planted.groups import answer_before_the_commit
 from tests.planted.plant import Plant
 

@@ -7,14 +7,6 @@ from typing import Any
 import pytest
 
 from raftlog.broker import flusher
-from raftlog.proof.stories.blackouts import blackouts
-from raftlog.proof.stories.clean_stop import clean_stop
-from raftlog.proof.stories.corruption import corruption
-from raftlog.proof.stories.disk_errors import disk_errors
-from raftlog.proof.stories.endurance import endure
-from raftlog.proof.stories.kip_101 import kip_101
-from raftlog.proof.stories.refused import refused
-from raftlog.proof.stories.retry import retry
 from raftlog.quorum import wal
 from raftlog.replication import leading
 from raftlog.storage import damage, reading, recovery, replicated, segment, snapshots
@@ -24,6 +16,14 @@ from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory
 from raftlog.storage.producers import ProducerState
 from raftlog.storage.recovery import Contents
+from raftlog_chaos.scenarios.blackouts import blackouts
+from raftlog_chaos.scenarios.clean_stop import clean_stop
+from raftlog_chaos.scenarios.corruption import corruption
+from raftlog_chaos.scenarios.disk_errors import disk_errors
+from raftlog_chaos.scenarios.endurance import endure
+from raftlog_chaos.scenarios.kip_101 import kip_101
+from raftlog_chaos.scenarios.refused import refused
+from raftlog_chaos.scenarios.retry import retry
 from tests.planted.plant import Plant
 
 

@@ -14,11 +14,11 @@ from raftlog.metadata import replay
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.records import PartitionChanged
 from raftlog.metadata.requests import IsrChange
-from raftlog.proof.stories.last_replica import last_replica
-from raftlog.proof.stories.pause_kill import pause_kill
-from raftlog.proof.stories.relay import relay
-from raftlog.proof.stories.wiped import wiped
 from raftlog.replication.leading import Leading
+from raftlog_chaos.scenarios.last_replica import last_replica
+from raftlog_chaos.scenarios.pause_kill import pause_kill
+from raftlog_chaos.scenarios.relay import relay
+from raftlog_chaos.scenarios.wiped import wiped
 from tests.planted.plant import Plant
 
 

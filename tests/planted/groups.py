@@ -29,12 +29,12 @@ from raftlog.coordinator.records import decode
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import MemberRef, Synced
 from raftlog.coordinator.upkeep import Upkeep
-from raftlog.proof.stories.commits import commits
-from raftlog.proof.stories.exactly_once import exactly_once
-from raftlog.proof.stories.group_churn import group_churn
-from raftlog.proof.stories.group_ends import group_ends
 from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
+from raftlog_chaos.scenarios.commits import commits
+from raftlog_chaos.scenarios.exactly_once import exactly_once
+from raftlog_chaos.scenarios.group_churn import group_churn
+from raftlog_chaos.scenarios.group_ends import group_ends
 from tests.planted.plant import Plant
 
 

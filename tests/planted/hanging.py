@@ -8,8 +8,8 @@ import pytest
 
 from raftlog.base.errors import InvalidTxnState
 from raftlog.broker import txn_hanging
-from raftlog.proof.stories.hanging import hanging_transactions
 from raftlog.storage.producers import ProducerState
+from raftlog_chaos.scenarios.hanging import hanging_transactions
 from tests.planted.plant import Plant
 
 

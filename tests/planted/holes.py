@@ -10,15 +10,15 @@ from raftlog.base.disk import Disk
 from raftlog.base.types import NO_OFFSET
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.transactions.replay import TransactionReplay
-from raftlog.proof.stories.offsets_cleaned import offsets_cleaned
-from raftlog.proof.stories.refused_holes import refused_holes
-from raftlog.proof.stories.transactions_cleaned import transactions_cleaned
 from raftlog.records.batch import Buffer, iter_headers
 from raftlog.storage import holes, recovery, replicated
 from raftlog.storage.log import Log
 from raftlog.storage.outcomes import Outcomes
 from raftlog.storage.producers import ProducerState
 from raftlog.storage.segment import Segment
+from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
+from raftlog_chaos.scenarios.refused_holes import refused_holes
+from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
 from tests.planted.plant import Plant
 
 

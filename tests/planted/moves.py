@@ -13,7 +13,7 @@ from raftlog.controller import partitions, reassignment, settling
 from raftlog.controller.standing import Standing
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.records import UNCHANGED_LEADER, PartitionChanged
-from raftlog.proof.stories.reassignment import reassignment as moves
+from raftlog_chaos.scenarios.reassignment import reassignment as moves
 from tests.planted.plant import Plant
 
 

@@ -19,10 +19,10 @@ from raftlog.metadata.records import ControllerElected
 from raftlog.metadata.replay import apply_records
 from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.snapshot import decode_image, encode_image
-from raftlog.proof.stories.quorum_controller import controller as controller_story
 from raftlog.quorum.core import Core
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.quorum import Quorum
+from raftlog_chaos.scenarios.quorum_controller import controller as controller_story
 from tests.planted.plant import Plant
 
 

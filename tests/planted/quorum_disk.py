@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from raftlog.proof.stories.quorum import quorum_storm
 from raftlog.quorum import wal
 from raftlog.quorum.compaction import Snapshots
 from raftlog.quorum.driver import Driver
@@ -16,6 +15,7 @@ from raftlog.quorum.journal import Journal
 from raftlog.quorum.machine import StateMachine
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles
 from raftlog.quorum.writer import Writer
+from raftlog_chaos.scenarios.quorum import quorum_storm
 from tests.planted.plant import Plant
 
 KIND_AT = 8

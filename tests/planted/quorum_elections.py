@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from raftlog.proof.stories.quorum import quorum_storm
-from raftlog.proof.stories.quorum_calm import quorum_calm
 from raftlog.quorum.core import Core
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Election
+from raftlog_chaos.scenarios.quorum import quorum_storm
+from raftlog_chaos.scenarios.quorum_calm import quorum_calm
 from tests.planted.plant import Plant
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from raftlog.proof.stories.quorum import quorum_storm
-from raftlog.proof.stories.quorum_choreography import quorum_late_answers, quorum_rivals
 from raftlog.quorum.core import Core
 from raftlog.quorum.feed import Feed
 from raftlog.quorum.messages import AppendEntries, Message, NextIndex, SnapshotChunk
+from raftlog_chaos.scenarios.quorum import quorum_storm
+from raftlog_chaos.scenarios.quorum_choreography import quorum_late_answers, quorum_rivals
 from tests.planted.plant import Plant
 
 SECONDS = 6.0

@@ -10,23 +10,23 @@ from raftlog.base.errors import KafkaError, OffsetOutOfRange
 from raftlog.base.types import UNKNOWN_EPOCH_END, EpochEnd
 from raftlog.broker import fetcher
 from raftlog.broker.server import BrokerServer
-from raftlog.proof.stories.blackouts import blackouts
-from raftlog.proof.stories.double_failover import double_failover
-from raftlog.proof.stories.endurance import endure
-from raftlog.proof.stories.jepsen import jepsen
-from raftlog.proof.stories.kip_101 import kip_101
-from raftlog.proof.stories.last_replica import last_replica
-from raftlog.proof.stories.late_bytes import late_bytes
-from raftlog.proof.stories.pause_kill import pause_kill
-from raftlog.proof.stories.relay import relay
-from raftlog.proof.stories.retry import retry
-from raftlog.proof.stories.zombie import zombie
 from raftlog.replication.following import Following
 from raftlog.replication.host import CommitWaiter, PartitionRead
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.leading import Leading
 from raftlog.replication.progress import Progress
 from raftlog.storage.producers import ProducerState
+from raftlog_chaos.scenarios.blackouts import blackouts
+from raftlog_chaos.scenarios.double_failover import double_failover
+from raftlog_chaos.scenarios.endurance import endure
+from raftlog_chaos.scenarios.jepsen import jepsen
+from raftlog_chaos.scenarios.kip_101 import kip_101
+from raftlog_chaos.scenarios.last_replica import last_replica
+from raftlog_chaos.scenarios.late_bytes import late_bytes
+from raftlog_chaos.scenarios.pause_kill import pause_kill
+from raftlog_chaos.scenarios.relay import relay
+from raftlog_chaos.scenarios.retry import retry
+from raftlog_chaos.scenarios.zombie import zombie
 from tests.planted.plant import Plant
 
 

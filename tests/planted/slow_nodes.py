@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from raftlog.base.lateness import Lateness
-from raftlog.proof.stories.slow_nodes import slow_nodes
+from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from tests.planted.plant import Plant
 
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from raftlog.proof.simulator import SimLoop
 from raftlog.replication.leading import Leading
+from raftlog_chaos.simulator import SimLoop
 from tests.kit.marks import taste
 from tests.planted.hunt import BrokenPlant, hunt
 from tests.planted.plant import Plant, all_plants

@@ -12,13 +12,13 @@ from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.group import Group, OffsetCommitted
 from raftlog.coordinator.positions import Positions
 from raftlog.coordinator.replay import Replay
-from raftlog.proof.stories.exactly_once import exactly_once, exactly_once_groups
-from raftlog.proof.stories.transactions import transactions
 from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
 from raftlog.storage.producers import Producer, ProducerState
 from raftlog.storage.transactions import AbortedTransactions
 from raftlog.storage.verification import Verifications
+from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_groups
+from raftlog_chaos.scenarios.transactions import transactions
 from tests.planted.plant import Plant
 
 

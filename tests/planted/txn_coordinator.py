@@ -20,7 +20,7 @@ from raftlog.coordinator.transactions.transaction import (
     Transaction,
     TransactionChanged,
 )
-from raftlog.proof.stories.exactly_once import exactly_once
+from raftlog_chaos.scenarios.exactly_once import exactly_once
 from tests.planted.plant import Plant
 
 SECONDS = 6.0

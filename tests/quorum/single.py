@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.quorum.core import Core
 from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
@@ -13,6 +12,7 @@ from raftlog.quorum.messages import AppendEntries, Message, VoteGranted
 from raftlog.quorum.outgoing import Held, Pieces
 from raftlog.quorum.seams import Sizes
 from raftlog.quorum.wal import Entry
+from raftlog_chaos.simulator.disk import SimDisk
 
 NOOP = b"\x01"
 

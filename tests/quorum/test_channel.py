@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from raftlog.proof.simulator import SimLoop, simulate
 from raftlog.quorum import channel as channels
 from raftlog.quorum.channel import (
     Accepted,
@@ -30,6 +29,7 @@ from raftlog.quorum.channel import (
     Verdict,
     dial,
 )
+from raftlog_chaos.simulator import SimLoop, simulate
 from tests.kit.waits import PATIENCE_S
 from tests.quorum.cluster import bound_socket, until
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut, UnknownServerError
-from raftlog.proof.simulator import SimEnv
-from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum import rpc
 from raftlog.quorum.channel import HANDSHAKE_SECONDS
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.quorum import Quorum
+from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.simulator import SimEnv
 from tests.quorum.test_observer import Watcher
 from tests.quorum.test_quorum import play
 

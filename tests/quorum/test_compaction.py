@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum.compaction import Compaction
+from raftlog_chaos.scenarios.quorum_world import World
 from tests.quorum.test_quorum import play
 
 NEVER = Compaction(entries=1_000_000, size_bytes=1 << 40, interval_s=0)

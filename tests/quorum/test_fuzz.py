@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.seams import Sizes
+from raftlog_chaos.scenarios.quorum_world import World
+from raftlog_chaos.simulator import SimLoop, simulate
 
 
 class Storm:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from raftlog.quorum.wal import DamagedJournal, Entry
+from raftlog_chaos.simulator.disk import SimDisk
 
 FOLDER = "/data/quorum"
 State = tuple[list[Entry], int, int | None]

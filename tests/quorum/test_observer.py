@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from raftlog.proof.simulator import SimEnv
-from raftlog.proof.stories.quorum_world import SECRET, Watched, World
 from raftlog.quorum import feed
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.observer import Observer
+from raftlog_chaos.scenarios.quorum_world import SECRET, Watched, World
+from raftlog_chaos.simulator import SimEnv
 from tests.quorum.test_quorum import play
 
 

@@ -8,9 +8,9 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from raftlog.proof.simulator import SimEnv, SimLoop, simulate
 from raftlog.quorum.outgoing import KEEP_SECONDS, READ_AGAIN_SECONDS, Outgoing, Pieces
 from raftlog.quorum.snapshot import SnapshotFiles
+from raftlog_chaos.simulator import SimEnv, SimLoop, simulate
 
 FOLDER = "/data/quorum"
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
-from raftlog.proof.simulator import SimLoop, hosts, simulate
-from raftlog.proof.stories.quorum_world import DIRECTORY, World
 from raftlog.quorum import core, links, wal
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
 from raftlog.quorum.seams import Sizes
+from raftlog_chaos.scenarios.quorum_world import DIRECTORY, World
+from raftlog_chaos.simulator import SimLoop, hosts, simulate
 
 
 def play(script: Callable[[World], Awaitable[Any]], voters: int = 3, **options: Any) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.proof.stories.quorum_world import World
 from raftlog.quorum import snapshot
 from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.install import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
 from raftlog.quorum.snapshot import MAX_SNAPSHOT_BYTES, Snapshot, encode_snapshot
 from raftlog.quorum.wal import MAX_COMMAND_BYTES
+from raftlog_chaos.scenarios.quorum_world import World
 from tests.quorum.test_quorum import play
 
 TINY = Snapshot((b"", 1, 1), (b"", 2, 1), b"")

@@ -9,7 +9,6 @@ from raftlog.base.config import TopicConfig
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.image import BrokerState, PartitionState
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import ProducerStamp, build_batch, iter_records, new_record
 from raftlog.records.header import iter_headers
 from raftlog.replication.following import Following
@@ -17,6 +16,7 @@ from raftlog.replication.host import ReplicaId
 from raftlog.replication.leading import Leading
 from raftlog.replication.partition import Partition
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator.disk import SimDisk
 
 TOPIC_ID = UUID(int=7)
 NAME = TopicPartition("events", 0)

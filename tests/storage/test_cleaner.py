@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.errors import CorruptMessage
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import (
     HEADER_BYTES,
     ProducerStamp,
@@ -25,6 +24,7 @@ from raftlog.storage.cleanable import find_cleanable, grouped
 from raftlog.storage.log import Log
 from raftlog.storage.offset_map import ENTRY_BYTES, OffsetMap
 from raftlog.storage.replicated import Gaps
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
 from tests.records.forged import with_deltas, with_payload
 from tests.storage.batches import NOW_MS

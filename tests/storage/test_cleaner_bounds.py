@@ -7,13 +7,13 @@ import tracemalloc
 import pytest
 from crc32c import crc32c
 
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import build_batch, new_record, read_header
 from raftlog.records.compression import ZSTD, compress
 from raftlog.records.header import CRC_START
 from raftlog.storage.cleanable import MOST_JOINED, grouped
 from raftlog.storage.log import Log
 from raftlog.storage.offset_map import ENTRY_BYTES, TABLES, OffsetMap
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.storage.batches import NOW_MS
 from tests.storage.compaction import (
     DAY_MS,

@@ -6,10 +6,10 @@ import pytest
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import CorruptMessage, KafkaStorageError
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.header import read_header
 from raftlog.storage.log import Log
 from raftlog.storage.replicated import Gaps
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.storage.compaction import (
     FOLDER,
     batches_of,

@@ -21,7 +21,6 @@ from raftlog.base.errors import (
     OutOfOrderSequenceNumber,
 )
 from raftlog.base.types import EpochEnd
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import (
     EndMarker,
     ProducerStamp,
@@ -36,6 +35,7 @@ from raftlog.records.batch import (
 )
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
 from tests.records.forged import claiming
 from tests.storage.batches import NOW_MS, append, batch_of, read_all

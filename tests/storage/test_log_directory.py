@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.types import TopicPartition
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.storage.layout import (
     decode_partition_metadata,
     decode_uuid,
@@ -18,6 +17,7 @@ from raftlog.storage.layout import (
     encode_uuid,
 )
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory, decode_offsets
+from raftlog_chaos.simulator.disk import SimDisk
 
 ID = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 

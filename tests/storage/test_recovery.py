@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import CorruptMessage, KafkaError, KafkaStorageError
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import iter_headers
 from raftlog.storage.damage import Damage
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, append, read_all
 from tests.storage.conftest import OpenLog

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.storage import swap
 from raftlog.storage.log import Log
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.storage.compaction import (
     FOLDER,
     batches_of,

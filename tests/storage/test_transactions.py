@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from raftlog.base.errors import CorruptMessage
-from raftlog.proof.simulator.disk import SimDisk
 from raftlog.records.batch import EndMarker, ProducerStamp, build_batch, build_end_marker, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT, end_offset_of, read_header, validate_produced
 from raftlog.storage.log import Log
 from raftlog.storage.producers import AbortedTransaction
 from raftlog.storage.transactions import AbortedTransactions
+from raftlog_chaos.simulator.disk import SimDisk
 from tests.storage.batches import NOW_MS, append, read_all
 from tests.storage.test_recovery import FOLDER, sim_log
 

@@ -20,12 +20,12 @@ from raftlog import control
 from raftlog.broker.asking import ask
 from raftlog.broker.handlers import served
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic
-from raftlog.proof.simulator import SimLoop, simulate
-from raftlog.proof.simulator.cluster import PORT, SimCluster
-from raftlog.proof.simulator.handles import SimHandle, SimTimer
 from raftlog.protocol import reader
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.wire import PARTS_MAX as HOT_PARTS_MAX
+from raftlog_chaos.simulator import SimLoop, simulate
+from raftlog_chaos.simulator.cluster import PORT, SimCluster
+from raftlog_chaos.simulator.handles import SimHandle, SimTimer
 from tests.broker.large_requests import TOPIC, TOPIC_ID, Case, cases, frame_of
 
 PARTS = int(os.environ.get("LARGE_REQUEST_PARTS", "4000"))
