@@ -17,7 +17,7 @@ from raftlog.base.env import Env, ThreadOffload, raise_failure
 from raftlog.base.errors import InvalidRequest, NotController, UnknownServerError, from_code
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
-from raftlog.broker.probe import probe
+from raftlog.broker.links.probe import probe
 from raftlog.controller.controller import Controller
 from raftlog.controller.topics import random_uuid
 from raftlog.metadata.image import MetadataImage

@@ -19,19 +19,19 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
-from raftlog.broker.absences import Absences
-from raftlog.broker.broker_links import BrokerLinks
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.coordinators import Coordinators
+from raftlog.broker.coordination.group_coordinators import Coordinators
+from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
+from raftlog.broker.coordination.transaction_coordinators import Transactions
 from raftlog.broker.handlers import warm_up
-from raftlog.broker.housekeeping import Housekeeping
 from raftlog.broker.lifecycle import Lifecycle, Timing
-from raftlog.broker.peers import introduce
-from raftlog.broker.probe import probe
-from raftlog.broker.replicas import Replicas
-from raftlog.broker.server import BrokerServer, ListenerUnavailable
-from raftlog.broker.transactions import Transactions
-from raftlog.broker.txn_hanging import TransactionSurvey
+from raftlog.broker.links.broker_links import BrokerLinks
+from raftlog.broker.links.probe import probe
+from raftlog.broker.network.server import BrokerServer, ListenerUnavailable
+from raftlog.broker.replicas.fetchers import introduce
+from raftlog.broker.replicas.housekeeping import Housekeeping
+from raftlog.broker.replicas.replicas import Replicas
+from raftlog.broker.unreachable_brokers import Absences
 from raftlog.control import ControlPlane, JournalUnusable
 from raftlog.metadata.features import SUPPORTED
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from raftlog.base.env import Env
-from raftlog.broker.telemetry import ClientTelemetry
+from raftlog.broker.client_telemetry import ClientTelemetry
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import Reply, Request
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
-    from raftlog.broker.absences import Absences
     from raftlog.broker.producer_ids import ProducerIds
-    from raftlog.broker.replicas import Replicas
+    from raftlog.broker.replicas.replicas import Replicas
+    from raftlog.broker.unreachable_brokers import Absences
 
 
 class Submit(Protocol):

@@ -19,11 +19,11 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import EpochEnd
-from raftlog.broker.arrivals import Arrivals
-from raftlog.broker.connection import Connection
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.server import BrokerServer
-from raftlog.broker.throttle import Quota
+from raftlog.broker.network.arrivals import Arrivals
+from raftlog.broker.network.connection import Connection
+from raftlog.broker.network.server import BrokerServer
+from raftlog.broker.replicas.replication_quota import Quota
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.metadata.requests import ProducerIdBlock
 from raftlog.protocol.apis import APIS

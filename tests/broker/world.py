@@ -12,9 +12,9 @@ import msgspec
 from raftlog.base.config import NodeConfig, load_config
 from raftlog.base.errors import InvalidUpdateVersion, KafkaError, NotController
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.housekeeping import Housekeeping
-from raftlog.broker.replicas import Replicas
-from raftlog.broker.server import BrokerServer
+from raftlog.broker.network.server import BrokerServer
+from raftlog.broker.replicas.housekeeping import Housekeeping
+from raftlog.broker.replicas.replicas import Replicas
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
     BrokerState,

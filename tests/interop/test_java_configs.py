@@ -81,13 +81,13 @@ def test_the_stock_tool_changes_the_levels_of_one_brokers_loggers(
     def say(broker: str, *words: str) -> str:
         return tool.say(*words, "--entity-type", "broker-loggers", "--entity-name", broker)
 
-    assert "raftlog.broker.fetcher=INFO" in say("2", "--describe")
+    assert "raftlog.broker.replicas.fetcher=INFO" in say("2", "--describe")
     assert "Completed updating" in say("2", "--alter", "--add-config", "raftlog.broker=DEBUG")
-    assert "raftlog.broker.fetcher=DEBUG" in say("2", "--describe")
-    assert "raftlog.broker.fetcher=INFO" in say("1", "--describe")
+    assert "raftlog.broker.replicas.fetcher=DEBUG" in say("2", "--describe")
+    assert "raftlog.broker.replicas.fetcher=INFO" in say("1", "--describe")
     assert "Invalid broker logger" in say("2", "--alter", "--add-config", "kafka.server=DEBUG")
     assert "Completed updating" in say("2", "--alter", "--delete-config", "raftlog.broker")
-    assert "raftlog.broker.fetcher=INFO" in say("2", "--describe")
+    assert "raftlog.broker.replicas.fetcher=INFO" in say("2", "--describe")
 
 
 def test_a_java_consumer_pushes_what_the_stock_tool_subscribes_to(

@@ -11,7 +11,7 @@ import pytest
 from raftlog.base.errors import InvalidTxnState, KafkaError, TransactionalIdNotFound
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.txn_hanging import ListedTransaction, TransactionSurvey
+from raftlog.broker.coordination.hanging_transactions import ListedTransaction, TransactionSurvey
 from raftlog.coordinator.transactions.requests import AddPartitions, InitProducer
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
 from raftlog.metadata.requests import CreateTopics, NewTopic

@@ -10,8 +10,8 @@ import pytest
 
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import TopicPartition
-from raftlog.broker.transaction_tenure import TransactionTenure
-from raftlog.broker.txn_verification import Dialect, Writer, confirm
+from raftlog.broker.coordination.transaction_shard import TransactionTenure
+from raftlog.broker.coordination.transaction_verification import Dialect, Writer, confirm
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.transactions.requests import AddPartitions, EndTransaction, InitProducer
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer, State

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.ages import Ages
-from raftlog.broker.compaction import Compaction
+from raftlog.broker.replicas.compaction import Compaction
 from raftlog.records.header import BatchHeader
 from raftlog.storage import cleaner
 from raftlog.storage.producers import ProducerState

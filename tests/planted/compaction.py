@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from raftlog.base.disk import Disk
-from raftlog.broker import compaction as driver
-from raftlog.broker.replicas import Replicas
+from raftlog.broker.replicas import compaction as driver
+from raftlog.broker.replicas.replicas import Replicas
 from raftlog.storage import cleaner, swap
 from raftlog.storage.cleaner import Cleaning
 from raftlog.storage.offset_map import OffsetMap

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.broker import flusher
+from raftlog.broker.replicas import flusher
 from raftlog.quorum import wal
 from raftlog.replication import leading
 from raftlog.storage import damage, reading, recovery, replicated, segment, snapshots

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.machine import Answer, Runner
-from raftlog.broker.tenure import Tenure
+from raftlog.broker.coordination.shard import Tenure
 from raftlog.coordinator import classic, journal, membership, offsets
 from raftlog.coordinator.chores import Chore
 from raftlog.coordinator.classic import ClassicGroup

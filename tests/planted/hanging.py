@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidTxnState
-from raftlog.broker import txn_hanging
+from raftlog.broker.coordination import hanging_transactions as survey
 from raftlog.storage.producers import ProducerState
 from raftlog_chaos.scenarios.hanging import hanging_transactions
 from tests.planted.plant import Plant
@@ -35,7 +35,7 @@ def coordinators_are_not_asked(patch: pytest.MonkeyPatch) -> None:
     def nobody(*arguments: Any) -> None:
         return None
 
-    patch.setattr(txn_hanging, "_coordinated", nobody)
+    patch.setattr(survey, "_coordinated", nobody)
 
 
 PLANTS = [

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from raftlog.broker import replicas
-from raftlog.broker.replicas import Replicas
+from raftlog.broker.replicas import replicas
+from raftlog.broker.replicas.replicas import Replicas
 from raftlog.controller import partitions, reassignment, settling
 from raftlog.controller.standing import Standing
 from raftlog.metadata.image import MetadataImage, PartitionState

@@ -8,8 +8,8 @@ import pytest
 
 from raftlog.base.errors import KafkaError, OffsetOutOfRange
 from raftlog.base.types import UNKNOWN_EPOCH_END, EpochEnd
-from raftlog.broker import fetcher
-from raftlog.broker.server import BrokerServer
+from raftlog.broker.network.server import BrokerServer
+from raftlog.broker.replicas import fetcher
 from raftlog.replication.following import Following
 from raftlog.replication.host import CommitWaiter, PartitionRead
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink

@@ -9,8 +9,8 @@ import pytest
 
 from raftlog.base.errors import NONE
 from raftlog.base.machine import Answer, Decision, Runner
-from raftlog.broker import txn_markers
-from raftlog.broker.txn_markers import MarkerSender
+from raftlog.broker.coordination import transaction_markers
+from raftlog.broker.coordination.transaction_markers import MarkerSender
 from raftlog.coordinator.transactions import decisions
 from raftlog.coordinator.transactions.coordinator import TransactionCoordinator, TransactionRunner
 from raftlog.coordinator.transactions.transaction import (
@@ -73,8 +73,8 @@ def keep_partitions_in_memory(patch: pytest.MonkeyPatch) -> None:
 
 def take_failed_markers_for_written(patch: pytest.MonkeyPatch) -> None:
     """Whatever a leader answers, it has heard."""
-    codes = txn_markers._codes
-    patch.setattr(txn_markers, "_codes", lambda result: dict.fromkeys(codes(result), NONE))
+    codes = transaction_markers._codes
+    patch.setattr(transaction_markers, "_codes", lambda result: dict.fromkeys(codes(result), NONE))
 
 
 def give_up_unreachable_leaders(patch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.peer_times import ADDED_S
+from raftlog.broker.coordination.transaction_deadlines import ADDED_S
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.requests import AddPartitions, VerifyPartitions
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
-from raftlog.broker.asking import ask_in_parts, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask_in_parts, published, shown
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import AlterReassignments, PartitionResult, PartitionResults, Reassignment

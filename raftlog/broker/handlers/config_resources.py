@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import InvalidRequest, KafkaError
-from raftlog.broker.asking import CONFIG_SIZE, ask_in_parts, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, published, shown
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import (

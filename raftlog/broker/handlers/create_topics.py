@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from raftlog.base.config_describe import ConfigEntry, describe_topic
 from raftlog.base.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError
-from raftlog.broker.asking import ask_in_parts, published, shown
 from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask_in_parts, published, shown
 from raftlog.broker.handlers.config_resources import check_config_names
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.image import MetadataImage

@@ -10,9 +10,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut
-from raftlog.broker.asking import LONGEST_TIMEOUT_S
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.locate import locate
+from raftlog.broker.controller_requests import LONGEST_TIMEOUT_S
+from raftlog.broker.partition_lookup import locate
 from raftlog.broker.turns import Pace
 from raftlog.protocol.shapes import response_shapes
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
-from raftlog.broker.asking import ask_in_parts, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask_in_parts, published, shown
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import DeleteTopics, TopicRef, TopicResult, TopicResults

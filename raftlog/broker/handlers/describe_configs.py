@@ -22,9 +22,9 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.log import LOGGERS
-from raftlog.broker.asking import shown
 from raftlog.broker.auto_create import TOPIC_NAME_RULE, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import shown
 from raftlog.broker.handlers.config_resources import (
     BROKER_LOGGER,
     CLIENT_METRICS,

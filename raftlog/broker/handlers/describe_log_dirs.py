@@ -13,7 +13,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 
 if TYPE_CHECKING:
-    from raftlog.broker.logs import Volume
+    from raftlog.broker.replicas.log_directories import Volume
 
 API_KEY: Final = ApiKey.DESCRIBE_LOG_DIRS
 

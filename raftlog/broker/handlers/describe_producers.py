@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError, PolicyViolation
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.locate import locate
+from raftlog.broker.partition_lookup import locate
 from raftlog.broker.turns import Pace
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import Shapes, response_shapes

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
-from raftlog.broker.asking import ask, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask, shown
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.requests import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey

@@ -19,12 +19,18 @@ from raftlog.base.errors import (
     KafkaError,
     TopicAuthorizationFailed,
 )
-from raftlog.broker.cold_read import ColdRead
+from raftlog.broker.handlers.fetch_cold_read import ColdRead
 from raftlog.broker.handlers.fetch_response import Answer, encode_error, refuse_all, tell
-from raftlog.broker.locate import locate
-from raftlog.broker.sessions import ENTRY_BYTES, INITIAL_EPOCH, NO_SESSION, Entry, FetchSession
-from raftlog.broker.slots import Slot
-from raftlog.broker.throttle import is_listed
+from raftlog.broker.network.fetch_sessions import (
+    ENTRY_BYTES,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    Entry,
+    FetchSession,
+)
+from raftlog.broker.network.response_slots import Slot
+from raftlog.broker.partition_lookup import locate
+from raftlog.broker.replicas.replication_quota import is_listed
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
 from raftlog.protocol.reader import NO_LIMIT, TooManyParts
@@ -32,7 +38,7 @@ from raftlog.protocol.wire import PARTS_MAX
 from raftlog.replication.host import PartitionRead, ReplicaId
 
 if TYPE_CHECKING:
-    from raftlog.broker.connection import Connection
+    from raftlog.broker.network.connection import Connection
     from raftlog.replication.partition import Partition
 
 API_KEY: Final = 1

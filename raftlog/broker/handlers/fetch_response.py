@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.disk import Buffer
-from raftlog.broker.locate import MOVED, current_leader, endpoints_of
-from raftlog.broker.sessions import NO_SESSION, Entry, FetchSession
+from raftlog.broker.network.fetch_sessions import NO_SESSION, Entry, FetchSession
+from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import Fetched, FetchRequest, TopicKey, encode_fetch_response
 from raftlog.protocol.wire import Endpoint
 
 if TYPE_CHECKING:
-    from raftlog.broker.connection import Connection
+    from raftlog.broker.network.connection import Connection
 
 FIRST_LEADER_HINT_VERSION = 12
 

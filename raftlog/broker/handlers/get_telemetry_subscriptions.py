@@ -6,9 +6,9 @@ import asyncio
 from typing import Any, Final
 from uuid import UUID
 
-from raftlog.broker.connection import UNKNOWN
+from raftlog.broker.client_telemetry import COMPRESSIONS, LONGEST_TEXT, ClientAttributes
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.telemetry import COMPRESSIONS, LONGEST_TEXT, ClientAttributes
+from raftlog.broker.network.connection import UNKNOWN
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes
 

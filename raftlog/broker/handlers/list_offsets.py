@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, NotLeaderOrFollower, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.locate import locate
+from raftlog.broker.partition_lookup import locate
 from raftlog.broker.turns import Pace
 from raftlog.protocol.shapes import Shapes, response_shapes
 

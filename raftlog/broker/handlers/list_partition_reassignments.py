@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
-from raftlog.broker.asking import ask, ask_in_parts, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask, ask_in_parts, shown
 from raftlog.broker.turns import Pace
 from raftlog.metadata.requests import ListReassignments, OngoingReassignment, OngoingReassignments
 from raftlog.protocol.apis import ApiKey

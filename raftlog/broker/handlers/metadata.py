@@ -16,7 +16,6 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.broker.absences import NOBODY, Gone
 from raftlog.broker.auto_create import create_missing, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.metadata_view import (
@@ -26,6 +25,7 @@ from raftlog.broker.handlers.metadata_view import (
     MetadataViews,
 )
 from raftlog.broker.turns import Pace, in_turns
+from raftlog.broker.unreachable_brokers import NOBODY, Gone
 from raftlog.metadata.image import MetadataImage, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes

@@ -16,9 +16,9 @@ from raftlog.base.errors import (
     ReplicaNotAvailable,
 )
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
-from raftlog.broker.absences import NOBODY, Gone
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.turns import Pace
+from raftlog.broker.unreachable_brokers import NOBODY, Gone
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity

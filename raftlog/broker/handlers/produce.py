@@ -25,10 +25,10 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.broker.locate import MOVED, current_leader, endpoints_of, locate
-from raftlog.broker.slots import Slot
+from raftlog.broker.coordination.transaction_verification import Dialect, Questions
+from raftlog.broker.network.response_slots import Slot
+from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of, locate
 from raftlog.broker.turns import Pace
-from raftlog.broker.txn_verification import Dialect, Questions
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.produce import (
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from raftlog.base.disk import Buffer
     from raftlog.base.env import Env
     from raftlog.base.memory import Account
-    from raftlog.broker.connection import Connection
+    from raftlog.broker.network.connection import Connection
     from raftlog.replication.partition import Partition
 
 API_KEY: Final = 0

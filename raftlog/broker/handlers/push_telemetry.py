@@ -6,9 +6,9 @@ import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
+from raftlog.broker.client_telemetry import Push
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.get_telemetry_subscriptions import attributes_of
-from raftlog.broker.telemetry import Push
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import build
 

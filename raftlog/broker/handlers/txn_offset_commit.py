@@ -7,9 +7,9 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.coordination.transaction_verification import Dialect
 from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
 from raftlog.broker.turns import Pace
-from raftlog.broker.txn_verification import Dialect
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.requests import CommitInTransaction, MemberRef, OffsetCommit
 from raftlog.coordinator.transactions.transaction import check_transactional_id

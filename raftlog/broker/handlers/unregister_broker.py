@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
-from raftlog.broker.asking import ask, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask, shown
 from raftlog.metadata.requests import Done, UnregisterBroker
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.shapes import response_shapes

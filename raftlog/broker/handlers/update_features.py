@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
-from raftlog.broker.asking import ask, published, shown
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask, published, shown
 from raftlog.metadata.requests import (
     SAFE_DOWNGRADE,
     UPGRADE,

@@ -18,8 +18,8 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.locate import locate
-from raftlog.broker.peer_times import MARKERS_COMMITTED_S
+from raftlog.broker.coordination.transaction_deadlines import MARKERS_COMMITTED_S
+from raftlog.broker.partition_lookup import locate
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.requests import TransactionEnd
 from raftlog.protocol.apis import ApiKey

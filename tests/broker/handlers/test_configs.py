@@ -306,7 +306,7 @@ async def test_the_configs_of_client_metrics_are_described_of_any_name(version: 
 @pytest.fixture
 def loggers() -> Iterator[None]:
     """The process's loggers, as they were before."""
-    get_logger("raftlog.broker.fetcher")
+    get_logger("raftlog.broker.replicas.fetcher")
     LOGGERS.start("INFO")
     yield
     LOGGERS.start("INFO")
@@ -329,16 +329,16 @@ async def levels(cluster: Cluster) -> dict[str, str]:
 async def test_the_levels_of_loggers_are_changed_while_the_broker_runs() -> None:
     """A part of a room has the level of the nearest logger above it that has one, and nothing of it is metadata."""
     cluster = Cluster()
-    assert (await levels(cluster))["raftlog.broker.fetcher"] == "INFO"
+    assert (await levels(cluster))["raftlog.broker.replicas.fetcher"] == "INFO"
     assert (await change_levels(cluster, ("raftlog.broker", "DEBUG", 0))).error_code == 0
     found = await levels(cluster)
-    assert (found["raftlog"], found["raftlog.broker"], found["raftlog.broker.fetcher"]) == (
+    assert (found["raftlog"], found["raftlog.broker"], found["raftlog.broker.replicas.fetcher"]) == (
         "INFO",
         "DEBUG",
         "DEBUG",
     )
     assert (await change_levels(cluster, ("raftlog.broker", None, 1))).error_code == 0
-    assert (await levels(cluster))["raftlog.broker.fetcher"] == "INFO"
+    assert (await levels(cluster))["raftlog.broker.replicas.fetcher"] == "INFO"
     assert cluster.asked == []
 
 

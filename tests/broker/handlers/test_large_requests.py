@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from raftlog import control
-from raftlog.broker.asking import ask
+from raftlog.broker.controller_requests import ask
 from raftlog.broker.handlers import served
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic
 from raftlog.protocol import reader
@@ -26,7 +26,7 @@ from raftlog.protocol.wire import PARTS_MAX as HOT_PARTS_MAX
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import PORT, SimCluster
 from raftlog_chaos.simulator.handles import SimHandle, SimTimer
-from tests.broker.large_requests import TOPIC, TOPIC_ID, Case, cases, frame_of
+from tests.broker.handlers.large_requests import TOPIC, TOPIC_ID, Case, cases, frame_of
 
 PARTS = int(os.environ.get("LARGE_REQUEST_PARTS", "4000"))
 """Parts of each request. Where there is time, 50,000 find what costs little for each, and take five minutes."""

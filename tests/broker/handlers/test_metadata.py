@@ -15,8 +15,8 @@ from raftlog.base.errors import (
     RequestTimedOut,
     TopicAlreadyExists,
 )
-from raftlog.broker.absences import Absences
 from raftlog.broker.handlers import metadata, metadata_view
+from raftlog.broker.unreachable_brokers import Absences
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, ErrorReply, TopicCreation
 from raftlog.protocol.shapes import request_shapes

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from raftlog.base.errors import InvalidRequest, ThrottlingQuotaExceeded, UnknownSubscriptionId
-from raftlog.broker.telemetry import COMPRESSIONS
+from raftlog.broker.client_telemetry import COMPRESSIONS
 from raftlog.protocol.codec import decode_response, encode_response, error_response
 from tests.broker.handlers.one_broker import Cluster, cluster_image
 from tests.protocol.otlp_bytes import gauge, metrics_data, point

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from raftlog.broker.handlers import heartbeat, list_groups
-from raftlog.broker.server import BrokerServer
+from raftlog.broker.network.server import BrokerServer
 from raftlog_chaos.attacks.target import framed, head, legacy, raw
 from raftlog_chaos.fuzz.campaign import Summary, reduced, run_chunk
 from raftlog_chaos.fuzz.draw import Known
