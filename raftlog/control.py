@@ -37,10 +37,10 @@ from raftlog.metadata.requests import (
     encode,
 )
 from raftlog.quorum.client import ControllerClient
-from raftlog.quorum.compaction import Compaction
-from raftlog.quorum.election import timing_of
+from raftlog.quorum.election import timing_for
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import DamagedJournal
 
 log = get_logger("quorum")
@@ -138,8 +138,8 @@ class ControlPlane:
             secret=config.cluster_secret,
             cluster_id=cluster_id,
             machine=_Machine(self._metadata, self._leadership_changed),
-            timing=timing_of(config.controller_quorum_election_timeout_ms / 1000),
-            compaction=Compaction(
+            timing=timing_for(config.controller_quorum_election_timeout_ms / 1000),
+            compaction=SnapshotPolicy(
                 size_bytes=config.metadata_log_max_record_bytes_between_snapshots,
                 interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,
             ),
@@ -180,16 +180,16 @@ class ControlPlane:
         """Wait until this node knows who leads the quorum."""
         await self._led.wait()
 
-    def in_touch(self, controller_id: int) -> bool:
+    def is_connected_to_leader(self, controller_id: int) -> bool:
         """Whether that node is the active controller and within reach, as far as this one can tell."""
-        if not self._follows.in_touch(controller_id):
+        if not self._follows.is_connected_to_leader(controller_id):
             return False
-        return controller_id == self._follows.node_id or self._heartbeats.reaches(controller_id)
+        return controller_id == self._follows.node_id or self._heartbeats.is_connected_to(controller_id)
 
-    def withdraw(self) -> None:
+    def stop_candidacy(self) -> None:
         """Stand for controller no more: this node is ending, or of no use."""
         if self.quorum is not None:
-            self.quorum.withdraw()
+            self.quorum.stop_candidacy()
 
     async def hand_over(self) -> None:
         """Withdraw, and give the quorum's lead to another voter if this node has it."""

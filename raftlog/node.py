@@ -80,7 +80,7 @@ class Node:
             )
         self._server = self._make_server() if self.broker is None else self.broker.server
         if self.control.quorum is not None:
-            self.control.quorum.on_kafka = self._server.adopt
+            self.control.quorum.on_kafka_client = self._server.adopt
 
     async def start(self) -> None:
         """Start all roles; returns when the broker (if this is one) listens and registers. Raises NodeFailed."""
@@ -162,7 +162,7 @@ class Node:
     def fail(self, reason: str) -> None:
         """This node cannot go on; the first reason counts. It is not elected any more, however long it takes to end."""
         self.ending = True
-        self.control.withdraw()
+        self.control.stop_candidacy()
         if not self.failed.done():
             self.failed.set_result(reason)
 
@@ -175,7 +175,7 @@ class Node:
                 image=lambda: self.metadata.published,
                 submit=self.control.submit,
                 replicas=cast(Replicas, None),
-                in_touch=self.control.in_touch,
+                in_touch=self.control.is_connected_to_leader,
             )
         )
 
@@ -192,7 +192,7 @@ class Node:
         if new.cluster_id and new.cluster_id != old.cluster_id:
             try:
                 for directory in self._directories:
-                    directory.adopt_cluster_id(new.cluster_id)
+                    directory.write_cluster_id(new.cluster_id)
             except (ForeignLogDirectory, OSError) as error:
                 self.fail(str(error))
 
@@ -228,7 +228,7 @@ class Broker:
             submit=control.submit,
             replicas=self.replicas,
             broker_epoch=self._broker_epoch,
-            in_touch=control.in_touch,
+            in_touch=control.is_connected_to_leader,
         )
         self.absences = self.context.absences = Absences(
             asyncio.get_running_loop().time, unnamed_s=config.broker_session_timeout_ms / 1000

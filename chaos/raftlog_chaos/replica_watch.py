@@ -13,7 +13,7 @@ from raftlog.base.errors import CorruptMessage, KafkaError
 from raftlog.base.types import TopicPartition
 from raftlog.records.batch import iter_records
 from raftlog.records.header import HEADER_BYTES, BatchHeader, check_crc, read_header
-from raftlog.replication.leading import LATEST, Leading
+from raftlog.replication.leader_role import LATEST, LeaderRole
 from raftlog.replication.partition import Partition
 from raftlog.storage.segment import Segment
 from raftlog_chaos.table_truth import TableTruth
@@ -118,7 +118,7 @@ class ReplicaWatch:
         if _is_table(partition) and self._cleaned != partition.log.cleaned_until:
             self._cleaned = partition.log.cleaned_until
             faults += self._judge_table()
-        if type(partition.role) is Leading:
+        if type(partition.role) is LeaderRole:
             faults += self._judge_leader(partition.role, is_new=changed_role)
         return [f"{self.truth.where}: {self._node}: {fault}" for fault in faults]
 
@@ -145,7 +145,7 @@ class ReplicaWatch:
 
     # -- leaders ------------------------------------------------------------------------------------------------
 
-    def _judge_leader(self, role: Leading, *, is_new: bool) -> list[str]:
+    def _judge_leader(self, role: LeaderRole, *, is_new: bool) -> list[str]:
         truth, epoch, faults = self.truth, role.leader_epoch, []
         due = truth.readable_before(epoch)
         if is_new:
@@ -195,7 +195,7 @@ class ReplicaWatch:
                 header = read_header(content, position)
             except CorruptMessage:
                 break
-            follows = header.base_offset == due or (segment.gaps and header.base_offset > due)
+            follows = header.base_offset == due or (segment.may_have_gaps and header.base_offset > due)
             if header.end_offset > self.high_watermark or not follows:
                 break  # out of its place: it rotted, as where a CRC fails; that is found elsewhere
             if header.base_offset >= start:
@@ -250,7 +250,7 @@ class ReplicaWatch:
         return self.truth.table.take(header, batch)
 
 
-def _readable(role: Leading) -> int | None:
+def _readable(role: LeaderRole) -> int | None:
     """Return the latest offset that the leader would tell a client now, None if it would not tell."""
     try:
         found = role.offset_for_timestamp(LATEST, read_committed=False, replica=False, search=None)
@@ -261,4 +261,4 @@ def _readable(role: Leading) -> int | None:
 
 def _is_table(partition: Partition) -> bool:
     """Whether the newest record of each key is what counts in it."""
-    return partition.log.compacted or partition.log.active_segment.gaps
+    return partition.log.compacted or partition.log.active_segment.may_have_gaps

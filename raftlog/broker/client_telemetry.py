@@ -29,7 +29,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.regex import compiled
 from raftlog.metadata.image import MetadataImage
-from raftlog.protocol.otlp import MetricsReader, Point
+from raftlog.protocol.otlp import DataPoint, MetricsReader
 from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, decompress
 
 COMPRESSIONS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
@@ -274,7 +274,7 @@ class ClientTelemetry:
         self.refused[type(error).__name__] += 1
         return error
 
-    def _read(self, asked: Asked, push: Push, max_bytes: int) -> list[tuple[Labels, Point]]:
+    def _read(self, asked: Asked, push: Push, max_bytes: int) -> list[tuple[Labels, DataPoint]]:
         """Return the points that were asked for, the first MOST_POINTS of them."""
         try:
             reader = MetricsReader(decompress(push.compression, push.metrics, max_bytes=max_bytes))
@@ -285,7 +285,7 @@ class ClientTelemetry:
         self.dropped += reader.skipped + (len(points) > MOST_POINTS)
         return points[:MOST_POINTS]
 
-    def _take(self, instance_id: UUID, client: Client, points: Iterable[tuple[Labels, Point]]) -> None:
+    def _take(self, instance_id: UUID, client: Client, points: Iterable[tuple[Labels, DataPoint]]) -> None:
         before = self._release(instance_id, client)
         for resource, point in points:
             name, labels = key = _shown_name(point), _labels(resource, point.attributes)
@@ -339,7 +339,7 @@ def _is_asked(metrics: tuple[str, ...], name: str) -> bool:
     return metrics == (ALL_METRICS,) or name.startswith(metrics)
 
 
-def _shown_name(point: Point) -> str:
+def _shown_name(point: DataPoint) -> str:
     """Return a name of Prometheus: no other metric of a node begins with kafka_client_."""
     name = _STRANGE.sub("_", point.name.removeprefix(KAFKA_PREFIX)[:LONGEST_TEXT])
     counts = point.kind == "counter" and not name.endswith("_total")

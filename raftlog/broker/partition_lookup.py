@@ -14,7 +14,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.broker.context import BrokerContext
-from raftlog.protocol.wire import Endpoint
+from raftlog.protocol.primitives import Endpoint
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition

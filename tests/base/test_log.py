@@ -45,7 +45,7 @@ def test_a_module_is_a_room_without_the_packages_name():
     stream = io.StringIO()
     configure_log(stream=stream)
     get_logger("raftlog.broker.replicas.log_directories").info("logs_recovered")
-    assert json.loads(stream.getvalue())["room"] == "broker.logs"
+    assert json.loads(stream.getvalue())["room"] == "broker.replicas.log_directories"
 
 
 def test_events_below_the_level_are_not_written():

@@ -14,12 +14,12 @@ from raftlog.broker.controller_requests import (
     ask_in_parts,
 )
 from raftlog.metadata.requests import DeleteTopics, TopicRef, TopicResult, TopicResults
-from tests.broker.handlers.one_broker import Cluster
+from tests.broker.handlers.one_broker import HandlerSetup
 
 Outcome = tuple[list[str | None], TopicResults | KafkaError]
 
 
-async def asked(cluster: Cluster, sizes: list[int], *, timeout_ms: int = 30_000) -> list[Outcome]:
+async def asked(cluster: HandlerSetup, sizes: list[int], *, timeout_ms: int = 30_000) -> list[Outcome]:
     """Ask about topics that count for so many parts each; their names are their numbers."""
     topics = [TopicRef(str(number)) for number in range(len(sizes))]
     found = ask_in_parts(
@@ -38,13 +38,13 @@ def answer(request: DeleteTopics) -> TopicResults:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    made = Cluster()
+def cluster() -> HandlerSetup:
+    made = HandlerSetup()
     made.answers[DeleteTopics] = answer
     return made
 
 
-async def test_each_request_has_a_turns_worth_of_parts(cluster: Cluster) -> None:
+async def test_each_request_has_a_turns_worth_of_parts(cluster: HandlerSetup) -> None:
     """A part that is larger goes alone; all are asked about, in their order."""
     sizes = [1] * (2 * ASKED_AT_ONCE) + [3 * ASKED_AT_ONCE] + [1]
     outcomes = await asked(cluster, sizes)
@@ -53,7 +53,7 @@ async def test_each_request_has_a_turns_worth_of_parts(cluster: Cluster) -> None
     assert [len(request.topics) for request in cluster.asked] == [len(some) for some, _ in outcomes]  # type: ignore[union-attr]
 
 
-async def test_a_failure_is_of_the_parts_that_were_asked_about(cluster: Cluster) -> None:
+async def test_a_failure_is_of_the_parts_that_were_asked_about(cluster: HandlerSetup) -> None:
     """The others are asked about all the same."""
 
     def fail_first(request: DeleteTopics) -> TopicResults:
@@ -68,7 +68,7 @@ async def test_a_failure_is_of_the_parts_that_were_asked_about(cluster: Cluster)
     assert len(second[1].results) == 5
 
 
-async def test_parts_beyond_the_limit_of_a_request_are_refused(cluster: Cluster) -> None:
+async def test_parts_beyond_the_limit_of_a_request_are_refused(cluster: HandlerSetup) -> None:
     """POLICY_VIOLATION with the limit; one single part may be larger, since the controller bounds it."""
     outcomes = await asked(cluster, [1] * (ASKED_MAX + 1))
     assert isinstance(outcomes[-1][1], PolicyViolation)
@@ -78,7 +78,7 @@ async def test_parts_beyond_the_limit_of_a_request_are_refused(cluster: Cluster)
     assert isinstance(alone[1], TopicResults)
 
 
-async def test_parts_that_come_up_too_late_are_told_so(cluster: Cluster) -> None:
+async def test_parts_that_come_up_too_late_are_told_so(cluster: HandlerSetup) -> None:
     """REQUEST_TIMED_OUT: the client does not wait for them any longer."""
     loop = asyncio.get_running_loop()
     now = 0.0

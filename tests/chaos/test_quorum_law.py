@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from raftlog.quorum.journal import Journal
-from raftlog.quorum.messages import AppendEntries, NextIndex, PreVote, RequestVote, VoteGranted
+from raftlog.quorum.messages import (
+    AppendEntries,
+    AppendEntriesResponse,
+    PreVote,
+    RequestVote,
+    VoteGranted,
+)
 from raftlog.quorum.wal import DamagedJournal, Entry
 from raftlog_chaos.scenarios.quorum_law import Held, Law, held_on_disk
 from raftlog_chaos.simulator.disk import SimDisk
@@ -66,10 +72,10 @@ def test_a_candidate_votes_for_itself() -> None:
 def test_a_term_is_never_taken_back() -> None:
     """Raft figure 2: currentTerm increases monotonically, over restarts too."""
     law = Law(3)
-    law.said(1, 2, NextIndex(5, 9, False, True))
-    law.said(2, 1, NextIndex(4, 9, False, True))
+    law.said(1, 2, AppendEntriesResponse(5, 9, False, True))
+    law.said(2, 1, AppendEntriesResponse(4, 9, False, True))
     assert not law.violations
-    law.said(1, 2, NextIndex(4, 9, False, True))
+    law.said(1, 2, AppendEntriesResponse(4, 9, False, True))
     assert law.violations == ["node 1 forgot term 5 and speaks of 4"]
 
 
@@ -138,7 +144,7 @@ def test_a_disk_holds_what_a_restart_would_find() -> None:
     assert held_on_disk(disk, "/data/quorum") == Held(0, {})
     journal = Journal(disk, "/data/quorum", 1)
     journal.add(b"one", 1, 3)
-    journal.take()()
+    journal.take_staged()()
     assert held_on_disk(disk, "/data/quorum") == Held(0, {1: 3})
     disk.flip_bit("/data/quorum/quorum.wal", 0)
     with pytest.raises(DamagedJournal):

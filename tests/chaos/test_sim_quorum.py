@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios import STORIES
 from raftlog_chaos.scenarios.quorum_world import World
 from raftlog_chaos.simulator import SimLoop, simulate
@@ -20,7 +20,7 @@ ENTRIES = 20
 
 async def story(loop: SimLoop) -> tuple[int, int]:
     """Elect, commit, lose the leader's power, elect again, outrun the lost node, take it back with a snapshot."""
-    world = World(loop, 3, compaction=Compaction(entries=ENTRIES))
+    world = World(loop, 3, compaction=SnapshotPolicy(entries=ENTRIES))
     world.boot()
     first = await world.leader()
     await world.commit(b"before")

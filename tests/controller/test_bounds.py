@@ -39,28 +39,28 @@ from raftlog.metadata.requests import (
 )
 from raftlog.metadata.snapshot import MAX_IMAGE_BYTES, decode_image, encode_image
 from raftlog.metadata.usage import BASE_BYTES, usage_of
-from raftlog.quorum.compaction import Compaction
-from raftlog.quorum.install import IncomingSnapshot
+from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import SimCluster
-from tests.controller.world import World
+from tests.controller.journal_cluster import ControllerCluster
 
 
-def cluster(**limits: Any) -> World:
+def cluster(**limits: Any) -> ControllerCluster:
     """Three brokers, with these limits."""
-    world = World(**limits)
+    world = ControllerCluster(**limits)
     world.start(1, 2, 3)
     return world
 
 
-def configure(world: World, kind: str, name: str, key: str, value: str | None) -> Any:
+def configure(world: ControllerCluster, kind: str, name: str, key: str, value: str | None) -> Any:
     """Set one config, or delete it; returns its result."""
     op = ConfigOp(key, value, SET if value is not None else DELETE)
     return world.ask(AlterConfigs((ConfigAlteration(kind, name, (op,)),))).results[0]
 
 
-def grow(world: World, name: str, total: int) -> Any:
+def grow(world: ControllerCluster, name: str, total: int) -> Any:
     return world.ask(CreatePartitions((NewPartitions(name, total),))).results[0]
 
 
@@ -193,7 +193,7 @@ def test_nodes_restart_from_a_snapshot_at_the_limits() -> None:
 
     async def script(loop: SimLoop) -> None:
         limits = {"raftlog.topics.max": "30", "raftlog.configs.max": "30", "raftlog.partitions.max": "60"}
-        cluster = SimCluster(loop, settings=limits, compaction=Compaction(entries=10))
+        cluster = SimCluster(loop, settings=limits, compaction=SnapshotPolicy(entries=10))
         cluster.start()
         await cluster.until_ready()
         for number in range(40):

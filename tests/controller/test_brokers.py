@@ -24,7 +24,7 @@ from raftlog.metadata.requests import (
     RegisterBroker,
     UnregisterBroker,
 )
-from tests.controller.world import ENDPOINTS, World
+from tests.controller.journal_cluster import ENDPOINTS, ControllerCluster
 
 
 def code(reply: object) -> int:
@@ -33,15 +33,15 @@ def code(reply: object) -> int:
 
 
 @pytest.fixture
-def world() -> World:
-    made = World()
+def world() -> ControllerCluster:
+    made = ControllerCluster()
     made.start(1, 2, 3)
     return made
 
 
 def test_registration_starts_fenced_with_its_own_offset_as_epoch() -> None:
     """The broker epoch is the metadata offset of the registration, and nothing is led before unfencing."""
-    world = World()
+    world = ControllerCluster()
     world.elect(1)
     offset = world.image.offset
     assert world.register(1) == BrokerRegistration(offset)
@@ -50,7 +50,7 @@ def test_registration_starts_fenced_with_its_own_offset_as_epoch() -> None:
 
 def test_same_incarnation_registers_once() -> None:
     """A retry whose answer was lost gets the same epoch and writes nothing."""
-    world = World()
+    world = ControllerCluster()
     world.elect(1)
     first = world.register(1, incarnation=7)
     batches = len(world.journal)
@@ -58,20 +58,20 @@ def test_same_incarnation_registers_once() -> None:
     assert len(world.journal) == batches
 
 
-def test_second_process_with_one_id_is_refused_while_the_first_lives(world: World) -> None:
+def test_second_process_with_one_id_is_refused_while_the_first_lives(world: ControllerCluster) -> None:
     """Two processes with one broker id: the later is refused until the earlier is silent for a session."""
     assert code(world.register(2)) == DuplicateBrokerRegistration.code
     world.advance(3.5, heartbeats=(1, 3))
     assert isinstance(world.register(2), BrokerRegistration)
 
 
-def test_new_incarnation_is_taken_once_the_connection_dropped(world: World) -> None:
+def test_new_incarnation_is_taken_once_the_connection_dropped(world: ControllerCluster) -> None:
     """After kill -9 the restarted broker need not wait for the session to end."""
     world.active.peer_lost(2, world.now)
     assert isinstance(world.register(2), BrokerRegistration)
 
 
-def test_new_incarnation_leaves_isr_and_leadership_in_the_same_batch(world: World) -> None:
+def test_new_incarnation_leaves_isr_and_leadership_in_the_same_batch(world: ControllerCluster) -> None:
     """One batch holds both, so that no image shows the new incarnation as the old one's replica (H7)."""
     world.assign("t", (2, 1, 3))
     world.active.peer_lost(2, world.now)
@@ -83,7 +83,7 @@ def test_new_incarnation_leaves_isr_and_leadership_in_the_same_batch(world: Worl
     assert (world.partition("t").leader, world.partition("t").isr) == (1, (1, 3))
 
 
-def test_foreign_cluster_and_senseless_registrations_are_refused(world: World) -> None:
+def test_foreign_cluster_and_senseless_registrations_are_refused(world: ControllerCluster) -> None:
     """A node of another cluster cannot join by mistake."""
     request = RegisterBroker(9, UUID(int=1), "other", ENDPOINTS)
     assert code(world.ask(request)) == InconsistentClusterId.code
@@ -94,7 +94,7 @@ def test_foreign_cluster_and_senseless_registrations_are_refused(world: World) -
     assert set(world.image.brokers) == {1, 2, 3}
 
 
-def test_broker_is_unfenced_once_it_has_seen_its_registration(world: World) -> None:
+def test_broker_is_unfenced_once_it_has_seen_its_registration(world: ControllerCluster) -> None:
     """Caught up means that the published image contains the registration record."""
     world.register(4)
     epoch = world.image.brokers[4].broker_epoch
@@ -104,7 +104,7 @@ def test_broker_is_unfenced_once_it_has_seen_its_registration(world: World) -> N
     assert not world.image.brokers[4].fenced
 
 
-def test_heartbeats_of_others_do_not_count(world: World) -> None:
+def test_heartbeats_of_others_do_not_count(world: ControllerCluster) -> None:
     """An old incarnation and an unknown broker are told so, and keep nobody's session alive."""
     assert code(world.heartbeat(2, broker_epoch=0)) == StaleBrokerEpoch.code
     assert code(world.ask(Heartbeat(9, 0, 0))) == BrokerIdNotRegistered.code
@@ -114,14 +114,14 @@ def test_heartbeats_of_others_do_not_count(world: World) -> None:
     assert world.image.brokers[2].fenced
 
 
-def test_steady_heartbeat_writes_nothing(world: World) -> None:
+def test_steady_heartbeat_writes_nothing(world: ControllerCluster) -> None:
     """Only changes are records."""
     batches = len(world.journal)
     assert world.heartbeat(1) == HeartbeatReply(True, False, False)
     assert len(world.journal) == batches
 
 
-def test_broker_is_fenced_when_it_asks_or_its_disk_failed(world: World) -> None:
+def test_broker_is_fenced_when_it_asks_or_its_disk_failed(world: ControllerCluster) -> None:
     """want_fence and a failed log directory move all leaderships (H16)."""
     world.assign("t", (2, 1, 3))
     assert world.heartbeat(2, want_fence=True) == HeartbeatReply(True, True, False)
@@ -132,7 +132,7 @@ def test_broker_is_fenced_when_it_asks_or_its_disk_failed(world: World) -> None:
     assert world.image.brokers[2].fenced
 
 
-def test_controlled_shutdown_moves_leaderships_first(world: World) -> None:
+def test_controlled_shutdown_moves_leaderships_first(world: ControllerCluster) -> None:
     """The broker may stop once it leads nothing that another could lead; it is told in the same answer."""
     world.assign("t", (2, 1, 3), (1, 2, 3))
     world.assign("alone", (2,))
@@ -146,7 +146,7 @@ def test_controlled_shutdown_moves_leaderships_first(world: World) -> None:
     assert world.heartbeat(2, want_shutdown=True) == HeartbeatReply(True, True, True)
 
 
-def test_controlled_shutdown_waits_for_a_member_in_doubt(world: World) -> None:
+def test_controlled_shutdown_waits_for_a_member_in_doubt(world: ControllerCluster) -> None:
     """While the only other member is in doubt, the leaving broker leads on."""
     world.assign("t", (2, 3))
     world.active.peer_lost(3, world.now)
@@ -157,7 +157,7 @@ def test_controlled_shutdown_waits_for_a_member_in_doubt(world: World) -> None:
     assert world.heartbeat(2, want_shutdown=True).should_shutdown
 
 
-def test_leaving_broker_is_not_placed_on_nor_elected(world: World) -> None:
+def test_leaving_broker_is_not_placed_on_nor_elected(world: ControllerCluster) -> None:
     """A broker in controlled shutdown gets no new leaderships, and no way back into an ISR (KIP-841)."""
     world.heartbeat(2, want_shutdown=True)
     world.create("t", 6, 2)
@@ -166,7 +166,7 @@ def test_leaving_broker_is_not_placed_on_nor_elected(world: World) -> None:
 
 @pytest.mark.parametrize("running", [True, False])
 def test_an_unregistered_broker_leads_nothing_and_leaves_what_others_hold(
-    world: World, running: bool
+    world: ControllerCluster, running: bool
 ) -> None:
     """Whether it runs or not, as with Apache Kafka; a running one is not heard any more until it registers anew."""
     world.assign("t", (3, 1), (3, 2))
@@ -186,7 +186,9 @@ def test_an_unregistered_broker_leads_nothing_and_leaves_what_others_hold(
 
 
 @pytest.mark.parametrize("wiped,lost", [(False, False), (True, True)])
-def test_the_last_in_sync_leads_again_only_with_its_disk(world: World, wiped: bool, lost: bool) -> None:
+def test_the_last_in_sync_leads_again_only_with_its_disk(
+    world: ControllerCluster, wiped: bool, lost: bool
+) -> None:
     """Its log directories stay known, through snapshots and other controllers, until it registers."""
     world.assign("t", (3,))
     world.ask(UnregisterBroker(3))
@@ -197,14 +199,14 @@ def test_the_last_in_sync_leads_again_only_with_its_disk(world: World, wiped: bo
     assert world.image.departed == {}
 
 
-def test_a_broker_that_others_can_replace_leaves_nothing_behind(world: World) -> None:
+def test_a_broker_that_others_can_replace_leaves_nothing_behind(world: ControllerCluster) -> None:
     """Its directories are not kept where some other replica is in sync everywhere."""
     world.assign("t", (3, 1))
     world.ask(UnregisterBroker(3))
     assert world.image.departed == {}
 
 
-def test_broker_cannot_speak_for_another(world: World) -> None:
+def test_broker_cannot_speak_for_another(world: ControllerCluster) -> None:
     """On a connection that proved to be broker 1, requests of broker 2 are refused (Architecture)."""
     epoch = world.image.brokers[2].broker_epoch
     assert code(world.ask(Heartbeat(2, epoch, 99), peer=1)) == ClusterAuthorizationFailed.code
@@ -214,7 +216,7 @@ def test_broker_cannot_speak_for_another(world: World) -> None:
 
 def test_changed_endpoints_of_one_incarnation_are_registered_anew() -> None:
     """Should an incarnation come with other addresses, the newer ones hold."""
-    world = World()
+    world = ControllerCluster()
     world.elect(1)
     world.register(1, incarnation=7)
     moved = (msgspec.structs.replace(ENDPOINTS[0], host="elsewhere"),)

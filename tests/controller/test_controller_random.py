@@ -54,7 +54,7 @@ from raftlog.metadata.requests import (
 )
 from raftlog.metadata.snapshot import encode_image
 from raftlog.metadata.usage import BASE_BYTES, usage_of
-from tests.controller.world import World
+from tests.controller.journal_cluster import ControllerCluster
 from tests.kit.examples import examples
 
 CONTROLLERS = 3
@@ -68,7 +68,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(CONTROLLERS, commit_at_once=False)
+        self.world = ControllerCluster(CONTROLLERS, commit_at_once=False)
         self.replies: list[list[Any]] = []
         self.checked = 0
         self.rebuilt = EMPTY_IMAGE

@@ -24,30 +24,32 @@ from raftlog.metadata.requests import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from tests.controller.world import World
+from tests.controller.journal_cluster import ControllerCluster
 
 OLDER = (SupportedFeature(GROUP_VERSION, 0, 0), SupportedFeature(TRANSACTION_VERSION, 0, 2))
 """What a broker supports that lacks one level and one feature."""
 
 
 @pytest.fixture
-def world() -> World:
-    made = World()
+def world() -> ControllerCluster:
+    made = ControllerCluster()
     made.start(1, 2, 3)
     return made
 
 
-def update(world: World, *updates: tuple[str, int, int], **fields: Any) -> list[tuple[int, str | None]]:
+def update(
+    world: ControllerCluster, *updates: tuple[str, int, int], **fields: Any
+) -> list[tuple[int, str | None]]:
     """Ask for levels; returns (error code, message) of each."""
     wanted = UpdateFeatures(tuple(FeatureUpdate(*each) for each in updates), **fields)
     return [(each.error_code, each.error_message) for each in world.ask(wanted).results]
 
 
-def levels(world: World) -> dict[str, int]:
+def levels(world: ControllerCluster) -> dict[str, int]:
     return {each.name: level_in_force(world.image, each.name) for each in FEATURES}
 
 
-def test_levels_go_down_and_up_again(world: World) -> None:
+def test_levels_go_down_and_up_again(world: ControllerCluster) -> None:
     """All nodes have them, through snapshots too; the epoch grows with each change and with nothing else."""
     initial = levels(world)
     assert update(world, (GROUP_VERSION, 0, SAFE_DOWNGRADE), (METADATA_VERSION, 27, UNSAFE_DOWNGRADE)) == [
@@ -81,7 +83,7 @@ def test_levels_go_down_and_up_again(world: World) -> None:
     ],
 )
 def test_faulty_updates_are_refused_with_the_reason(
-    world: World, wanted: tuple[str, int, int], sentence: str
+    world: ControllerCluster, wanted: tuple[str, int, int], sentence: str
 ) -> None:
     """INVALID_UPDATE_VERSION, and nothing changes."""
     before = world.image
@@ -91,7 +93,7 @@ def test_faulty_updates_are_refused_with_the_reason(
     assert world.image is before
 
 
-def test_a_downgrade_does_not_raise_a_level(world: World) -> None:
+def test_a_downgrade_does_not_raise_a_level(world: ControllerCluster) -> None:
     """A type that is a downgrade is refused for a higher level, as Kafka does."""
     update(world, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
     for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
@@ -100,7 +102,7 @@ def test_a_downgrade_does_not_raise_a_level(world: World) -> None:
         assert "the upgrade type is a downgrade" in (message or "")
 
 
-def test_one_faulty_update_keeps_all_others_from_being_made(world: World) -> None:
+def test_one_faulty_update_keeps_all_others_from_being_made(world: ControllerCluster) -> None:
     """All or none; each is told its own error. validate_only changes nothing."""
     before = world.image
     results = update(world, (TRANSACTION_VERSION, 1, SAFE_DOWNGRADE), ("nonsense", 1, UPGRADE))
@@ -111,7 +113,7 @@ def test_one_faulty_update_keeps_all_others_from_being_made(world: World) -> Non
     assert world.ask(twice).error_code == InvalidRequest.code
 
 
-def test_every_registered_broker_must_support_a_level(world: World) -> None:
+def test_every_registered_broker_must_support_a_level(world: ControllerCluster) -> None:
     """One that is stopped too, until it is unregistered: it may come back."""
     update(world, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
     assert world.register(4, features=OLDER).broker_epoch
@@ -128,7 +130,7 @@ def test_every_registered_broker_must_support_a_level(world: World) -> None:
     assert update(world, (GROUP_VERSION, 1, UPGRADE)) == [(0, None)]
 
 
-def test_a_broker_registers_only_if_it_supports_the_levels_that_were_chosen(world: World) -> None:
+def test_a_broker_registers_only_if_it_supports_the_levels_that_were_chosen(world: ControllerCluster) -> None:
     """UNSUPPORTED_VERSION names the feature; before anybody chose one, brokers of older releases may come."""
     assert world.register(4, features=()).broker_epoch
     world.ask(UnregisterBroker(4))

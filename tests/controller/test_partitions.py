@@ -18,19 +18,19 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.metadata.requests import AlterPartition, ErrorReply, IsrChange, IsrMember
-from tests.controller.world import World
+from tests.controller.journal_cluster import ControllerCluster
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> ControllerCluster:
     """Topic t with leader 1 and isr 1, 2, 3."""
-    made = World()
+    made = ControllerCluster()
     made.start(1, 2, 3, 4)
     made.assign("t", (1, 2, 3), (2, 1, 3))
     return made
 
 
-def test_shrink_and_expand(world: World) -> None:
+def test_shrink_and_expand(world: ControllerCluster) -> None:
     """The answer carries the new ISR and partition epoch; the leader epoch stays."""
     topic_id = world.image.topics["t"].topic_id
     shrunk = world.alter("t", (1, 2))
@@ -40,7 +40,7 @@ def test_shrink_and_expand(world: World) -> None:
     assert world.partition("t").partition_epoch == 2
 
 
-def test_unchanged_isr_writes_nothing(world: World) -> None:
+def test_unchanged_isr_writes_nothing(world: ControllerCluster) -> None:
     """Asking for what is there is answered with the state as it is."""
     batches = len(world.journal)
     assert world.alter("t", (3, 1, 2)).partition_epoch == 0
@@ -63,7 +63,7 @@ def test_unchanged_isr_writes_nothing(world: World) -> None:
     ],
 )
 def test_change_is_fenced_by_every_epoch(
-    world: World, overrides: dict[str, object], error: type[Exception]
+    world: ControllerCluster, overrides: dict[str, object], error: type[Exception]
 ) -> None:
     """Stale or foreign changes are refused and change nothing."""
     world.die(1)
@@ -79,7 +79,7 @@ def test_change_is_fenced_by_every_epoch(
     assert world.partition("t") == state
 
 
-def test_broker_out_of_service_does_not_come_in(world: World) -> None:
+def test_broker_out_of_service_does_not_come_in(world: ControllerCluster) -> None:
     """A fenced or leaving broker is ineligible; who is in already does not block others (KIP-841)."""
     world.die(3)
     assert world.alter("t", (1, 2, 3)).error_code == IneligibleReplica.code
@@ -89,7 +89,7 @@ def test_broker_out_of_service_does_not_come_in(world: World) -> None:
     assert world.alter("t", (1, 2, 3)).error_code == IneligibleReplica.code
 
 
-def test_replica_of_an_earlier_incarnation_does_not_come_in(world: World) -> None:
+def test_replica_of_an_earlier_incarnation_does_not_come_in(world: ControllerCluster) -> None:
     """The broker epoch that the leader saw fetch must be the current one (KIP-903, H7)."""
     seen = world.image.brokers[3].broker_epoch
     world.die(3)
@@ -98,7 +98,7 @@ def test_replica_of_an_earlier_incarnation_does_not_come_in(world: World) -> Non
     assert world.alter("t", (1, 2, 3), member_epochs={3: -1}).error_code == 0
 
 
-def test_unknown_partitions_are_told_apart(world: World) -> None:
+def test_unknown_partitions_are_told_apart(world: ControllerCluster) -> None:
     """Unknown id, unknown number, each on its own; the others of the request succeed."""
     broker = world.image.brokers[1]
     topic_id = world.image.topics["t"].topic_id
@@ -118,14 +118,14 @@ def test_unknown_partitions_are_told_apart(world: World) -> None:
     ]
 
 
-def test_old_incarnation_changes_nothing(world: World) -> None:
+def test_old_incarnation_changes_nothing(world: ControllerCluster) -> None:
     """The whole request is fenced by the broker's own epoch (H5)."""
     assert world.ask(AlterPartition(1, 0, ())).error_code == StaleBrokerEpoch.code
     assert world.ask(AlterPartition(9, 0, ())).error_code == BrokerIdNotRegistered.code
     assert isinstance(world.ask(AlterPartition(9, 0, ())), ErrorReply)
 
 
-def test_a_replica_that_joins_takes_over_from_a_leader_that_is_leaving(world: World) -> None:
+def test_a_replica_that_joins_takes_over_from_a_leader_that_is_leaving(world: ControllerCluster) -> None:
     """Controlled shutdown (KIP-631): the only member in sync goes on leading until another one caught up."""
     world.alter("t", (1,))
     world.heartbeat(1, want_shutdown=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raftlog.controller.placement import Placement
 from raftlog.metadata.image import BrokerState, MetadataImage
-from tests.controller.world import World
+from tests.controller.journal_cluster import ControllerCluster
 from tests.kit.examples import examples
 
 
@@ -68,7 +68,7 @@ def test_equal_racks_are_loaded_equally() -> None:
 
 def test_many_small_topics_are_spread_like_one_big_one() -> None:
     """Load of the whole cluster counts where a topic's own does not decide."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2, 3, 4)
     for number in range(20):
         world.create(f"t{number}", 1, 2)

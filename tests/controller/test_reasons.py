@@ -14,10 +14,10 @@ from raftlog.metadata.requests import (
     ElectLeaders,
     Heartbeat,
 )
-from tests.controller.world import World
+from tests.controller.journal_cluster import ControllerCluster
 
 
-def batches(world: World) -> list[Batch]:
+def batches(world: ControllerCluster) -> list[Batch]:
     return [decode_batch(each) for each in world.journal]
 
 
@@ -41,7 +41,7 @@ def test_requests_are_their_own_reasons() -> None:
 
 def test_every_batch_of_a_failover_says_why() -> None:
     """Registered, in service, taken for dead: only the election of a controller needs no reason."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2, 3)
     world.assign("t", (1, 2, 3))
     world.active.peer_lost(1, world.now)

@@ -12,7 +12,7 @@ from raftlog.controller.standing import Standing
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.records import UNCHANGED_LEADER
 from raftlog.metadata.requests import UNCLEAN, ElectLeaders
-from tests.controller.world import World
+from tests.controller.journal_cluster import ControllerCluster
 
 Outcome = tuple[int, tuple[int, ...], bool]
 
@@ -109,7 +109,7 @@ def test_unclean_election_only_where_it_is_allowed_and_needed() -> None:
 
 def test_last_replica_standing_stays_offline_until_it_returns() -> None:
     """ISR down to one, that one dies, a stale replica comes: offline; the one returns: online, nothing lost (H1)."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2, 3)
     world.assign("t", (2, 3))
     world.die(3)
@@ -122,7 +122,7 @@ def test_last_replica_standing_stays_offline_until_it_returns() -> None:
 
 def test_last_replica_with_another_disk_needs_an_unclean_election() -> None:
     """The sole isr member comes back wiped: offline, said in the image, until somebody decides (Architecture)."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2, 3)
     world.assign("t", (2, 3))
     world.die(3)
@@ -135,7 +135,7 @@ def test_last_replica_with_another_disk_needs_an_unclean_election() -> None:
 
 def test_whole_cluster_killed_and_one_broker_never_returns() -> None:
     """All brokers restart at once but one: what it led and followed is led by the others, with all it committed."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2, 3)
     world.create("t", 6, 3)
     world.elect(1)
@@ -151,7 +151,7 @@ def test_whole_cluster_killed_and_one_broker_never_returns() -> None:
 
 def test_leader_election_bumps_the_leader_epoch_and_isr_changes_do_not() -> None:
     """Followers of a partition whose leader stays go on fetching in the same epoch (KIP-497)."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2, 3)
     world.assign("t", (1, 2, 3), (2, 1, 3))
     world.die(2)
@@ -162,14 +162,14 @@ def test_leader_election_bumps_the_leader_epoch_and_isr_changes_do_not() -> None
 # -- damaged logs ---------------------------------------------------------------------------------------------------
 
 
-def report(world: World, broker_id: int, topic: str, partition: int = 0) -> None:
+def report(world: ControllerCluster, broker_id: int, topic: str, partition: int = 0) -> None:
     """Have a broker say in its heartbeat that one of its logs is damaged."""
     world.heartbeat(broker_id, damaged=((world.image.topics[topic].topic_id, partition),))
 
 
 def test_damaged_leader_hands_over_and_leaves_the_isr() -> None:
     """A replica that lacks acknowledged records must not count for them: mid-log damage is no torn tail."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2, 3)
     world.assign("t", (1, 2, 3), (1, 2, 3))
     report(world, 1, "t")
@@ -179,7 +179,7 @@ def test_damaged_leader_hands_over_and_leaves_the_isr() -> None:
 
 def test_damaged_follower_leaves_the_isr() -> None:
     """It would be elected otherwise."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2, 3)
     world.assign("t", (1, 2, 3))
     report(world, 3, "t")
@@ -188,7 +188,7 @@ def test_damaged_follower_leaves_the_isr() -> None:
 
 def test_first_to_come_back_does_not_lead_if_its_log_is_damaged() -> None:
     """While none was alive the ISR stood still; the other member, still dead, has everything and is waited for."""
-    world = World(broker_session_timeout_ms=1_000)
+    world = ControllerCluster(broker_session_timeout_ms=1_000)
     world.start(1, 2, 3)
     world.assign("t", (1, 2))
     for broker_id in (1, 2):
@@ -204,7 +204,7 @@ def test_first_to_come_back_does_not_lead_if_its_log_is_damaged() -> None:
 
 def test_damaged_last_isr_member_leads_for_reading_until_an_unclean_election() -> None:
     """Nobody else has the records: what is sound of them stays readable, and somebody must decide (KIP-460)."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2, 3)
     world.assign("t", (1, 2))
     world.alter("t", (1,))
@@ -225,7 +225,7 @@ def test_damaged_last_isr_member_leads_for_reading_until_an_unclean_election() -
 
 def test_damaged_last_isr_member_is_elected_anew_where_unclean_elections_are_allowed() -> None:
     """unclean.leader.election.enable: availability over records, in an epoch of its own that says so."""
-    world = World()
+    world = ControllerCluster()
     world.start(1)
     world.create("t", unclean_leader_election_enable="true")
     report(world, 1, "t")
@@ -236,7 +236,7 @@ def test_damaged_last_isr_member_is_elected_anew_where_unclean_elections_are_all
 
 def test_damaged_isr_member_that_comes_back_alone_is_elected_as_unclean() -> None:
     """The member that has everything is still away: whoever lacks records must not be elected as if it had them."""
-    world = World(broker_session_timeout_ms=1_000)
+    world = ControllerCluster(broker_session_timeout_ms=1_000)
     world.start(1, 2)
     world.create("t", 1, 2, unclean_leader_election_enable="true")
     for broker_id in (1, 2):
@@ -252,7 +252,7 @@ def test_damaged_isr_member_that_comes_back_alone_is_elected_as_unclean() -> Non
 
 def test_clean_election_is_not_marked_as_unclean() -> None:
     """A replica takes a damaged log as it is only where the mark names its own epoch."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2)
     world.assign("t", (1, 2))
     world.die(1)
@@ -261,7 +261,7 @@ def test_clean_election_is_not_marked_as_unclean() -> None:
 
 def test_nobody_joins_an_isr_that_is_lost() -> None:
     """In sync with a leader that lacks records is not in sync: such a member would be elected as if it were."""
-    world = World()
+    world = ControllerCluster()
     world.start(1, 2)
     world.assign("t", (1, 2))
     world.alter("t", (1,))

@@ -24,7 +24,13 @@ from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group
 from raftlog.coordinator.pending import is_unstable
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.requests import CommitInTransaction, MemberRef, OffsetCommit, TransactionEnd
-from raftlog.records.batch import EndMarker, ProducerStamp, build_batch, build_end_marker, new_record
+from raftlog.records.batch import (
+    EndTransactionMarker,
+    ProducerIdAndSequence,
+    build_batch,
+    build_end_marker,
+    new_record,
+)
 from raftlog.records.header import TRANSACTIONAL_BIT, stamp
 from tests.coordinator.journals import Answers, Bench, gone
 
@@ -46,14 +52,14 @@ class TransactionalBench(Bench):
             build_batch(
                 stamped,
                 base_offset=self.end_offset,
-                producer=ProducerStamp(producer_id, producer_epoch),
+                producer=ProducerIdAndSequence(producer_id, producer_epoch),
                 attributes=TRANSACTIONAL_BIT,
             ),
             len(records),
         )
 
     def append_end(self, end: TransactionEnd) -> int:
-        marker = EndMarker(end.commit, end.coordinator_epoch)
+        marker = EndTransactionMarker(end.commit, end.coordinator_epoch)
         batch = build_end_marker(end.producer_id, end.producer_epoch, marker=marker)
         return self._write(stamp(self.end_offset, len(batch), 0) + batch[16:], 1)
 

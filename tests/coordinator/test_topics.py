@@ -17,7 +17,7 @@ from tests.coordinator.journals import Bench, image_of, topic_id
 MANY = {f"{number:05}-log": 1 for number in range(20_000)}
 
 
-class World:
+class TopicMatcher:
     """Topics, and a clock."""
 
     def __init__(self, topics: dict[str, int]) -> None:
@@ -41,7 +41,7 @@ class World:
 
 def test_few_names_are_looked_at_where_they_are_asked_for():
     """Whole names, sorted; internal topics match like any other, as in Apache Kafka."""
-    world = World({"b-log": 1, "a-log": 1, "a-log-2": 1, "__consumer_offsets": 1})
+    world = TopicMatcher({"b-log": 1, "a-log": 1, "a-log-2": 1, "__consumer_offsets": 1})
     assert world.matching(".*-log") == ("a-log", "b-log")
     assert world.matching(".*") == ("__consumer_offsets", "a-log", "a-log-2", "b-log")
     assert world.matching("[^_].*") == ("a-log", "a-log-2", "b-log")
@@ -52,7 +52,7 @@ def test_few_names_are_looked_at_where_they_are_asked_for():
 
 def test_very_many_names_are_looked_at_slice_by_slice():
     """Twenty thousand names take some slices of bounded work, each of them a turn of its own."""
-    world = World(MANY)
+    world = TopicMatcher(MANY)
     assert world.matching("0000[0-4]-.*") is None
     assert world.matching("0000[0-4]-.*") is None, "asking again does not hasten it"
     steps_of_a_name = 600 + 9 * 10
@@ -62,7 +62,7 @@ def test_very_many_names_are_looked_at_slice_by_slice():
 
 def test_a_large_expression_sees_fewer_names_at_a_time():
     """Each character may cost as much as the expression is large."""
-    small, large = World(MANY), World(MANY)
+    small, large = TopicMatcher(MANY), TopicMatcher(MANY)
     assert small.matching(".*x") is None
     assert large.matching("(.*(x|y|zz)){40}") is None
     assert large.work_off() > 3 * small.work_off()
@@ -70,7 +70,7 @@ def test_a_large_expression_sees_fewer_names_at_a_time():
 
 def test_between_two_slices_others_have_the_loop():
     """A slice that is asked for at once after the last one is not looked at."""
-    world = World(MANY)
+    world = TopicMatcher(MANY)
     world.matching(".*x")
     world.topics.work(5.0)
     left = len(world.topics._looks[".*x"].pending)
@@ -80,7 +80,7 @@ def test_between_two_slices_others_have_the_loop():
 
 def test_only_new_names_are_looked_at():
     """A topic that came to very many is looked at alone, and one that went is not matched any longer."""
-    world = World(MANY)
+    world = TopicMatcher(MANY)
     world.matching(".*[05]-log")
     world.work_off()
     before = world.matching(".*[05]-log")
@@ -93,7 +93,7 @@ def test_only_new_names_are_looked_at():
 
 def test_more_expressions_than_are_remembered_all_come_to_an_end(monkeypatch: pytest.MonkeyPatch):
     """Who waits finds what was found for him, however many ask meanwhile: there is no order that starves anybody."""
-    world = World(dict(list(MANY.items())[:4_100]))
+    world = TopicMatcher(dict(list(MANY.items())[:4_100]))
     monkeypatch.setattr("raftlog.coordinator.consumer.topics.MOST_LOOKS", 10)
     waiting = [f"0000{number % 10}-.*|{number}" for number in range(30)]
     rounds = 0
@@ -109,7 +109,7 @@ def test_more_expressions_than_are_remembered_all_come_to_an_end(monkeypatch: py
 
 def test_what_nobody_comes_for_makes_room():
     """As many groups as are remembered have gone: others are looked at once it is clear that nobody asks again."""
-    world = World(dict(list(MANY.items())[:4_100]))
+    world = TopicMatcher(dict(list(MANY.items())[:4_100]))
     gone = [f"gone{number}" for number in range(MOST_LOOKS)]
     assert not any(map(world.matching, gone))
     world.work_off()
@@ -123,7 +123,7 @@ def test_what_nobody_comes_for_makes_room():
 
 def test_little_looks_have_one_budget_together():
     """Fifty expressions of one heartbeat take no longer than one that is large: the rest waits."""
-    world = World(dict(list(MANY.items())[:1_000]))
+    world = TopicMatcher(dict(list(MANY.items())[:1_000]))
     found = [world.matching(f"{number}0.*") for number in range(50)]
     most = STEPS_AT_ONCE // (TEXT_STEPS * 1_000)
     assert 1 <= sum(each is not None for each in found) <= most
@@ -133,7 +133,7 @@ def test_little_looks_have_one_budget_together():
 
 def test_an_expression_that_waits_takes_no_memory_for_names():
     """A hundred thousand names for each of those that wait would be very much, and a topic's end would take long."""
-    world = World(MANY)
+    world = TopicMatcher(MANY)
     for number in range(MOST_LOOKS):
         world.matching(f"{number}.*")
     assert sum(len(each.pending) for each in world.topics._looks.values()) <= len(MANY)

@@ -16,9 +16,9 @@ LONG_FILES: frozenset[str] = frozenset({"raftlog/base/errors.py"})
 MANY_PARAMETERS: frozenset[str] = frozenset(
     {
         "raftlog/base/config_setting.py:setting",  # a row of the settings table has that many columns
-        "raftlog/quorum/core.py:Core.__init__",
+        "raftlog/quorum/core.py:RaftCore.__init__",
         "raftlog/quorum/driver.py:Driver.__init__",
-        "raftlog/quorum/links.py:Links.__init__",
+        "raftlog/quorum/raft_links.py:RaftLinks.__init__",
         "raftlog/quorum/quorum.py:Quorum.__init__",
         "raftlog/replication/partition.py:Partition.read",
         "raftlog/storage/log.py:Log.open",

@@ -22,9 +22,9 @@ PUBLIC_ALL_THE_SAME = frozenset({"_asdict", "_exit", "_replace", "_PARTITION_EOF
 SHORT_LINES = 5
 UNDOCUMENTED: frozenset[str] = frozenset(
     {
-        "raftlog/protocol/wire.py:write_compact_string",
-        "raftlog/protocol/wire.py:write_legacy_string",
-        "raftlog/storage/damage.py:read_mark",
+        "raftlog/protocol/primitives.py:write_compact_string",
+        "raftlog/protocol/primitives.py:write_legacy_string",
+        "raftlog/storage/damage.py:read_damage_mark",
     }
 )
 """Functions without a sentence; the list only shrinks."""

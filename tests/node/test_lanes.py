@@ -18,7 +18,7 @@ from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
 from raftlog.metadata.requests import CreateTopics, NewTopic
 from raftlog.node import Broker
 from raftlog.replication.partition import Partition
-from tests.node.test_hanging import PLACE, SETTINGS, World, play
+from tests.node.test_hanging import PLACE, SETTINGS, HangingTransactionCluster, run_scenario
 
 STUCK_FOR_S = 3.0
 SHARED_S = 0.1
@@ -27,7 +27,7 @@ SHARED_S = 0.1
 Id = tuple[str, Producer]
 
 
-async def init(world: World, name: str) -> tuple[int, Producer]:
+async def init(world: HangingTransactionCluster, name: str) -> tuple[int, Producer]:
     """Who coordinates an id, and its producer."""
 
     async def ask(broker: Broker) -> Producer:
@@ -44,7 +44,7 @@ async def init(world: World, name: str) -> tuple[int, Producer]:
     raise AssertionError("nobody coordinates it")
 
 
-async def two_ids(world: World, may: Callable[[int], bool]) -> tuple[int, Id, Id]:
+async def two_ids(world: HangingTransactionCluster, may: Callable[[int], bool]) -> tuple[int, Id, Id]:
     """A coordinator, and two ids of two of its partitions."""
     found: dict[int, dict[int, Id]] = {}
     partitions = int(SETTINGS["transaction.state.log.num.partitions"])
@@ -59,7 +59,7 @@ async def two_ids(world: World, may: Callable[[int], bool]) -> tuple[int, Id, Id
     raise AssertionError("no broker coordinates two partitions")
 
 
-async def beside_the_other(world: World) -> TopicPartition:
+async def beside_the_other(world: HangingTransactionCluster) -> TopicPartition:
     """A partition of another topic on the same leader."""
     for number in range(8):
         topic = CreateTopics((NewTopic(f"u{number}", 1, 3),))
@@ -102,7 +102,7 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
 ) -> None:
     """Its leader keeps it for a second, on a connection on which the other partitions' markers do not come."""
 
-    async def story(world: World) -> None:
+    async def story(world: HangingTransactionCluster) -> None:
         stuck = await beside_the_other(world)
         node_id, slow, healthy = await two_ids(world, lambda node_id: node_id != world.leader())
         await_commit = Partition.await_commit
@@ -122,7 +122,7 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
         monkeypatch.undo()
         assert await waiting > STUCK_FOR_S
 
-    play(story)
+    run_scenario(story)
 
 
 def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
@@ -130,7 +130,7 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
 ) -> None:
     """Its producer asks again and again, and another one's first batch is confirmed meanwhile as if it did not."""
 
-    async def story(world: World) -> None:
+    async def story(world: HangingTransactionCluster) -> None:
         node_id, slow, healthy = await two_ids(world, lambda _: True)
         partitions = int(SETTINGS["transaction.state.log.num.partitions"])
         stuck = partition_for(slow[0], partitions)
@@ -153,11 +153,14 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
 
         await world.on(asker, beside(world, verify, writer(slow), writer(healthy)))
 
-    play(story)
+    run_scenario(story)
 
 
 async def beside(
-    world: World, verify: Callable[[Writer], Coroutine[Any, Any, float]], slow: Writer, healthy: Writer
+    world: HangingTransactionCluster,
+    verify: Callable[[Writer], Coroutine[Any, Any, float]],
+    slow: Writer,
+    healthy: Writer,
 ) -> None:
     async def insist() -> None:
         while True:

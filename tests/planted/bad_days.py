@@ -28,7 +28,7 @@ def let_one_bad_log_end_the_round(patch: pytest.MonkeyPatch) -> None:
     async def raise_it(_cleanings: Compaction, *where: Any) -> None:
         raise where[-1]
 
-    patch.setattr(cleaner, "SOUND_TIMES", range(-(2**70), 2**70))
+    patch.setattr(cleaner, "REBASABLE_TIMESTAMPS", range(-(2**70), 2**70))
     patch.setattr(Compaction, "_fail", raise_it)
 
 

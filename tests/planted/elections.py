@@ -14,7 +14,7 @@ from raftlog.metadata import replay
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.records import PartitionChanged
 from raftlog.metadata.requests import IsrChange
-from raftlog.replication.leading import Leading
+from raftlog.replication.leader_role import LeaderRole
 from raftlog_chaos.scenarios.last_replica import last_replica
 from raftlog_chaos.scenarios.pause_kill import pause_kill
 from raftlog_chaos.scenarios.relay import relay
@@ -84,10 +84,10 @@ def ignore_broker_epochs(patch: pytest.MonkeyPatch) -> None:
         )
 
     patch.setattr(partitions, "_check_isr", check_without)
-    patch.setattr(Leading, "_is_eligible", _is_unfenced)
+    patch.setattr(LeaderRole, "_is_eligible", _is_unfenced)
 
 
-def _is_unfenced(leading: Leading, progress: Any) -> bool:
+def _is_unfenced(leading: LeaderRole, progress: Any) -> bool:
     broker = leading.host.brokers().get(progress.broker_id)
     return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 
@@ -101,7 +101,7 @@ def take_in_the_fenced(patch: pytest.MonkeyPatch) -> None:
         check(replace(image, brokers=unfenced), state, change)
 
     patch.setattr(partitions, "_check_isr", check_without)
-    patch.setattr(Leading, "_is_eligible", lambda leading, progress: True)
+    patch.setattr(LeaderRole, "_is_eligible", lambda leading, progress: True)
 
 
 def shrink_without_a_new_partition_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from raftlog.metadata.records import ControllerElected
 from raftlog.metadata.replay import apply_records
 from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.snapshot import decode_image, encode_image
-from raftlog.quorum.core import Core
+from raftlog.quorum.core import RaftCore
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.quorum import Quorum
 from raftlog_chaos.scenarios.quorum_controller import controller as controller_story
@@ -72,7 +72,7 @@ def act_before_the_election_is_committed(patch: pytest.MonkeyPatch) -> None:
             subject._become_active(elected, now)
 
     patch.setattr(Controller, "lead", lead_at_once)
-    patch.setattr(Core, "leads_all_committed", Core.is_leader)
+    patch.setattr(RaftCore, "has_applied_own_term", RaftCore.is_leader)
     patch.setattr(replay, "matches", lambda image, batch: True)
 
 
@@ -109,14 +109,14 @@ def leave_configs_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 def elect_the_departing(patch: pytest.MonkeyPatch) -> None:
     """A node that is ending hands the lead over once, and goes on standing until its broker is through."""
-    patch.setattr(Driver, "withdraw", lambda driver: None)
+    patch.setattr(Driver, "stop_candidacy", lambda driver: None)
 
 
 def keep_the_lead_to_the_end(patch: pytest.MonkeyPatch) -> None:
     """A controller that is ending leads until its broker has stopped."""
 
     async def stay(quorum: Quorum) -> None:
-        quorum.withdraw()
+        quorum.stop_candidacy()
 
     patch.setattr(Quorum, "hand_over", stay)
 

@@ -14,8 +14,8 @@ from raftlog.coordinator.positions import Positions
 from raftlog.coordinator.replay import Replay
 from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
-from raftlog.storage.producers import Producer, ProducerState
-from raftlog.storage.transactions import AbortedTransactions
+from raftlog.storage.producers import ProducerState, ProducerStateEntry
+from raftlog.storage.transaction_index import TransactionIndex
 from raftlog.storage.verification import Verifications
 from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_groups
 from raftlog_chaos.scenarios.transactions import transactions
@@ -34,19 +34,19 @@ def stable_offset_one_too_high(patch: pytest.MonkeyPatch) -> None:
 
 def forget_aborted_on_recovery(patch: pytest.MonkeyPatch) -> None:
     """After a restart nobody knows which transactions were aborted."""
-    patch.setattr(AbortedTransactions, "load", lambda *arguments: None)
+    patch.setattr(TransactionIndex, "load", lambda *arguments: None)
 
 
 def list_no_aborted(patch: pytest.MonkeyPatch) -> None:
     """A fetch lists none of the transactions that a consumer must skip."""
-    patch.setattr(AbortedTransactions, "in_batches", lambda aborted, offset, batches: [])
+    patch.setattr(TransactionIndex, "in_batches", lambda aborted, offset, batches: [])
 
 
 def forget_open_transactions_on_restart(patch: pytest.MonkeyPatch) -> None:
     """A snapshot brings back a producer, but not that its transaction is open."""
     restore = ProducerState._restore
 
-    def restore_closed(state: ProducerState, producer_id: int, epoch: int, *rest: Any) -> Producer:
+    def restore_closed(state: ProducerState, producer_id: int, epoch: int, *rest: Any) -> ProducerStateEntry:
         return restore(state, producer_id, epoch, *rest[:-1], -1)
 
     patch.setattr(ProducerState, "_restore", restore_closed)

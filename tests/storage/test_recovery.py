@@ -201,7 +201,7 @@ def test_damage_found_by_a_reader_stops_the_log_there() -> None:
         log.read(bad, 1 << 20, end_offset=24)
     with pytest.raises(KafkaStorageError):
         append(log, b"x")
-    log.cut_damage()
+    log.truncate_damage()
     assert (log.log_end_offset, read_all(log)) == (bad, sound)
     log.append_as_follower(content[len(sound) :])
     assert (read_all(log), log.damage) == (content, None)

@@ -29,7 +29,7 @@ from raftlog.testing.progress import (
 from tests.kit.waits import until
 
 
-class World:
+class FakeProcesses:
     """A clock that only we move, and what can be seen of processes."""
 
     def __init__(self) -> None:
@@ -54,18 +54,18 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def world(monkeypatch: pytest.MonkeyPatch) -> FakeProcesses:
     monkeypatch.delenv(VARIABLE, raising=False)
-    return World()
+    return FakeProcesses()
 
 
-def test_wait_ends_when_nothing_moves_for_a_minute(world: World) -> None:
+def test_wait_ends_when_nothing_moves_for_a_minute(world: FakeProcesses) -> None:
     """And it says what was waited for, for how long nothing moved, and what was seen last."""
     assert world.stalls_after(world.wait()) == STALL_S
     assert world.said == "they meet: nothing moved for 60 of 60 s; last seen: asleep"
 
 
-def test_state_that_changes_holds_up_the_end_for_as_long_as_it_does(world: World) -> None:
+def test_state_that_changes_holds_up_the_end_for_as_long_as_it_does(world: FakeProcesses) -> None:
     """Ten offsets in twenty minutes are slow, and yet progress."""
 
     def slowly(second: int) -> None:
@@ -76,7 +76,7 @@ def test_state_that_changes_holds_up_the_end_for_as_long_as_it_does(world: World
     assert "nothing moved for 60 of 1260 s; last seen: 1200" in world.said
 
 
-def test_log_that_only_grows_ends_a_wait_in_the_end(world: World) -> None:
+def test_log_that_only_grows_ends_a_wait_in_the_end(world: FakeProcesses) -> None:
     """A node that says the same again and again is alive, but there is no end to that."""
 
     def chatter(second: int) -> None:
@@ -86,7 +86,7 @@ def test_log_that_only_grows_ends_a_wait_in_the_end(world: World) -> None:
     assert "processes were busy for 600 s without a result" in world.said
 
 
-def test_nodes_that_compute_hold_up_the_end_and_idle_ones_do_not(world: World) -> None:
+def test_nodes_that_compute_hold_up_the_end_and_idle_ones_do_not(world: FakeProcesses) -> None:
     """Three idle nodes use a fiftieth of a core; three that load their code on a tenth of one use all of that."""
 
     def using(share: float) -> Callable[[int], None]:
@@ -99,7 +99,7 @@ def test_nodes_that_compute_hold_up_the_end_and_idle_ones_do_not(world: World) -
     assert world.stalls_after(world.wait(), using(0.1)) > LIFE_S
 
 
-def test_signs_of_life_count_anew_after_each_change_of_state(world: World) -> None:
+def test_signs_of_life_count_anew_after_each_change_of_state(world: FakeProcesses) -> None:
     """Slow steps may each take their ten minutes."""
 
     def steps(second: int) -> None:
@@ -110,7 +110,7 @@ def test_signs_of_life_count_anew_after_each_change_of_state(world: World) -> No
     assert world.stalls_after(world.wait(), steps) > 1000 + LIFE_S
 
 
-def test_time_in_which_the_waiting_process_itself_stood_still_does_not_count(world: World) -> None:
+def test_time_in_which_the_waiting_process_itself_stood_still_does_not_count(world: FakeProcesses) -> None:
     """A suspended machine, or a harness that was stopped, has seen nothing; that is not the cluster's fault."""
     wait = world.wait()
     wait.pause()
@@ -119,7 +119,7 @@ def test_time_in_which_the_waiting_process_itself_stood_still_does_not_count(wor
     assert world.stalls_after(wait) == STALL_S - HELD_UP_S
 
 
-def test_patience_multiplies_every_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_multiplies_every_limit(world: FakeProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
     """RAFTLOG_PATIENCE=4 for a machine that is slower still; what is no factor is refused by name."""
     monkeypatch.setenv(VARIABLE, "4")
     assert world.stalls_after(world.wait()) == 4 * STALL_S
@@ -131,7 +131,7 @@ def test_patience_multiplies_every_limit(world: World, monkeypatch: pytest.Monke
 
 
 def test_looking_leaves_the_machine_to_those_who_are_waited_for(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: FakeProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look that costs much CPU is followed by a long pause, and no pause is longer than a second."""
     used_s = [0.0, 0.0, 0.1, 5.0]

@@ -9,7 +9,7 @@ from typing import Final
 from crc32c import crc32c
 
 from raftlog.protocol.codec import decode_response
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import CRC_START, HEADER, HEADER_BYTES
 from raftlog.records.varint import write_varint
 from raftlog_chaos.attacks.book import attack
@@ -220,7 +220,7 @@ def made_up_producer_ids(target: Target) -> str:
                 for _ in range(100):
                     number += 7
                     batch = build_batch(
-                        [new_record(b"k", b"v", timestamp=1)], producer=ProducerStamp(number, 0, 0)
+                        [new_record(b"k", b"v", timestamp=1)], producer=ProducerIdAndSequence(number, 0, 0)
                     )
                     frames.append(produce(target.topic, 0, batch, acks=1))
                 sent += line.send(b"".join(frames), within_s=0.5) // len(frames[0])
@@ -260,7 +260,7 @@ def internal_topics_from_outside(target: Target) -> str:
 def long_transactional_ids(target: Target) -> str:
     """Transactional ids of 32 KB in Produce and elsewhere are refused, and hold up nobody else's transaction."""
     batch = build_batch(
-        [new_record(b"k", b"v", timestamp=1)], producer=ProducerStamp(77, 0, 0), attributes=0x10
+        [new_record(b"k", b"v", timestamp=1)], producer=ProducerIdAndSequence(77, 0, 0), attributes=0x10
     )
     frames = []
     for number in range(30):

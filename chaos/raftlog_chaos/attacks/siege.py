@@ -21,8 +21,8 @@ import msgspec
 
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.codec import RequestHeader, encode_request
+from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.schema import message_type
-from raftlog.protocol.shapes import request_shapes
 from raftlog.records.batch import build_batch, new_record
 from raftlog_chaos.attacks import facts
 from raftlog_chaos.attacks.__main__ import START_S, Order, Report
@@ -357,7 +357,7 @@ def _create(
     partitions: tuple[tuple[int, tuple[int, ...]], ...],
     configs: Mapping[str, str],
 ) -> None:
-    make = request_shapes(CREATE_TOPICS, 7)
+    make = request_builders(CREATE_TOPICS, 7)
     wanted = make.CreatableTopic(
         name=topic,
         num_partitions=-1,
@@ -384,7 +384,7 @@ def _batches() -> Iterator[bytes]:
 
 
 def _write(line: Line, topic: str, index: int, batch: bytes) -> None:
-    make = request_shapes(PRODUCE, 9)
+    make = request_builders(PRODUCE, 9)
     data = make.TopicProduceData(
         name=topic, partition_data=(make.PartitionProduceData(index=index, records=batch),)
     )
@@ -426,6 +426,6 @@ def warm_up(target: Target) -> None:
 
 
 def _empty(api_key: int, version: int) -> bytes:
-    make: Any = request_shapes(api_key, version)
+    make: Any = request_builders(api_key, version)
     message = getattr(make, message_type(api_key, version, "request").__name__)()
     return encode_request(RequestHeader(api_key, version, 1, "warm-up"), message)

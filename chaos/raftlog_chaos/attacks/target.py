@@ -20,7 +20,7 @@ import msgspec
 
 from raftlog.protocol.apis import is_flexible
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
-from raftlog.protocol.shapes import request_shapes
+from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.writer import write_varint
 
 Port = Literal["kafka", "controller", "http"]
@@ -263,7 +263,7 @@ def raw(api_key: int, version: int, body: bytes, correlation_id: int = 1) -> byt
 
 def request(api_key: int, version: int, name: str, **fields: Any) -> bytes:
     """Return a request's frame, built by the schema; `name` is kio's name of the message."""
-    message = getattr(request_shapes(api_key, version), name)(**fields)
+    message = getattr(request_builders(api_key, version), name)(**fields)
     return encode_request(RequestHeader(api_key, version, 1, CLIENT_ID), message)
 
 

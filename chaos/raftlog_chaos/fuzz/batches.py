@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.compression import compress
 from raftlog.records.header import CRC_START, HEADER, HEADER_BYTES
 from raftlog.records.varint import write_varint
@@ -49,12 +49,12 @@ def _right(draw: Draw) -> bytes:
         new_record(key, draw.pick((None, b"", b"v" * 30)), timestamp=NOW_MS + number, headers=_headers(draw))
         for number in range(count)
     ]
-    producer = ProducerStamp()
+    producer = ProducerIdAndSequence()
     attributes = 0
     if draw.random() < 0.5:
         ids = draw.known.of("producer_id")
         producer_id = draw.pick(ids) if ids and draw.random() < 0.9 else draw.pick((0, 1, 77, 2**63 - 1))
-        producer = ProducerStamp(
+        producer = ProducerIdAndSequence(
             producer_id, draw.pick((0, 0, 1, -1)), draw.pick((0, 0, 1, count, 2**31 - 1))
         )
         attributes = TRANSACTIONAL if draw.random() < 0.5 else 0

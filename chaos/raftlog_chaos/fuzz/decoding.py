@@ -17,7 +17,7 @@ from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, frame_length
 from raftlog.protocol.produce import ProduceRequest, decode_produce
 from raftlog.records.batch import iter_records
 from raftlog.records.header import BatchHeader, Buffer, validate_produced
-from raftlog.records.validation import RecordLaws, walk
+from raftlog.records.validation import RecordRules, validate_records
 from raftlog_chaos.fuzz.findings import Finding, Slowest
 from raftlog_chaos.fuzz.stuck import bounded
 
@@ -29,8 +29,8 @@ MOST_RECORDS: Final = 1_000
 """Read from one batch."""
 MOST_STEPS: Final = 100
 """Of the walk through one batch."""
-LAWS: Final = RecordLaws(
-    needs_keys=True, earliest_ms=0, latest_ms=2_000_000_000_000, most_plain_bytes=MAX_PLAIN_BYTES
+LAWS: Final = RecordRules(
+    needs_keys=True, earliest_ms=0, latest_ms=2_000_000_000_000, max_decompressed_bytes=MAX_PLAIN_BYTES
 )
 
 STUCK_S: Final = 10.0
@@ -88,7 +88,7 @@ def _look_at_records(request: ProduceRequest) -> None:
 
 def _walk(header: BatchHeader, records: Buffer) -> None:
     """Judge the records of a batch, as for a topic that needs keys, in at most MOST_STEPS steps."""
-    steps, result = walk(header, records, LAWS), None
+    steps, result = validate_records(header, records, LAWS), None
     for _ in range(MOST_STEPS):
         try:
             step = steps.send(result)

@@ -11,15 +11,15 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from raftlog.protocol.apis import APIS, BUILT
+from raftlog.protocol.apis import APIS, SERVED_KEYS
 from raftlog_chaos.fuzz.draw import GROUPS, NO_LIE, STRINGS, TOPICS, TRANSACTIONS, Draw, Known
 from raftlog_chaos.fuzz.grammar import VERSIONS, draw_request
 
 PREFIX: Final = 4
 HANDSHAKE: Final = 0x7261
 """raftlog's own API key for brokers that prove who they are."""
-SERVED: Final = tuple(each for each in VERSIONS if each[0] in BUILT)
-OTHERS: Final = tuple(each for each in VERSIONS if each[0] not in BUILT)
+SERVED: Final = tuple(each for each in VERSIONS if each[0] in SERVED_KEYS)
+OTHERS: Final = tuple(each for each in VERSIONS if each[0] not in SERVED_KEYS)
 
 HARMFUL: Final = frozenset({64})
 """Of the APIs that are served those that a run of frames does not survive: UnregisterBroker of a broker that runs."""

@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.replication.partition import Partition
 from raftlog_chaos.checkers.records import judge_records, judge_replicas, read_batches, values_of
 from raftlog_chaos.faults.weather import Weather
@@ -49,7 +49,7 @@ class Endurance:
                 "broker.session.timeout.ms": self.chance.choice(("1000", "3000")),
                 **(settings or {}),
             },
-            compaction=Compaction(entries=self.chance.choice((20, 100, 5000))),
+            compaction=SnapshotPolicy(entries=self.chance.choice((20, 100, 5000))),
         )
         self.history = History(self.cluster.failures, loop.chronicle)
         self._furnish_disks()

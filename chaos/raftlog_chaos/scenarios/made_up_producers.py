@@ -59,11 +59,11 @@ async def made_up_producers(loop: SimLoop, seconds: float = 3.0) -> Report:
 @contextmanager
 def few_remembered() -> Iterator[None]:
     """Have all replicas remember few producers; the number is the same on all brokers, so it is no setting."""
-    before, ProducerState.most_kept = ProducerState.most_kept, REMEMBERED
+    before, ProducerState.default_max_idle_producers = ProducerState.default_max_idle_producers, REMEMBERED
     try:
         yield
     finally:
-        ProducerState.most_kept = before
+        ProducerState.default_max_idle_producers = before
 
 
 async def _all_acknowledged(scene: Scene) -> None:

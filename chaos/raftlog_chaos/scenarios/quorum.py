@@ -11,8 +11,8 @@ import random
 from dataclasses import dataclass
 from itertools import cycle
 
-from raftlog.quorum.compaction import Compaction
-from raftlog.quorum.seams import Sizes
+from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.quorum_storm import Storm
 from raftlog_chaos.scenarios.quorum_world import OBSERVER, World
 from raftlog_chaos.simulator.hosts import OFFLOAD_S
@@ -39,8 +39,10 @@ class Shape:
         self.voters = chance.choice((3, 3, 5))
         self.padding = chance.choice((0, 0, 700, 2500))
         """Bytes that a batch may be larger than need be: over a sector, so that a write tears inside a batch."""
-        self.sizes = Sizes(batch_bytes=self.padding + 40, chunk_bytes=chance.choice((64, 700, 1 << 20)))
-        self.compaction = Compaction(entries=chance.choice((20, 40, 5000)))
+        self.sizes = MessageSizes(
+            batch_bytes=self.padding + 40, chunk_bytes=chance.choice((64, 700, 1 << 20))
+        )
+        self.compaction = SnapshotPolicy(entries=chance.choice((20, 40, 5000)))
         disks_s = (OFFLOAD_S, (0.001, 0.02), (0.001, 0.06))
         alike = chance.random() < 0.5
         self.offloads_s = chance.choices(disks_s, k=1 if alike else self.voters)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from raftlog.faults.troubled_disk import DiskTrouble
-from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.quorum import Report
 from raftlog_chaos.scenarios.quorum_admin import Admin, Promises
 from raftlog_chaos.simulator.cluster import SimCluster
@@ -45,7 +45,7 @@ class Controllers:
         self.cluster = SimCluster(
             loop,
             settings={"broker.session.timeout.ms": self.chance.choice(("1000", "3000"))},
-            compaction=Compaction(entries=self.chance.choice((20, 100, 5000))),
+            compaction=SnapshotPolicy(entries=self.chance.choice((20, 100, 5000))),
         )
         self.promises = Promises()
         self.counts: Counter[str] = Counter()

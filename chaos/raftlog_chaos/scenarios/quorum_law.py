@@ -14,16 +14,16 @@ from raftlog.quorum import wal
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.messages import (
     AppendEntries,
+    AppendEntriesResponse,
     HigherTerm,
     Message,
-    NextIndex,
     RequestVote,
     SnapshotChunk,
     VoteGranted,
 )
 from raftlog.quorum.snapshot import SnapshotFiles
 
-_OWN_TERM = (AppendEntries, HigherTerm, NextIndex, RequestVote, SnapshotChunk, VoteGranted)
+_OWN_TERM = (AppendEntries, HigherTerm, AppendEntriesResponse, RequestVote, SnapshotChunk, VoteGranted)
 """Messages whose term is that of who sends them; the others name a term to come."""
 
 

@@ -164,7 +164,7 @@ class Storm:
         """The leader asks another voter to lead."""
         leader = self.world.leading()
         if leader is not None and leader in self.world.nodes:
-            self.world.hosts[leader].call(self.world.nodes[leader].driver.transfer)
+            self.world.hosts[leader].call(self.world.nodes[leader].driver.transfer_leadership)
 
     def strand_leader(self) -> None:
         """Nobody hears the leader any more, which goes on taking batches; it comes back by itself."""

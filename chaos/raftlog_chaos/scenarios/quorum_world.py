@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from raftlog.base.errors import KafkaError
-from raftlog.quorum.compaction import Compaction
 from raftlog.quorum.messages import Message, RequestVote, VoteGranted
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import Quorum
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import DamagedJournal
 from raftlog_chaos.scenarios.quorum_law import Held, Law, held_on_disk
 from raftlog_chaos.simulator.env import SimEnv
@@ -91,14 +91,14 @@ class World:
     """Voters 1..n on hosts n1..nn."""
 
     def __init__(
-        self, loop: SimLoop, voters: int, *, compaction: Compaction | None = None, **options: Any
+        self, loop: SimLoop, voters: int, *, compaction: SnapshotPolicy | None = None, **options: Any
     ) -> None:
         self.loop = loop
         self.oracle = Oracle()
         self.law = Law(voters)
         self.hosts: dict[int, Host] = {node: loop.host(f"n{node}") for node in range(1, voters + 1)}
         self.voters = {node: (host.name, PORT) for node, host in self.hosts.items()}
-        self.compaction = compaction or Compaction()
+        self.compaction = compaction or SnapshotPolicy()
         self.options = options
         self.may_fail = False
         self.nodes: dict[int, Quorum] = {}

@@ -17,7 +17,7 @@ from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.node import Node, NodeFailed
-from raftlog.quorum.compaction import Compaction
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.replication.partition import Partition
 from raftlog_chaos.invariants import Invariants, Violations
 from raftlog_chaos.simulator.disk import Extent, SimDisk
@@ -82,7 +82,7 @@ class SimCluster:
         nodes: int = 3,
         *,
         settings: Mapping[str, str] | None = None,
-        compaction: Compaction | None = None,
+        compaction: SnapshotPolicy | None = None,
     ) -> None:
         self.loop = loop
         self.compaction = compaction
@@ -118,7 +118,7 @@ class SimCluster:
     async def _run(self, place: SimNode) -> None:
         node = place.node = Node(place.config, SimEnv(place.host))
         if self.compaction is not None and node.control.quorum is not None:
-            node.control.quorum.compaction = self.compaction
+            node.control.quorum.snapshot_policy = self.compaction
         node.metadata.subscribe_each(self.invariants.began(place.host, place.node_id, node))
         try:
             await node.start()

@@ -11,7 +11,7 @@ from raftlog.faults.harm import guarded_batches
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.metadata.image import MetadataImage
 from raftlog.replication.isr import PendingShrink
-from raftlog.replication.leading import Leading
+from raftlog.replication.leader_role import LeaderRole
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.disk import Extent, SimDisk
 from raftlog_chaos.testbeds.testbed import Ability, PartitionView, View
@@ -64,7 +64,7 @@ class SimPlace:
     def _about_to_leave(self, leader_id: int, topic: str, index: int) -> frozenset[int]:
         """Return who leaves the ISR by a request that may outlive its leader."""
         leader = self.cluster.replica(leader_id, topic, index) if leader_id in self.cluster.nodes else None
-        isr = leader.role.isr if leader is not None and isinstance(leader.role, Leading) else None
+        isr = leader.role.isr if leader is not None and isinstance(leader.role, LeaderRole) else None
         return isr.leaving if isinstance(isr, PendingShrink) else frozenset()
 
     # --- life and death

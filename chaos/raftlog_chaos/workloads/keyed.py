@@ -11,11 +11,11 @@ from typing import Final
 
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import NO_EPOCH
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
-from raftlog.replication.host import Marker
-from raftlog.replication.leading import Leading
+from raftlog.replication.leader_role import LeaderRole
 from raftlog.replication.partition import Partition
+from raftlog.replication.replica_host import TxnMarker
 
 PRODUCER_ID: Final = 7_100
 KEYS: Final = 8
@@ -30,7 +30,7 @@ class KeyedWriter:
         self._chance = chance
         self._leader_epoch = NO_EPOCH
         self._number = 0
-        self._stamp = ProducerStamp(PRODUCER_ID, 0, 0)
+        self._stamp = ProducerIdAndSequence(PRODUCER_ID, 0, 0)
         self._is_open = False
         self.transactions = 0
         """How many came to their end: a story without any says nothing about them."""
@@ -38,12 +38,12 @@ class KeyedWriter:
     def step(self, replica: Partition) -> None:
         """Write one batch or one marker, if this replica leads."""
         role = replica.role
-        if type(role) is not Leading:
+        if type(role) is not LeaderRole:
             return
         try:
             if role.leader_epoch != self._leader_epoch:
                 self._leader_epoch = role.leader_epoch
-                self._stamp = ProducerStamp(PRODUCER_ID, self._stamp.producer_epoch + 1, 0)
+                self._stamp = ProducerIdAndSequence(PRODUCER_ID, self._stamp.producer_epoch + 1, 0)
                 self._end(replica, commit=False)
             elif self._is_open and self._chance.random() < 0.3:
                 self._end(replica, commit=self._chance.random() < 0.5)
@@ -75,5 +75,5 @@ class KeyedWriter:
     def _end(self, replica: Partition, *, commit: bool) -> None:
         self.transactions += self._is_open
         self._is_open = False
-        marker = Marker(PRODUCER_ID, self._stamp.producer_epoch, commit, coordinator_epoch=0)
+        marker = TxnMarker(PRODUCER_ID, self._stamp.producer_epoch, commit, coordinator_epoch=0)
         replica.append_marker(marker, now_ms=0)

@@ -16,15 +16,11 @@ from raftlog.base.errors import (
     TransactionCoordinatorFenced,
 )
 from raftlog.base.types import NO_EPOCH
-from raftlog.records.batch import (
-    ProducerStamp,
-    build_batch,
-    new_record,
-)
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
-from raftlog.replication.host import Marker
-from raftlog.replication.leading import Leading
+from raftlog.replication.leader_role import LeaderRole
 from raftlog.replication.partition import Partition
+from raftlog.replication.replica_host import TxnMarker
 from raftlog_chaos.workloads.committed_reader import CommittedReader
 from raftlog_chaos.workloads.history import History, TopicIndex
 from raftlog_chaos.workloads.wire import Client
@@ -53,19 +49,19 @@ class Ledger:
         self._version = chance.choice((1, 2))
         self._leader_epoch = NO_EPOCH
         self._number = 0
-        self._stamp = ProducerStamp(PRODUCER_ID, 0, 0)
+        self._stamp = ProducerIdAndSequence(PRODUCER_ID, 0, 0)
         self._open: list[bytes] = []
         self._left = 0
 
     def step(self, replica: Partition) -> None:
         """Write one batch or one marker, if this replica leads. Call it in its node's process."""
         role = replica.role
-        if type(role) is not Leading:
+        if type(role) is not LeaderRole:
             return
         try:
             if role.leader_epoch != self._leader_epoch:
                 self._leader_epoch = role.leader_epoch
-                self._stamp = ProducerStamp(PRODUCER_ID, self._stamp.producer_epoch + 1, 0)
+                self._stamp = ProducerIdAndSequence(PRODUCER_ID, self._stamp.producer_epoch + 1, 0)
                 self._end(replica, commit=False, bump=1)
             elif self._chance.random() < LATE:
                 self._be_late(replica)
@@ -89,7 +85,7 @@ class Ledger:
         self._number += 1
         return b"%d" % self._number
 
-    def _append(self, replica: Partition, value: bytes, stamp: ProducerStamp) -> None:
+    def _append(self, replica: Partition, value: bytes, stamp: ProducerIdAndSequence) -> None:
         records = [new_record(None, value, timestamp=-1)]
         batch = build_batch(records, producer=stamp, attributes=TRANSACTIONAL_BIT)
         replica.append_produced(memoryview(batch), acks=-1, now_ms=0)
@@ -98,12 +94,12 @@ class Ledger:
         self.decided.update(dict.fromkeys(self._open, commit))
         self._open = []
         if bump:
-            self._stamp = ProducerStamp(PRODUCER_ID, self._stamp.producer_epoch + bump, 0)
+            self._stamp = ProducerIdAndSequence(PRODUCER_ID, self._stamp.producer_epoch + bump, 0)
         self._mark(replica, commit=commit, coordinator_epoch=1)
 
     def _mark(self, replica: Partition, *, commit: bool, coordinator_epoch: int) -> None:
         epoch = self._stamp.producer_epoch
-        marker = Marker(PRODUCER_ID, epoch, commit, coordinator_epoch, self._version)
+        marker = TxnMarker(PRODUCER_ID, epoch, commit, coordinator_epoch, self._version)
         replica.append_marker(marker, now_ms=0)
 
     def _be_late(self, replica: Partition) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import read_header
-from raftlog.records.raw import batch_with
+from raftlog.records.raw_records import rebuild_batch
 from raftlog.records.varint import write_varint
-from raftlog.replication.leading import Leading
+from raftlog.replication.leader_role import LeaderRole
 from raftlog.replication.partition import Partition
 from raftlog_chaos.workloads.history import History
 
@@ -25,12 +25,12 @@ class MadeUpProducers:
 
     def flood(self, replica: Partition, count: int) -> None:
         """Append a batch for each of so many new ids, if this replica leads. Raises KafkaError."""
-        if type(replica.role) is not Leading:
+        if type(replica.role) is not LeaderRole:
             return
         for _ in range(count):
             value = f"made-up/{self.written}".encode()
             self._history.attempt((replica.topic, replica.index), (value,))
-            stamp = ProducerStamp(FIRST_ID + self.written, 0, 0)
+            stamp = ProducerIdAndSequence(FIRST_ID + self.written, 0, 0)
             batch = build_batch([new_record(None, value, timestamp=-1)], producer=stamp)
             self.written += 1
             replica.append_produced(memoryview(batch), acks=1, now_ms=0)
@@ -51,6 +51,6 @@ def impossible_batch() -> bytes:
         write_varint(plain, len(body))
         plain += body
     header = read_header(build_batch(records))
-    return batch_with(
+    return rebuild_batch(
         header._replace(base_timestamp=1), bytes(plain), count=2, newest_delta=0, horizon_ms=None
     )

@@ -7,8 +7,8 @@ from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from raftlog.protocol.codec import skip_tagged
-from raftlog.protocol.wire import (
-    cut_off,
+from raftlog.protocol.primitives import (
+    cut_off_error,
     read_compact_length,
     read_compact_string,
     write_compact_string,
@@ -62,7 +62,7 @@ def decode_produced(frame: memoryview) -> Answer:
         partitions, position = read_compact_length(frame, position)
         _, error_code, base_offset, _, _ = _RESULT.unpack_from(frame, position)
     except (IndexError, struct_error):
-        raise cut_off("ProduceResponse") from None
+        raise cut_off_error("ProduceResponse") from None
     if (topics, partitions) != (1, 1):
-        raise cut_off("ProduceResponse")
+        raise cut_off_error("ProduceResponse")
     return Answer(error_code, base_offset)

@@ -10,7 +10,7 @@ import random
 from collections import deque
 from typing import Any, Final
 
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog_chaos.workloads.history import History
 from raftlog_chaos.workloads.wire import AWAY, INIT_PRODUCER_ID, Client, Wire, shapes
 
@@ -55,7 +55,7 @@ class Producer:
         # flight when the leader dies, its successor could take the second one first, as Apache Kafka may: legal, and
         # no order to promise. So the first goes alone until it is acknowledged; then every leader to come knows it.
         self._window = 1
-        self._stamp = ProducerStamp()
+        self._stamp = ProducerIdAndSequence()
         self._unacked: deque[_Batch] = deque()
 
     def stop(self) -> None:
@@ -70,7 +70,7 @@ class Producer:
                 await self._again()
         self.done = True
 
-    async def _begin(self) -> ProducerStamp:
+    async def _begin(self) -> ProducerIdAndSequence:
         while True:
             try:
                 message = shapes(INIT_PRODUCER_ID).InitProducerIdRequest(
@@ -78,7 +78,7 @@ class Producer:
                 )
                 response = await self.client.ask_any(INIT_PRODUCER_ID, message)
                 if not int(response.error_code):
-                    return ProducerStamp(response.producer_id, response.producer_epoch, 0)
+                    return ProducerIdAndSequence(response.producer_id, response.producer_epoch, 0)
             except AWAY:
                 pass
             await asyncio.sleep(BACKOFF_S)

@@ -10,7 +10,7 @@ import asyncio
 import random
 from typing import Any, Final
 
-from raftlog.protocol.fetch import Fetched, FetchPartition, FetchRequest
+from raftlog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 from raftlog.protocol.fetch_client import FetchResponse, decode_fetch_response, encode_fetch_request
 from raftlog.records.batch import iter_records
 from raftlog.records.header import check_crc, iter_headers
@@ -146,7 +146,7 @@ class SimConsumer:
             for each in partitions:
                 self._take_partition((names[topic_id], each.partition), each, reads)
 
-    def _take_partition(self, where: Where, fetched: Fetched, reads: Reads) -> None:
+    def _take_partition(self, where: Where, fetched: FetchedPartition, reads: Reads) -> None:
         key = self._keys[where]
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             position, self.positions[key] = self.positions[key], None

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog_chaos.workloads.port import DELIVERY_TIMEOUT_S, Definite, Fate, Indefinite, fate_of
 from raftlog_chaos.workloads.produce_frames import Answer, decode_produced, encode_produce
 from raftlog_chaos.workloads.wire import AWAY, INIT_PRODUCER_ID, Client, Wire, shapes
@@ -32,7 +32,7 @@ class _Record:
         self.value = value
         self.done = done
         self.expires_at = expires_at
-        self.stamp: ProducerStamp | None = None
+        self.stamp: ProducerIdAndSequence | None = None
         self.answer: asyncio.Future[Answer] | None = None
         self.refused = False
         self.unknown = 0
@@ -72,7 +72,7 @@ class SimProducer:
     def __init__(self, client: Client, *, acks: int = -1) -> None:
         self.client = client
         self.acks = acks
-        self._stamp: ProducerStamp | None = None
+        self._stamp: ProducerIdAndSequence | None = None
         self._broken = False
         self._naming = asyncio.Lock()
         self._lanes: dict[Where, _Lane] = {}
@@ -122,7 +122,7 @@ class SimProducer:
             response = await self.client.ask_any(INIT_PRODUCER_ID, request)
             if int(response.error_code):
                 raise LookupError(f"no producer id: error {int(response.error_code)}")
-            self._stamp = ProducerStamp(response.producer_id, response.producer_epoch, 0)
+            self._stamp = ProducerIdAndSequence(response.producer_id, response.producer_epoch, 0)
 
     def _send_unsent(self, lane: _Lane, wire: Wire) -> None:
         for number, record in enumerate(lane.records):
@@ -133,13 +133,15 @@ class SimProducer:
             record.answer = self._ask(lane.where, wire, record.value, record.stamp)
             record.unknown += 1
 
-    def _next_stamp(self, lane: _Lane) -> ProducerStamp:
+    def _next_stamp(self, lane: _Lane) -> ProducerIdAndSequence:
         if self._stamp is None:
-            return ProducerStamp()
+            return ProducerIdAndSequence()
         lane.sequence += 1
         return self._stamp._replace(base_sequence=lane.sequence - 1)
 
-    def _ask(self, where: Where, wire: Wire, value: bytes, stamp: ProducerStamp) -> asyncio.Future[Answer]:
+    def _ask(
+        self, where: Where, wire: Wire, value: bytes, stamp: ProducerIdAndSequence
+    ) -> asyncio.Future[Answer]:
         batch = build_batch([new_record(None, value, timestamp=-1)], producer=stamp)
         return wire.ask(
             lambda number: encode_produce(

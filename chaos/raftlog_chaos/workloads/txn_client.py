@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
-from raftlog.protocol.shapes import request_shapes
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.protocol.message_builders import request_builders
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog_chaos.workloads.history import TopicIndex
 from raftlog_chaos.workloads.wire import AWAY, FIND_COORDINATOR, OFFSET_FETCH, Client, shapes
@@ -89,7 +89,7 @@ class TransactionalProducer:
 
     async def add(self, places: list[TopicIndex]) -> None:
         """Add partitions, as only a classic client does."""
-        make = request_shapes(ADD_PARTITIONS, self.versions[ADD_PARTITIONS])
+        make = request_builders(ADD_PARTITIONS, self.versions[ADD_PARTITIONS])
         topics = tuple(
             make.AddPartitionsToTxnTopic(
                 name=topic, partitions=tuple(index for each, index in places if each == topic)
@@ -117,12 +117,12 @@ class TransactionalProducer:
     async def write(self, where: TopicIndex, value: bytes) -> None:
         """Write one record of the transaction, tried again under its own sequence."""
         sequence = self._sequences.get(where, 0)
-        stamp = ProducerStamp(self.producer_id, self.epoch, sequence)
+        stamp = ProducerIdAndSequence(self.producer_id, self.epoch, sequence)
         batch = build_batch(
             [new_record(None, value, timestamp=-1)], producer=stamp, attributes=TRANSACTIONAL_BIT
         )
         version = self.versions[PRODUCE]
-        make = request_shapes(PRODUCE, version)
+        make = request_builders(PRODUCE, version)
         data = make.PartitionProduceData(index=where[1], records=batch)
         message = make.ProduceRequest(
             transactional_id=self.transactional_id,
@@ -159,7 +159,7 @@ class TransactionalProducer:
 
     async def commit_offset(self, offset: int) -> None:
         """Commit how far was read, if the transaction commits."""
-        make = request_shapes(COMMIT_OFFSETS, self.versions[COMMIT_OFFSETS])
+        make = request_builders(COMMIT_OFFSETS, self.versions[COMMIT_OFFSETS])
         partition = make.TxnOffsetCommitRequestPartition(
             partition_index=self.reads[1], committed_offset=offset, committed_metadata=""
         )
@@ -248,7 +248,7 @@ class TransactionalProducer:
         if api_key != INIT:
             whose |= {"producer_id": self.producer_id, "producer_epoch": self.epoch}  # type: ignore[dict-item]
         given = {f"{prefix}{key}": value for key, value in (whose | fields).items()}
-        message = getattr(request_shapes(api_key, version), name)(**given)
+        message = getattr(request_builders(api_key, version), name)(**given)
         return await self._ask_coordinator(kind, api_key, message, version)
 
     async def _ask_coordinator(self, kind: int, api_key: int, message: Any, version: int | None) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
-from raftlog.protocol.shapes import request_shapes
+from raftlog.protocol.message_builders import request_builders
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH = 0, 1, 2, 3, 8, 9
 FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 10, 11, 12, 13, 14
@@ -122,7 +122,7 @@ class Leader(NamedTuple):
 
 def shapes(api_key: int) -> Any:
     """Builders of the request of an API in the version used here."""
-    return request_shapes(api_key, VERSIONS[api_key])
+    return request_builders(api_key, VERSIONS[api_key])
 
 
 class Client:

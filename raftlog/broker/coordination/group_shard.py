@@ -27,9 +27,9 @@ from raftlog.coordinator.pending import TransactionalJournal
 from raftlog.coordinator.records import KeyValue
 from raftlog.coordinator.replay import Replay
 from raftlog.coordinator.requests import TransactionEnd
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
-from raftlog.replication.host import Marker
+from raftlog.replication.replica_host import TxnMarker
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -88,17 +88,17 @@ class GroupTenure(Tenure[GroupCoordinator, Replay]):
         now_ms = self._env.wall_clock_ms()
         batch = build_batch(
             [new_record(key, value, timestamp=now_ms) for key, value in records],
-            producer=ProducerStamp(producer_id, producer_epoch),
+            producer=ProducerIdAndSequence(producer_id, producer_epoch),
             attributes=TRANSACTIONAL_BIT,
         )
         return self._write(
-            lambda partition: partition.append_coordinated(batch, now_ms=now_ms).end_offset,
+            lambda partition: partition.append_coordinator_batch(batch, now_ms=now_ms).end_offset,
             self.journal_errors,
         )
 
     def append_end(self, end: TransactionEnd) -> int:
         """Append a transaction's marker, unless it is there."""
-        marker = Marker(*msgspec.structs.astuple(end))
+        marker = TxnMarker(*msgspec.structs.astuple(end))
         now_ms = self._env.wall_clock_ms()
         return self._write(lambda partition: partition.append_marker(marker, now_ms=now_ms), {})
 

@@ -29,7 +29,7 @@ from raftlog.broker.context import BrokerContext
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import PREPARING, State
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import Shapes, request_shapes
+from raftlog.protocol.message_builders import MessageBuilders, request_builders
 
 VERSIONS: Final = {
     ApiKey.WRITE_TXN_MARKERS: 1,
@@ -285,8 +285,8 @@ async def _sorted(env: Env, listed: list[ListedTransaction]) -> list[ListedTrans
     return [each async for each in in_turns(env, merge(*runs))]
 
 
-def _shapes(api_key: ApiKey) -> Shapes:
-    return request_shapes(api_key, VERSIONS[api_key])
+def _shapes(api_key: ApiKey) -> MessageBuilders:
+    return request_builders(api_key, VERSIONS[api_key])
 
 
 def _is_left_out(described: Any) -> bool:

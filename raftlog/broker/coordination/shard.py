@@ -236,7 +236,7 @@ class Tenure(Generic[C, R]):
             except OSError as error:
                 raise partition.storage_failed(error) from error
             except CorruptMessage as error:
-                raise partition.refusal(error) from error
+                raise partition.read_error_for_client(error) from error
         return None
 
     def _append(self, records: tuple[tuple[bytes, bytes | None], ...]) -> int:

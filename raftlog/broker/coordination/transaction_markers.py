@@ -20,7 +20,7 @@ from raftlog.broker.coordination.transaction_deadlines import MARKERS_ANSWERED_S
 from raftlog.broker.coordination.transaction_shard import TransactionTenure
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.requests import SendMarkers
-from raftlog.protocol.shapes import request_shapes
+from raftlog.protocol.message_builders import request_builders
 
 API_KEY: Final = 27
 VERSION: Final = 2
@@ -282,7 +282,7 @@ def _take(queue: dict[Outcome, list[TopicPartition]]) -> list[Told]:
 
 
 def _request(batch: list[Told]) -> Any:
-    make = request_shapes(API_KEY, VERSION)
+    make = request_builders(API_KEY, VERSION)
     return make.WriteTxnMarkersRequest(
         markers=tuple(
             make.WritableTxnMarker(

@@ -39,7 +39,7 @@ from raftlog.broker.coordination.transaction_deadlines import VERIFIED_S
 from raftlog.broker.partition_lookup import TopicKey, locate
 from raftlog.broker.turns import Pace, in_turns
 from raftlog.coordinator.placement import partition_for
-from raftlog.protocol.shapes import request_shapes
+from raftlog.protocol.message_builders import request_builders
 from raftlog.records.header import read_header
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Confirmations:
                     each.answer.set_exception(BrokerNotAvailable("the coordinator was not asked"))
 
     async def _send(self, lane: Lane, batch: list[Asked]) -> None:
-        make = request_shapes(ADD_PARTITIONS_TO_TXN, VERSION)
+        make = request_builders(ADD_PARTITIONS_TO_TXN, VERSION)
         transactions = []
         async for each in in_turns(self._broker.env, batch):
             topics = tuple(

@@ -12,7 +12,7 @@ from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.transactions.requests import AddPartitions
 from raftlog.coordinator.transactions.transaction import Producer
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build
+from raftlog.protocol.message_builders import build_response
 
 API_KEY: Final = ApiKey.ADD_OFFSETS_TO_TXN
 
@@ -33,11 +33,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         frozenset({TopicPartition(CONSUMER_OFFSETS_TOPIC, index)}),
     )
     await broker.transactions.add_partitions(wanted)
-    return build(API_KEY, request.api_version)
+    return build_response(API_KEY, request.api_version)
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what went wrong in the words of the client's version."""
     if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
         error = InvalidProducerEpoch(error.message)
-    return build(API_KEY, request.api_version, error_code=error.code)
+    return build_response(API_KEY, request.api_version, error_code=error.code)

@@ -29,7 +29,7 @@ from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.requests import AddPartitions, VerifyPartitions
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.ADD_PARTITIONS_TO_TXN
 
@@ -45,7 +45,7 @@ Codes = dict[TopicPartition, int]
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per partition once what was added is committed."""
     version = request.api_version
-    make = response_shapes(API_KEY, version)
+    make = response_builders(API_KEY, version)
     if version < FIRST_BROKERS_VERSION:
         producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
         wanted = AddPartitions(
@@ -71,7 +71,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say it of the whole request where the version can, else of each partition."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     if request.api_version >= FIRST_BROKERS_VERSION:
         return make.AddPartitionsToTxnResponse(error_code=error.code, results_by_transaction=())
     topics = tuple(

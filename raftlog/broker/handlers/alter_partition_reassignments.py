@@ -12,7 +12,7 @@ from raftlog.broker.turns import Pace, in_turns
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import AlterReassignments, PartitionResult, PartitionResults, Reassignment
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 
@@ -74,7 +74,7 @@ def _shows(image: MetadataImage, wanted: Reassignment) -> bool:
 async def _response(
     broker: BrokerContext, request: RequestContext, may_change: bool, results: list[PartitionResult]
 ) -> Any:
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     by_topic: dict[str, list[Any]] = {}
     async for each in in_turns(broker.env, results):
         by_topic.setdefault(each.topic, []).append(
@@ -99,7 +99,7 @@ async def _response(
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """The request failed as a whole."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     return make.AlterPartitionReassignmentsResponse(
         throttle_time=0, error_code=error.code, error_message=shown(error.message), responses=()
     )

@@ -19,7 +19,7 @@ from raftlog.metadata.requests import (
     ConfigAlteration,
     ConfigResults,
 )
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -160,7 +160,7 @@ async def response(
     broker: BrokerContext, request: RequestContext, outcomes: dict[Resource, Outcome], *, name: str
 ) -> Any:
     """Return the answer of either altering API; `name` is its message."""
-    make = response_shapes(request.api_key, request.api_version)
+    make = response_builders(request.api_key, request.api_version)
     told = [
         make.AlterConfigsResourceResponse(
             error_code=outcome.error_code,

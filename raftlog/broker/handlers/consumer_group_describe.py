@@ -12,7 +12,7 @@ from raftlog.coordinator.consumer.state import ConsumerMembership, Partitions
 from raftlog.metadata.features import check_group_version
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_DESCRIBE
 
@@ -29,7 +29,7 @@ NAMES_PER_PART: Final = 10
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     groups, told, pace = [], 0, Pace(broker.env)
     async for group_id in in_turns(broker.env, dict.fromkeys(message.group_ids)):
         try:

@@ -14,7 +14,7 @@ from raftlog.coordinator.consumer.requests import Beat
 from raftlog.coordinator.consumer.state import Partitions
 from raftlog.metadata.features import check_group_version
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build, response_shapes
+from raftlog.protocol.message_builders import build_response, response_builders
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
@@ -31,7 +31,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         raise InvalidRequest("member_id must not be empty")
     heard = await broker.groups.beat(_beat(request, message))
     configs = group_config(broker.config, broker.image().config("group", message.group_id))
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     assignment = None
     if heard.assignment is not None:
         assignment = make.Assignment(
@@ -40,7 +40,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
                 for topic_id, indexes in heard.assignment.items()
             )
         )
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         member_id=heard.member_id,

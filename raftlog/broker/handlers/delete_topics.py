@@ -14,7 +14,7 @@ from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.requests import DeleteTopics, TopicRef, TopicResult, TopicResults
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.DELETE_TOPICS
 
@@ -34,7 +34,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         ]
     else:
         results += await _deleted(broker, message, wanted)
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     told = [
         make.DeletableTopicResult(
             name=each.name,

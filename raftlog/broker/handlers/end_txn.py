@@ -10,7 +10,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.transactions.requests import EndTransaction
 from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build
+from raftlog.protocol.message_builders import build_response
 
 API_KEY: Final = ApiKey.END_TXN
 
@@ -31,14 +31,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         ClientVersion.BUMPING if bumps else ClientVersion.CLASSIC,
     )
     producer = await broker.transactions.end(wanted)
-    return build(API_KEY, version, producer_id=producer.producer_id, producer_epoch=producer.epoch)
+    return build_response(API_KEY, version, producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what went wrong in the words of the client's version."""
     if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
         error = InvalidProducerEpoch(error.message)
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         error_code=error.code,

@@ -6,7 +6,7 @@ from errno import EIO
 
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
 from raftlog.broker.network.fetch_sessions import Entry
-from raftlog.replication.host import PartitionRead
+from raftlog.replication.replica_host import PartitionRead
 
 
 class ColdRead:
@@ -43,7 +43,7 @@ class ColdRead:
         self._min_one = min_one
         # By now: the segment may be cleaned, and its aborted transactions forgotten, while it is read.
         log = entry.partition.log
-        self._aborted = None if read.aborted is None else log.aborted.since(entry.offset)
+        self._aborted = None if read.aborted is None else log.transaction_index.since(entry.offset)
 
     def run(self) -> PartitionRead:
         """Wait for the disk."""
@@ -70,7 +70,7 @@ class ColdRead:
         away meanwhile is no such thing.
         """
         if self._refused is not None:
-            return read._replace(error_code=self._partition.refusal(self._refused).code)
+            return read._replace(error_code=self._partition.read_error_for_client(self._refused).code)
         partition, error = self._partition, self._disk_error
         if error is not None and error.errno == EIO:
             partition.storage_failed(error)

@@ -17,7 +17,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.transactions.requests import InitProducer
 from raftlog.coordinator.transactions.transaction import Producer
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build
+from raftlog.protocol.message_builders import build_response
 
 API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 FIRST_EPOCH: Final = 0
@@ -29,7 +29,7 @@ FIRST_FENCED_VERSION: Final = 4
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Give a producer its id and epoch; without a transactional id always a new one, whatever it had before."""
     producer = await (_give(broker) if message.transactional_id is None else _init(broker, message))
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         producer_id=producer.producer_id,
@@ -61,7 +61,7 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     """Say what went wrong in the words of the client's version."""
     if isinstance(error, ProducerFenced) and request.api_version < FIRST_FENCED_VERSION:
         error = InvalidProducerEpoch(error.message)
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         error_code=error.code,

@@ -10,7 +10,7 @@ from raftlog.base.errors import MemberIdRequired as MemberIdRequiredError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import build, response_shapes
+from raftlog.protocol.message_builders import build_response, response_builders
 
 API_KEY: Final = ApiKey.JOIN_GROUP
 
@@ -60,7 +60,7 @@ def _request(request: RequestContext, message: Any) -> JoinGroup:
 
 
 def _joined(request: RequestContext, reply: Joined) -> Any:
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
     members = tuple(
         make.JoinGroupResponseMember(
             member_id=each.member_id,
@@ -86,7 +86,7 @@ def _joined(request: RequestContext, reply: Joined) -> Any:
 
 def _failed(request: RequestContext, error_code: int, member_id: str) -> Any:
     nullable = request.api_version >= FIRST_NULLABLE_PROTOCOL_VERSION
-    return build(
+    return build_response(
         API_KEY,
         request.api_version,
         error_code=error_code,

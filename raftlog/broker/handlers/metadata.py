@@ -28,7 +28,7 @@ from raftlog.broker.turns import Pace, in_turns
 from raftlog.broker.unreachable_brokers import NOBODY, Gone
 from raftlog.metadata.image import MetadataImage, TopicState
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.METADATA
 
@@ -121,7 +121,7 @@ async def _answer(
         listener=request.listener,
         topic_operations=getattr(message, "include_topic_authorized_operations", False),
     )
-    make = response_shapes(API_KEY, version)
+    make = response_builders(API_KEY, version)
     pace, topics = Pace(broker.env), []
     for number, each in enumerate(image.topics if asked is None else asked):
         topics.append(await _topic(view, image, make, asked=each, codes=codes, pace=pace))

@@ -14,7 +14,7 @@ from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.OFFSET_COMMIT
 
@@ -26,7 +26,7 @@ NOT_SAID: Final = -1
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per partition once the commit is committed."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
 
     def topic(asked: Any, partitions: tuple[Any, ...]) -> Any:
         return make.OffsetCommitResponseTopic(

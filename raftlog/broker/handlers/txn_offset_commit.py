@@ -14,7 +14,7 @@ from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.requests import CommitInTransaction, MemberRef, OffsetCommit
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.TXN_OFFSET_COMMIT
 
@@ -24,7 +24,7 @@ FIRST_ADDING_VERSION: Final = 5
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per partition once the offsets are in the transaction."""
-    make = response_shapes(API_KEY, request.api_version)
+    make = response_builders(API_KEY, request.api_version)
 
     def topic(asked: Any, partitions: tuple[Any, ...]) -> Any:
         return make.TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions)

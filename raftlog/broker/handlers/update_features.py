@@ -16,7 +16,7 @@ from raftlog.metadata.requests import (
     UpdateFeatures,
 )
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.UPDATE_FEATURES
 
@@ -49,7 +49,7 @@ def _update(version: int, wanted: Any) -> FeatureUpdate:
 
 
 def _response(version: int, results: tuple[FeatureResult, ...]) -> Any:
-    make = response_shapes(API_KEY, version)
+    make = response_builders(API_KEY, version)
     failed = next((each for each in results if each.error_code), None)
     because = failed and shown(
         f"The update failed for all features since the following feature had an error: {failed.error_message}"

@@ -21,7 +21,12 @@ from raftlog.broker.handlers import find_handler
 from raftlog.broker.links.peer_auth import FIRST_ASKING_HELLO, FIRST_SLOW_HELLO
 from raftlog.broker.links.peer_channel import PeerChannel
 from raftlog.broker.turns import decoded
-from raftlog.protocol.codec import RequestHeader, answer_pieces, decode_response, encode_request
+from raftlog.protocol.codec import (
+    RequestHeader,
+    decode_response,
+    decode_response_incrementally,
+    encode_request,
+)
 
 ANSWER_S: Final = 10.0
 """How long an answer may take unless the caller says otherwise."""
@@ -137,7 +142,7 @@ class _Link:
             self._waiting.pop(number, None)
         try:
             if len(frame) > LARGE_BYTES:
-                return await decoded(self._env, answer_pieces(api_key, version, frame))
+                return await decoded(self._env, decode_response_incrementally(api_key, version, frame))
             return decode_response(api_key, version, frame)[1]
         except Exception as error:
             self.hang_up()

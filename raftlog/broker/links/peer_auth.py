@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from raftlog.base.errors import NONE, InvalidRequest, SaslAuthenticationFailed
 from raftlog.base.handshake import CONNECTOR, LISTENER, NONCE_BYTES, PROOF_BYTES, Transcript
 from raftlog.protocol.codec import RequestHeader
-from raftlog.replication.host import ReplicaId
+from raftlog.replication.replica_host import ReplicaId
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection

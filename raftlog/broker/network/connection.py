@@ -33,7 +33,7 @@ from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame
 if TYPE_CHECKING:
     from raftlog.broker.links.peer_auth import ServerHandshake
     from raftlog.broker.network.server import BrokerServer
-    from raftlog.replication.host import ReplicaId
+    from raftlog.replication.replica_host import ReplicaId
 
 MAX_OPEN_SLOTS: Final = 128
 """Requests of one connection whose responses are not written yet."""

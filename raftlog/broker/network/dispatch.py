@@ -30,11 +30,11 @@ from raftlog.protocol.codec import (
     RequestHeader,
     decode_header,
     decode_request,
+    decode_request_incrementally,
     encode_response,
     error_response,
-    request_pieces,
 )
-from raftlog.protocol.reader import NO_LIMIT, TooManyParts
+from raftlog.protocol.reader import NO_LIMIT, TooManyElements
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
@@ -162,7 +162,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     parts_max = _parts_max(request)
     try:
         message = decode_request(api_key, version, lasting, position, parts_max=parts_max)
-    except TooManyParts:
+    except TooManyElements:
         connection.respond((_encode(request, _too_many_parts(request, parts_max)),))
         return
     _respond(connection, handler, request, message, size=size)
@@ -205,10 +205,12 @@ async def _decode_then_handle(
     connection, parts_max = request.connection, _parts_max(request)
     if not connection.is_open:
         return None
-    pieces = request_pieces(request.api_key, request.api_version, frame, position, parts_max=parts_max)
+    pieces = decode_request_incrementally(
+        request.api_key, request.api_version, frame, position, parts_max=parts_max
+    )
     try:
         message = await decoded(connection.server.broker.env, pieces)
-    except TooManyParts:
+    except TooManyElements:
         return _too_many_parts(request, parts_max)
     except InvalidRequest as error:
         connection.close("request_malformed", reason=error.message)

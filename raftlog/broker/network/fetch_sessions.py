@@ -27,8 +27,8 @@ from raftlog.protocol.fetch import FIRST_TOPIC_ID_VERSION, FetchPartition, Fetch
 
 if TYPE_CHECKING:
     from raftlog.metadata.image import MetadataImage
-    from raftlog.replication.host import PartitionRead
     from raftlog.replication.partition import Partition
+    from raftlog.replication.replica_host import PartitionRead
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0

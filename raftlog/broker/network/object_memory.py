@@ -16,7 +16,7 @@ from itertools import count
 from typing import Final
 
 from raftlog.base.memory import Account
-from raftlog.protocol.reader import CEILING_BYTES, OBJECT_BYTES_PER_RECEIVED_BYTE
+from raftlog.protocol.reader import MAX_OBJECT_BYTES, OBJECT_BYTES_PER_RECEIVED_BYTE
 
 ANSWER_SHARE: Final = 2
 """Objects of a request and of its answer together take so many times those of the request."""
@@ -37,7 +37,7 @@ HELD_S: Final = 10.0
 
 def expected_bytes(received: int, parts_max: int) -> int:
     """Return what a request of `received` bytes and at most so many parts may take in objects until it is answered."""
-    objects = min(OBJECT_BYTES_PER_RECEIVED_BYTE * received, CEILING_BYTES)
+    objects = min(OBJECT_BYTES_PER_RECEIVED_BYTE * received, MAX_OBJECT_BYTES)
     return min(ANSWER_SHARE * objects, PART_BYTES * parts_max)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.wire import PARTS_MAX as HOT_PARTS_MAX
+from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS as HOT_PARTS_MAX
 
 AT_ONCE: Final = 1_000
 """Parts of a request that is dealt with in one turn of the loop, some 20 µs each."""

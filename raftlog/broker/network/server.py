@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
     from raftlog.base.config_network import Listener
     from raftlog.broker.context import BrokerContext
-    from raftlog.replication.host import ReplicaId
+    from raftlog.replication.replica_host import ReplicaId
 
 KEEPALIVE: Final = (
     (SOL_SOCKET, SO_KEEPALIVE, 1),

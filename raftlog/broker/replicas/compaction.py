@@ -16,9 +16,9 @@ from raftlog.base.failures import Failures
 from raftlog.base.log import get_logger
 from raftlog.broker.replicas.log_directories import Volume
 from raftlog.broker.turns import in_turns
-from raftlog.storage.cleanable import Cleanable, find_cleanable
+from raftlog.storage.batch_reader import OffloadSteps
 from raftlog.storage.cleaner import Cleaning
-from raftlog.storage.source import Steps
+from raftlog.storage.log_to_clean import LogToClean, find_log_to_clean
 
 if TYPE_CHECKING:
     from raftlog.broker.replicas.replicas import Replicas
@@ -73,11 +73,11 @@ class Compaction:
                 found.append((-bounds.ratio, len(found), partition))
         return [partition for _, _, partition in sorted(found)]
 
-    def _bounds(self, partition: Partition) -> Cleanable | None:
+    def _bounds(self, partition: Partition) -> LogToClean | None:
         """Return what may be cleaned of a log; None: nothing, or that could not be found out."""
         opened, now_ms = partition.log, self._env.ages.now_ms()
         try:
-            bounds = find_cleanable(opened, end_limit=partition.last_stable_offset, now_ms=now_ms)
+            bounds = find_log_to_clean(opened, end_limit=partition.last_stable_offset, now_ms=now_ms)
         except OSError:
             return None  # whoever reads there next has to do with it
         except Exception as error:
@@ -94,7 +94,7 @@ class Compaction:
     def _is_here(self, volume: Volume, partition: Partition) -> bool:
         return volume.error is None and volume.logs.get(partition.name) is partition.log
 
-    async def _clean(self, volume: Volume, partition: Partition, bounds: Cleanable) -> None:
+    async def _clean(self, volume: Volume, partition: Partition, bounds: LogToClean) -> None:
         cleaning = Cleaning(
             partition.log,
             bounds,
@@ -110,7 +110,7 @@ class Compaction:
                 await self._run(steps, volume, partition)
         except Exception as error:
             # whose file was deleted or dropped under it says so, and is neither damage nor a failing disk
-            if self._is_here(volume, partition) and not cleaning.is_overtaken:
+            if self._is_here(volume, partition) and not cleaning.is_log_changed:
                 await self._fail(volume, partition, cleaning.position, error)
         self.seconds += now() - began_at
         self.bytes_before += cleaning.bytes_before
@@ -120,7 +120,7 @@ class Compaction:
             return
         self.cleanings += 1
         self._failures.succeeded(CHORE, str(partition.name))
-        self._replicas.happened(
+        self._replicas.log_event(
             "log_compacted",
             partition,
             bytes_before=cleaning.bytes_before,
@@ -130,7 +130,7 @@ class Compaction:
             cleaned_until=cleaning.cleaned_until,
         )
 
-    async def _run(self, steps: Steps[None], volume: Volume, partition: Partition) -> None:
+    async def _run(self, steps: OffloadSteps[None], volume: Volume, partition: Partition) -> None:
         """Take the steps a millisecond's worth at a time, and those that wait for the disk away from the loop."""
         now = self._replicas.stopwatch
         answer: Any = None
@@ -166,4 +166,4 @@ class Compaction:
         try:
             await self._env.offload(read)
         except KafkaError as refused:
-            partition.refusal(refused)
+            partition.read_error_for_client(refused)

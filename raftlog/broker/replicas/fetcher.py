@@ -27,9 +27,9 @@ from raftlog.base.errors import (
 )
 from raftlog.base.log import get_logger
 from raftlog.broker.replicas.replication_quota import Quota, is_listed
-from raftlog.protocol.fetch import Fetched, FetchPartition, FetchRequest
+from raftlog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 from raftlog.protocol.fetch_client import FetchResponse, decode_fetch_response, encode_fetch_request
-from raftlog.replication.following import Following
+from raftlog.replication.follower_role import FollowerRole
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
@@ -201,7 +201,7 @@ class LeaderFetcher:
             followed.paused = self._loop.call_later(followed.backoff, self._resume_paused, followed)
             followed.backoff = min(2 * followed.backoff, self._backoff_most)
 
-    def _is_held_back(self, followed: Followed, fetched: Fetched, count: int) -> bool:
+    def _is_held_back(self, followed: Followed, fetched: FetchedPartition, count: int) -> bool:
         """KIP-73: count what a throttled replica got; while it catches up it pauses when the quota is used up."""
         quota, partition = self._peers.quota, followed.partition
         if not quota.is_limited:
@@ -322,7 +322,7 @@ class LeaderFetcher:
         dirty = False
         for followed in self._changed:
             if _is_dirty(followed.partition):
-                followed.partition.host.log_appended(followed.partition)
+                followed.partition.host.request_flush(followed.partition)
                 dirty = True
         return self._peers.flush() if dirty else None
 
@@ -377,7 +377,7 @@ class LeaderFetcher:
         most = self._config.replica_fetch_max_bytes
         for followed in changed:
             role = followed.partition.role
-            if type(role) is not Following:
+            if type(role) is not FollowerRole:
                 continue  # its metadata is under way to us
             topic_id, index = followed.key
             offset, last_epoch, log_start = role.fetch_position()
@@ -429,11 +429,11 @@ class LeaderFetcher:
             self._sessionless = True
             self._begin_session()  # a leader that keeps no session for us is asked for everything each time
 
-    def _take(self, followed: Followed, fetched: Fetched) -> None:
+    def _take(self, followed: Followed, fetched: FetchedPartition) -> None:
         """One partition's part of an answer: append, truncate, start over, or leave it out for a while."""
         partition = followed.partition
         role = partition.role
-        if type(role) is not Following:
+        if type(role) is not FollowerRole:
             return
         if role.leader_epoch != followed.asked_epoch or partition.log_end_offset != followed.asked_offset:
             self._changed[followed] = None  # asked as of before
@@ -447,10 +447,10 @@ class LeaderFetcher:
             if followed.backoff >= REFUSALS_SAID_FROM:
                 # a leader that is asked for the same again and again looks whether it is sound
                 event = "leader_batch_refused" if isinstance(error, CorruptMessage) else "fetch_refused"
-                partition.host.happened(event, partition, offset=followed.asked_offset, reason=str(error))
+                partition.host.log_event(event, partition, offset=followed.asked_offset, reason=str(error))
             self._pause(followed)
 
-    def _apply(self, followed: Followed, role: Following, fetched: Fetched) -> None:
+    def _apply(self, followed: Followed, role: FollowerRole, fetched: FetchedPartition) -> None:
         epoch = followed.asked_epoch
         if fetched.error_code == OffsetOutOfRange.code and fetched.log_start_offset >= 0:
             role.restart_at(fetched.log_start_offset, leader_epoch=epoch)
@@ -478,4 +478,4 @@ class LeaderFetcher:
 
 
 def _is_dirty(partition: Partition) -> bool:
-    return type(partition.role) is Following and partition.durable_end_offset < partition.log_end_offset
+    return type(partition.role) is FollowerRole and partition.durable_end_offset < partition.log_end_offset

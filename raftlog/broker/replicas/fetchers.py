@@ -14,7 +14,7 @@ from raftlog.broker.links.peer_channel import PeerChannel
 from raftlog.broker.replicas.fetcher import LeaderFetcher
 from raftlog.broker.replicas.replication_quota import Quota
 from raftlog.metadata.image import MetadataImage
-from raftlog.replication.host import ReplicaId
+from raftlog.replication.replica_host import ReplicaId
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig

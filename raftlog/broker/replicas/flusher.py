@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from raftlog.base.env import Env
 from raftlog.base.histogram import SYNC_BOUNDS_S, Histogram
 from raftlog.base.log import get_logger
-from raftlog.storage.flush import run_all
+from raftlog.storage.flush import sync_all
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -235,7 +235,7 @@ Outcome = tuple[float, OSError | None]
 def _run(tickets: list[FlushTicket], now: Callable[[], float]) -> Outcome:
     started_at = now()
     try:
-        run_all(tickets)
+        sync_all(tickets)
     except OSError as error:
         return now() - started_at, error
     except Exception as error:  # our own fault: nobody may be left to wait for a round that never ends

@@ -18,7 +18,7 @@ from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.compaction import Compaction
 from raftlog.broker.replicas.log_directories import Volume, offsets
 from raftlog.storage.log_directory import Offsets
-from raftlog.storage.producers import PRODUCERS_KEPT
+from raftlog.storage.producers import MAX_IDLE_PRODUCERS
 
 if TYPE_CHECKING:
     from raftlog.broker.replicas.replicas import Replicas
@@ -57,7 +57,7 @@ class Housekeeping:
         self._written: dict[Volume, dict[TopicPartition, int]] = {}
         self._written_starts: dict[Volume, dict[TopicPartition, int]] = {}
         self._written_cleaned: dict[Volume, dict[TopicPartition, int]] = {}
-        self._producers_kept = PRODUCERS_KEPT
+        self._producers_kept = MAX_IDLE_PRODUCERS
 
     def start(self) -> None:
         config = self._replicas.config
@@ -131,10 +131,12 @@ class Housekeeping:
     def _retain(self, partition: Partition) -> bool:
         if partition.leader_epoch < 0:
             return False
-        dropped = partition.log.retain(self._env.ages.now_ms(), end_limit=partition.high_watermark)
+        dropped = partition.log.delete_old_segments(
+            self._env.ages.now_ms(), end_limit=partition.high_watermark
+        )
         if dropped:
             start = partition.log_start_offset
-            self._replicas.happened("segments_deleted", partition, segments=dropped, log_start_offset=start)
+            self._replicas.log_event("segments_deleted", partition, segments=dropped, log_start_offset=start)
         return dropped > 0
 
     async def compact(self) -> None:
@@ -146,15 +148,15 @@ class Housekeeping:
     async def _checkpoint_cleaned(self, volume: Volume) -> None:
         cleaned = offsets(volume.logs.items(), lambda each: each.cleaned_until)
         write = volume.directory.write_cleaner_offsets
-        if self._written_cleaned.get(volume, volume.directory.cleaned) != cleaned and await self._checkpoint(
-            volume, write, cleaned
-        ):
+        if self._written_cleaned.get(
+            volume, volume.directory.cleaner_offsets
+        ) != cleaned and await self._checkpoint(volume, write, cleaned):
             self._written_cleaned[volume] = cleaned
 
     async def reap(self) -> None:
         """Remove files dropped long enough ago."""
         now_ms = self._uptime_ms()
-        await self._visit_all("file_deletion", lambda partition: partition.log.reap(now_ms) > 0)
+        await self._visit_all("file_deletion", lambda partition: partition.log.delete_due_files(now_ms) > 0)
 
     async def expire_producers(self) -> None:
         """Forget idempotent producers that were silent for producer.id.expiration.ms (KIP-98)."""
@@ -174,13 +176,15 @@ class Housekeeping:
         if sum(counts) > most:
             self._producers_kept = min(fair_share(counts, most), before)
         elif sum(counts) < most * LIFTED_BELOW:
-            self._producers_kept = PRODUCERS_KEPT
+            self._producers_kept = MAX_IDLE_PRODUCERS
         kept = self._producers_kept
-        if kept == before == PRODUCERS_KEPT:
+        if kept == before == MAX_IDLE_PRODUCERS:
             return
-        if before == PRODUCERS_KEPT:
+        if before == MAX_IDLE_PRODUCERS:
             log.warning("producer_ids_limited", limit="raftlog.producer.ids.max", per_partition=kept)
-        await self._visit_all("producer_limit", lambda partition: partition.log.producers.limit(kept) > 0)
+        await self._visit_all(
+            "producer_limit", lambda partition: partition.log.producers.set_max_idle_producers(kept) > 0
+        )
 
     async def look_at_clocks(self) -> None:
         """A jump of the wall clock is to be noticed before anything is deleted by it, and told."""
@@ -249,7 +253,7 @@ def _checkpoint(partition: Partition) -> bool:
 
 
 def _shrink_laggards(partition: Partition) -> bool:
-    partition.shrink_laggards()
+    partition.maybe_shrink_isr()
     return True
 
 

@@ -75,7 +75,7 @@ class IsrChanges:
         while self._due and len(taken) < CHANGES_PER_REQUEST:
             partition = next(iter(self._due))
             del self._due[partition]
-            change = partition.isr_proposal()
+            change = partition.pending_isr_change()
             if change is not None:
                 taken[partition] = change
         return taken
@@ -103,6 +103,6 @@ class IsrChanges:
         again = []
         for partition, change in changes.items():
             answer = answers.get((change.topic_id, change.partition))
-            if answer is None or partition.isr_answered(change, answer):
+            if answer is None or partition.complete_isr_change(change, answer):
                 again.append(partition)
         return again

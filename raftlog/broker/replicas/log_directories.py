@@ -76,11 +76,11 @@ class Volume:
                 write(offsets)
             return generation == self.generation
 
-    def forget(self, names: Iterable[TopicPartition]) -> None:
+    def remove_checkpoints(self, names: Iterable[TopicPartition]) -> None:
         """New logs of these names are about to be made: no checkpoint may speak of former ones any more."""
         with self._checkpoints:
             self.generation += 1
-            self.directory.forget(names)
+            self.directory.remove_checkpoints(names)
 
     @property
     def path(self) -> str:
@@ -143,7 +143,7 @@ class Logs:
         log.info(
             "logs_recovered",
             logs=len(found),
-            clean=not found or all(each.directory.was_clean for each in self.volumes),
+            clean=not found or all(each.directory.was_clean_shutdown for each in self.volumes),
         )
         return found
 
@@ -154,12 +154,12 @@ class Logs:
             directory.partition_path(name),
             config=config,
             recovery_point=directory.recovery_points.get(name, 0),
-            clean=directory.was_clean,
+            clean=directory.was_clean_shutdown,
             topic_id=topic_id,
             now_ms=self._env.wall_clock_ms(),
         )
         # what was cut since that was written is not in the recovery point any more
-        opened.cleaned_until = min(directory.cleaned.get(name, 0), opened.recovery_point)
+        opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
         start = directory.log_starts.get(name, 0)
         if opened.log_start_offset < start <= opened.log_end_offset:
             opened.advance_log_start(start)
@@ -169,7 +169,7 @@ class Logs:
         """Make empty logs, or say why not. May wait for the disk, and run away from the loop."""
         try:
             for volume in dict.fromkeys(new.volume for new in news):
-                volume.forget([new.name for new in news if new.volume is volume])
+                volume.remove_checkpoints([new.name for new in news if new.volume is volume])
         except OSError as error:
             return [error for _ in news]
         return [self._try_to_create(new) for new in news]
@@ -215,7 +215,9 @@ class Logs:
             return
         try:
             removed.close(clean=False)
-            path = volume.directory.doom(removed.directory, f"{self._env.unguessable.getrandbits(128):032x}")
+            path = volume.directory.rename_for_deletion(
+                removed.directory, f"{self._env.unguessable.getrandbits(128):032x}"
+            )
         except OSError as error:
             self.report(volume, error)
             return
@@ -281,7 +283,7 @@ def _mark_clean(volume: Volume, high_watermarks: dict[TopicPartition, int], brok
     directory.write_log_starts(offsets(volume.logs.items(), lambda each: each.log_start_offset))
     directory.write_high_watermarks({name: high_watermarks[name] for name in volume.logs})
     directory.write_cleaner_offsets(offsets(volume.logs.items(), lambda each: each.cleaned_until))
-    directory.mark_clean(broker_epoch)
+    directory.write_clean_shutdown_file(broker_epoch)
 
 
 def offsets(

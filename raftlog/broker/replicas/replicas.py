@@ -37,8 +37,8 @@ from raftlog.metadata.image import (
     changed_partitions,
 )
 from raftlog.metadata.in_force import config_in_force
-from raftlog.replication.following import Following
-from raftlog.replication.leading import Leading
+from raftlog.replication.follower_role import FollowerRole
+from raftlog.replication.leader_role import LeaderRole
 from raftlog.replication.partition import Partition
 from raftlog.replication.traffic import Traffic
 from raftlog.storage.log import Log
@@ -284,7 +284,7 @@ class Replicas:
             return
         moved.append(partition)
         role = partition.role
-        self.peers.follow(partition, role.leader if isinstance(role, Following) else None)
+        self.peers.follow(partition, role.leader if isinstance(role, FollowerRole) else None)
 
     def _create_missing(self) -> None:
         """Make the replicas that the image places here. A few at once; many away from the loop, a batch at a time:
@@ -364,7 +364,7 @@ class Replicas:
         del self.by_id[partition.topic_id, partition.index]
         volume = self._volumes.pop(partition)
         self._damaged.pop(partition, None)
-        partition.retire(elsewhere=elsewhere)
+        partition.stop_replica(elsewhere=elsewhere)
         self.peers.follow(partition, None)
         self._removing.add(name)
         volume.flusher.release(partition, lambda: self._removed(name, volume, set_aside=set_aside))
@@ -399,7 +399,7 @@ class Replicas:
         log.info("roles_changed", leading=leading, following=len(moved) - leading)
         for each in moved:
             event = "partition_became_leader" if each.is_leader else "partition_became_follower"
-            self.happened(event, each, log_end_offset=each.log_end_offset)
+            self.log_event(event, each, log_end_offset=each.log_end_offset)
 
     # -- configs and brokers ------------------------------------------------------------------------------------
 
@@ -437,7 +437,7 @@ class Replicas:
     def _brokers_changed(self, old: MetadataImage, new: MetadataImage) -> None:
         """A broker that is unfenced may join ISRs; one that registered anew is fetched from anew."""
         for partition in self.led():
-            partition.reconsider()
+            partition.reevaluate_isr()
         for broker_id, state in new.brokers.items():
             before = old.brokers.get(broker_id)
             if before is state:
@@ -455,14 +455,14 @@ class Replicas:
 
     def led(self) -> list[Partition]:
         """The partitions that this broker leads."""
-        return [partition for partition in self.partitions.values() if type(partition.role) is Leading]
+        return [partition for partition in self.partitions.values() if type(partition.role) is LeaderRole]
 
     # -- what partitions ask of their broker (`Host`) -----------------------------------------------------------
 
     def brokers(self) -> Mapping[int, BrokerState]:
         return self._applied.brokers
 
-    def log_appended(self, partition: Partition) -> None:
+    def request_flush(self, partition: Partition) -> None:
         if self.flush_before_commit:
             volume = self._volumes.get(partition)
             if volume is not None:
@@ -484,7 +484,7 @@ class Replicas:
         if partition in self._volumes and not self._closed:
             self.mark_unflushed([partition])
 
-    def progressed(self, partition: Partition) -> None:
+    def wake_waiters(self, partition: Partition) -> None:
         if not self._told:
             self._loop.call_soon(self._wake_told)
         self._told.append(partition)
@@ -494,7 +494,7 @@ class Replicas:
         for partition in told:
             partition.wake_parked()
 
-    def isr_change_due(self, partition: Partition) -> None:
+    def submit_isr_change(self, partition: Partition) -> None:
         self._isr_changes.add(partition)
 
     def storage_failed(self, partition: Partition, error: OSError) -> None:
@@ -511,11 +511,11 @@ class Replicas:
         self._damaged[partition] = None
         damage = partition.log.damage
         if damage is not None:
-            self.happened("log_damaged", partition, offset=damage.offset, until_offset=damage.until_offset)
+            self.log_event("log_damaged", partition, offset=damage.offset, until_offset=damage.until_offset)
             self.on_log_damaged()
 
-    def happened(self, event: str, partition: Partition, **facts: object) -> None:
-        self._timeline.happened(event, partition, facts)
+    def log_event(self, event: str, partition: Partition, **facts: object) -> None:
+        self._timeline.log_event(event, partition, facts)
 
     # -- disks --------------------------------------------------------------------------------------------------
 

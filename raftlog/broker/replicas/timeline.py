@@ -39,7 +39,7 @@ class Timeline:
         self._loop = loop
         self._told: dict[str, list[dict[str, Any]]] = {}
 
-    def happened(self, event: str, partition: Partition, facts: dict[str, object]) -> None:
+    def log_event(self, event: str, partition: Partition, facts: dict[str, object]) -> None:
         """Say it soon."""
         named = {
             "topic": partition.topic,

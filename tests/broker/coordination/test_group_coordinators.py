@@ -36,19 +36,21 @@ from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.records.batch import Buffer
 from raftlog.replication.partition import Partition
 from raftlog_chaos.simulator import SimLoop, simulate
-from tests.broker.coordination.group_world import PARTITIONS, TOPIC, World
-from tests.storage.compaction import clean, settle
+from tests.broker.coordination.group_broker import PARTITIONS, TOPIC, GroupBroker
+from tests.storage.compacted_logs import clean, flush_and_checkpoint
 
 FEW_BYTES = 20_000
 """Room for a dozen groups."""
 
 
-def run(story: Callable[[World], Awaitable[None]], *, with_topic: bool = True, **settings: object) -> None:
+def run_scenario(
+    story: Callable[[GroupBroker], Awaitable[None]], *, with_topic: bool = True, **settings: object
+) -> None:
     """Play a story on one broker."""
 
     async def program(loop: SimLoop) -> None:
         async def node() -> None:
-            world = World(host, with_topic=with_topic, **settings)
+            world = GroupBroker(host, with_topic=with_topic, **settings)
             await asyncio.sleep(0.1)
             await story(world)
             await world.groups.close()
@@ -70,7 +72,7 @@ def join_of(member_id: str = "", group_id: str = "g") -> JoinGroup:
     )
 
 
-async def join(world: World) -> str:
+async def join(world: GroupBroker) -> str:
     joined = await world.groups.join(join_of())
     await world.groups.sync(SyncGroup("g", MemberRef(joined.member_id), 1, {joined.member_id: b"a"}))
     return str(joined.member_id)
@@ -79,7 +81,7 @@ async def join(world: World) -> str:
 def test_the_first_group_has_the_offsets_topic_made() -> None:
     """50 compacted partitions, as many replicas as there are brokers (at most 3); made once for many askers."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         found = await asyncio.gather(*(world.groups.find(f"g{index}") for index in range(5)))
         assert found == [1] * 5
         assert len(world.submitted) == 1
@@ -93,7 +95,7 @@ def test_the_first_group_has_the_offsets_topic_made() -> None:
         with pytest.raises(InvalidGroupId):
             await world.groups.find("")
 
-    run(story, with_topic=False)
+    run_scenario(story, with_topic=False)
 
 
 def test_a_commit_survives_the_kill_of_every_node() -> None:
@@ -103,14 +105,14 @@ def test_a_commit_survives_the_kill_of_every_node() -> None:
         host = loop.host("b1")
 
         async def first() -> str:
-            world = World(host)
+            world = GroupBroker(host)
             await asyncio.sleep(0.1)
             for offset in range(20):
                 assert await world.groups.commit(commit_of(offset, group_id=f"g{offset % 3}")) == (0,)
             return await join(world)
 
         async def second(member_id: str) -> None:
-            world = World(host)
+            world = GroupBroker(host)
             await asyncio.sleep(0.1)
             for index, offset in enumerate((18, 19, 17)):
                 group = await world.groups.read(f"g{index}")
@@ -138,7 +140,7 @@ def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
         host = loop.host("b1")
 
         async def first() -> int:
-            world = World(host, raftlog_group_max_bytes=FEW_BYTES)
+            world = GroupBroker(host, raftlog_group_max_bytes=FEW_BYTES)
             await asyncio.sleep(0.1)
             for number in range(FEW_BYTES):
                 try:
@@ -149,7 +151,7 @@ def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
             raise AssertionError("there is no limit")
 
         async def second(count: int, limit: int) -> None:
-            world = World(host, raftlog_group_max_bytes=limit)
+            world = GroupBroker(host, raftlog_group_max_bytes=limit)
             await asyncio.sleep(0.1)
             groups = {each.group_id: each.offsets["t", 0].offset for each in await world.groups.read_all()}
             assert groups == {f"g{number}": number for number in range(count)}
@@ -158,7 +160,7 @@ def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
             assert await world.groups.commit(commit_of(0, group_id="g0")) == (0,)
 
         async def last(count: int) -> None:
-            world = World(host, raftlog_group_max_bytes=FEW_BYTES)
+            world = GroupBroker(host, raftlog_group_max_bytes=FEW_BYTES)
             await asyncio.sleep(0.1)
             for number in range(count):
                 await world.groups.delete(f"g{number}")
@@ -178,7 +180,7 @@ def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
 def test_requests_wait_until_the_partition_is_read_back() -> None:
     """COORDINATOR_LOAD_IN_PROGRESS while the log is read, and until all it holds is committed."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         await world.groups.commit(commit_of(1))
         world.partition_host.flushes = False
         with pytest.raises(CoordinatorNotAvailable, match="in time"):
@@ -197,13 +199,13 @@ def test_requests_wait_until_the_partition_is_read_back() -> None:
         await asyncio.sleep(0.1)
         assert (await world.groups.read("g")).offsets["t", 0].offset == 2
 
-    run(story)
+    run_scenario(story)
 
 
 def test_a_broker_that_lost_the_partition_says_so() -> None:
     """NOT_COORDINATOR for those who wait and those who come; the next leadership reads everything back."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         await world.groups.commit(commit_of(1))
         world.partition_host.flushes = False
         waiting = asyncio.ensure_future(world.groups.commit(commit_of(2)))
@@ -220,13 +222,13 @@ def test_a_broker_that_lost_the_partition_says_so() -> None:
         await asyncio.sleep(0.2)
         assert (await world.groups.read("g")).offsets["t", 0].offset in (1, 2)
 
-    run(story)
+    run_scenario(story)
 
 
 def test_a_replica_that_fails_ends_the_tenure_before_the_metadata_does() -> None:
     """A disk that refuses a write makes the commit fail with NOT_COORDINATOR, not vanish."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         await world.groups.commit(commit_of(1))
         world.disk.fail("write")
         with pytest.raises(NotCoordinator):
@@ -235,26 +237,26 @@ def test_a_replica_that_fails_ends_the_tenure_before_the_metadata_does() -> None
         with pytest.raises(NotCoordinator):
             await world.groups.read("g")
 
-    run(story)
+    run_scenario(story)
 
 
 def test_without_the_topic_nobody_coordinates() -> None:
     """NOT_COORDINATOR before the offsets topic exists; COORDINATOR_NOT_AVAILABLE for a partition without leader."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         with pytest.raises(NotCoordinator):
             await world.groups.read("g")
         world.publish(leader=-1)
         with pytest.raises(CoordinatorNotAvailable):
             await world.groups.find("g")
 
-    run(story, with_topic=False)
+    run_scenario(story, with_topic=False)
 
 
 def test_a_silent_member_is_taken_out_and_a_heartbeating_one_stays() -> None:
     """Sessions of 6 s are looked at twice a second."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         member = MemberRef(await join(world))
         for _ in range(5):
             await asyncio.sleep(4)
@@ -264,7 +266,7 @@ def test_a_silent_member_is_taken_out_and_a_heartbeating_one_stays() -> None:
             await world.groups.heartbeat("g", member, 1)
         assert (await world.groups.read("g")).state == EMPTY
 
-    run(story)
+    run_scenario(story)
 
 
 def test_a_paused_broker_does_not_throw_its_members_out() -> None:
@@ -272,10 +274,10 @@ def test_a_paused_broker_does_not_throw_its_members_out() -> None:
 
     async def program(loop: SimLoop) -> None:
         host = loop.host("b1")
-        world: list[World] = []
+        world: list[GroupBroker] = []
 
         async def node() -> str:
-            world.append(World(host))
+            world.append(GroupBroker(host))
             await asyncio.sleep(0.1)
             return await join(world[0])
 
@@ -294,7 +296,7 @@ def test_a_paused_broker_does_not_throw_its_members_out() -> None:
 def test_a_deleted_topic_takes_its_offsets_along() -> None:
     """Also one that was made again under the same name."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         other = TopicState("u", TOPIC.topic_id, (PartitionState((1,), (1,), 1),))
         world.publish(topics={"t": TOPIC, "u": other})
         await world.groups.commit(commit_of(1))
@@ -302,7 +304,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
         world.publish(topics={"u": other})
         assert list((await world.groups.read("g")).offsets) == [("u", 0)]
 
-    run(story)
+    run_scenario(story)
 
 
 async def test_a_tenure_that_fails_says_so_rather_than_loading_for_ever() -> None:
@@ -327,7 +329,7 @@ def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatc
         loaded.append((id(coordinator), len(groups)))
         load(coordinator, groups, now=now)
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         for number in range(500):
             await world.groups.commit(commit_of(number, f"g{number}"))
         monkeypatch.setattr(GroupCoordinator, "load", noting)
@@ -336,7 +338,7 @@ def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatc
         await asyncio.sleep(1)
         assert len(await world.groups.read_all()) == 500
 
-    run(story)
+    run_scenario(story)
     assert sum(count for _, count in loaded) == 500
     assert max(count for _, count in loaded) <= PARTS_AT_ONCE < 500 / len({who for who, _ in loaded})
 
@@ -344,7 +346,7 @@ def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatc
 def test_all_partitions_together_are_swept_in_slices() -> None:
     """A broker that leads fifty partitions looks at no more groups in one tick than one that leads one."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         for number in range(SWEPT_AT_ONCE + 100):
             await world.groups.commit(commit_of(1, f"g{number}"))
         counts = [len(await world.groups.read_all())]
@@ -354,13 +356,13 @@ def test_all_partitions_together_are_swept_in_slices() -> None:
         swept = [before - after for before, after in pairwise(counts) if before != after]
         assert swept == [SWEPT_AT_ONCE, 100]
 
-    run(story, offsets_retention_check_interval_ms=60_000)
+    run_scenario(story, offsets_retention_check_interval_ms=60_000)
 
 
 def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() -> None:
     """REQUEST_TIMED_OUT is fatal to a consumer that beats; COORDINATOR_NOT_AVAILABLE is not."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         member = MemberRef(await join(world))
         world.partition_host.flushes = False
         commit = CommitOffsets("g", member, 1, commit_of(1).commits)
@@ -372,13 +374,13 @@ def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() 
         assert isinstance(waiting[-1].exception(), CoordinatorNotAvailable)
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    run(story)
+    run_scenario(story)
 
 
 def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
     """Twenty of them took a fifth of a second of the loop in one go."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         for number in range(40):
             await world.groups.commit(commit_of(1, f"g{number}"))
         fed: list[int] = []
@@ -398,7 +400,7 @@ def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
                 await asyncio.sleep(0)
         assert len(set(fed)) == len(fed)
 
-    run(story)
+    run_scenario(story)
 
 
 def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,7 +415,7 @@ def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.
 
     monkeypatch.setattr(Replay, "_note", note)
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         nonlocal turn
         (one,) = commit_of(1).commits
         many = tuple(msgspec.structs.replace(one, partition=number) for number in range(40))
@@ -427,13 +429,13 @@ def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.
         await asyncio.sleep(0.1)
         assert len((await world.groups.read("g")).offsets) == len(many)
 
-    run(story)
+    run_scenario(story)
 
 
 def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
     """Else a topic made again under that name would be read from the old one's offset: records skipped."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         await world.groups.commit(commit_of(1))
         world.partition_host.flushes = False
         with pytest.raises(CoordinatorNotAvailable, match="in time"):
@@ -448,13 +450,13 @@ def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
         await asyncio.sleep(0.1)
         assert (await world.groups.read("g")).offsets == {}
 
-    run(story)
+    run_scenario(story)
 
 
 def test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_holes() -> None:
     """Thousands of commits of a few groups: what is kept is their last, whoever coordinates next."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         config = TopicConfig(cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0)
         for partition in world.replicas.partitions.values():
             partition.log.config = config
@@ -472,12 +474,12 @@ def test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_h
         found = {each.group_id: each.offsets["t", 0].offset for each in await world.groups.read_all()}
         assert found == {"g0": 1_500, "g1": 1_496, "g2": 1_497, "g3": 1_498}
 
-    run(story)
+    run_scenario(story)
 
 
 def _cleaned(partition: Partition) -> int:
     """Clean a partition's log as often as that brings anything; returns the bytes that it has left."""
-    settle(partition.log)
+    flush_and_checkpoint(partition.log)
     while clean(partition.log) is not None:
         pass
     return partition.log.size_bytes

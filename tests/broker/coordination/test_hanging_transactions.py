@@ -12,13 +12,13 @@ from raftlog.broker.coordination.hanging_transactions import ListedTransaction, 
 from raftlog.broker.handlers import describe_transactions
 from raftlog.broker.links.broker_links import BrokerLinks
 from raftlog.coordinator.transactions.transaction import Producer, State, Transaction
-from tests.broker.coordination.transaction_world import TransactionWorld, play
-from tests.broker.turn_count import turns_beside
+from tests.broker.coordination.transaction_broker import TransactionBroker, run_scenario
+from tests.broker.loop_turns import count_loop_turns
 
 NAMES = [f"x{number:04}" for number in range(1_000)]
 
 
-class Known:
+class CountingCoordinator:
     """A coordinator of these ids, each with an open transaction; counts how often each is looked at."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Known:
         return [Transaction(each, Producer(7, 0), State.ONGOING) for each in reversed(NAMES)]
 
 
-def survey_of(world: TransactionWorld, known: Any) -> TransactionSurvey:
+def survey_of(world: TransactionBroker, known: Any) -> TransactionSurvey:
     """One that asks this broker, which coordinates all."""
     world.broker.transactions = known
     world.broker.links = BrokerLinks(world.broker, connect=None)  # type: ignore[arg-type]  # there are no others
@@ -44,23 +44,23 @@ def test_ids_that_an_answer_had_no_room_for_are_asked_for_again(monkeypatch: pyt
     monkeypatch.setattr(describe_transactions, "MOST_TOLD", 100)
     monkeypatch.setattr(hanging_transactions, "MOST_ASKED", 250)
 
-    async def story(world: TransactionWorld) -> None:
-        known = Known()
+    async def story(world: TransactionBroker) -> None:
+        known = CountingCoordinator()
         listed = [ListedTransaction(each, 1, 7, State.ONGOING.value) for each in NAMES]
         found = await survey_of(world, known).open(listed)
         assert found == dict.fromkeys(NAMES, (5, 9))
         assert known.reads == Counter(NAMES)
 
-    play(story)
+    run_scenario(story)
 
 
 def test_very_many_ids_are_sorted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """To sort a hundred thousand takes a tenth of a second."""
     monkeypatch.setattr(hanging_transactions, "MOST_ASKED", 10)
 
-    async def story(world: TransactionWorld) -> None:
-        listed, turns = await turns_beside(survey_of(world, Known()).all())
+    async def story(world: TransactionBroker) -> None:
+        listed, turns = await count_loop_turns(survey_of(world, CountingCoordinator()).all())
         assert [each.transactional_id for each in listed] == NAMES
         assert turns > len(NAMES) / 10
 
-    play(story)
+    run_scenario(story)

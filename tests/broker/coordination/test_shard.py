@@ -25,11 +25,11 @@ from raftlog.coordinator.requests import TransactionEnd
 from raftlog.coordinator.transactions.counts import Room
 from raftlog.coordinator.transactions.replay import TransactionReplay
 from raftlog.coordinator.transactions.transaction import Producer, State, Transaction
-from tests.broker.coordination.group_world import PARTITIONS, World
+from tests.broker.coordination.group_broker import PARTITIONS, GroupBroker
 from tests.broker.coordination.test_group_coordinators import commit_of
 from tests.broker.coordination.test_transaction_coordinators import T0, begin
-from tests.broker.coordination.transaction_world import TransactionWorld, play
-from tests.broker.handlers.test_groups import play as play_groups
+from tests.broker.coordination.transaction_broker import TransactionBroker, run_scenario
+from tests.broker.handlers.test_groups import run_scenario as play_groups
 
 
 @pytest.mark.parametrize("error", [KafkaStorageError("not now"), OSError("not now"), ValueError("a bug")])
@@ -39,7 +39,7 @@ def test_what_could_not_be_read_back_is_read_again(
 ) -> None:
     """Everybody is sent to this broker as long as it leads: one failed read must not be the end of its coordinator."""
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         await begin(world, T0)
         real, failures = getattr(where, what), [error, error]
 
@@ -56,14 +56,14 @@ def test_what_could_not_be_read_back_is_read_again(
         await world.pass_time(4)
         assert (await world.transactions.read("x")).state is State.ONGOING
 
-    play(story)
+    run_scenario(story)
 
 
 def test_very_many_ids_are_taken_over_in_turns() -> None:
     """As they are read back: others get the loop meanwhile, and outcomes are told once somebody is there to hear."""
     known = [_prepared(number) for number in range(1_000)]
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         sent: list[str] = []
         tenure = TransactionTenure(
             (0, 1),
@@ -84,7 +84,7 @@ def test_very_many_ids_are_taken_over_in_turns() -> None:
         await tenure._taken_up(coordinator)
         assert len(sent) == 500
 
-    play(story)
+    run_scenario(story)
 
 
 def _prepared(number: int) -> Transaction:
@@ -98,7 +98,7 @@ def test_what_cannot_be_read_back_is_left_out_of_lists(monkeypatch: pytest.Monke
     But a broker that asks what no coordinator knows, to end it, hears that a part is not known.
     """
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         names = {partition_for(each, PARTITIONS): each for each in "abcd"}
         for each in names.values():
             await begin(world, T0, name=each)
@@ -127,10 +127,10 @@ def test_what_cannot_be_read_back_is_left_out_of_lists(monkeypatch: pytest.Monke
         world.asker = 2
         assert await listed(world) == (NONE, set(names.values()))
 
-    play(story)
+    run_scenario(story)
 
 
-async def listed(world: TransactionWorld) -> tuple[int, set[str]]:
+async def listed(world: TransactionBroker) -> tuple[int, set[str]]:
     answer = await world.call(list_transactions, 0, state_filters=(), producer_id_filters=())
     return int(answer.error_code), {each.transactional_id for each in answer.transaction_states}
 
@@ -146,7 +146,7 @@ def test_groups_that_can_be_read_are_listed_and_their_offsets_count(monkeypatch:
 
     monkeypatch.setattr(Tenure, "_read_back", read_back)
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         (name,) = {each for each in "ab" if partition_for(each, PARTITIONS) == 1}
         await world.groups.commit(commit_of(5, group_id=name))
         for _ in range(3):

@@ -14,12 +14,21 @@ from raftlog.base.types import NAME_MAX_CHARS, EpochEnd
 from raftlog.broker.handlers import fetch as fetch_handler
 from raftlog.broker.links.peer_auth import HELLO
 from raftlog.broker.network.fetch_sessions import ENTRY_BYTES
-from raftlog.protocol.shapes import request_shapes
-from raftlog.replication.host import ReplicaId
-from tests.broker.fakes import TOPIC_ID, FakePartition, Pipe, World, batch, fetch, produce, request
+from raftlog.protocol.message_builders import request_builders
+from raftlog.replication.replica_host import ReplicaId
+from tests.broker.fakes import (
+    TOPIC_ID,
+    FakeClient,
+    FakePartition,
+    FakePartitionServer,
+    batch,
+    fetch,
+    produce,
+    request,
+)
 
 
-def told(pipe: Pipe, version: int = 12) -> dict[int, Any]:
+def told(pipe: FakeClient, version: int = 12) -> dict[int, Any]:
     """What the one response says, by partition."""
     answer = pipe.answer(1, version)
     assert getattr(answer, "error_code", 0) == 0
@@ -34,7 +43,7 @@ def filled(index: int = 0, batches: int = 3, size: int = 39) -> FakePartition:
     return partition
 
 
-async def settle() -> None:
+async def run_pending() -> None:
     for _ in range(4):
         await asyncio.sleep(0)
 
@@ -42,7 +51,7 @@ async def settle() -> None:
 @pytest.mark.parametrize("version", range(4, 19))
 async def test_every_version_reads_the_same_records(version: int) -> None:
     """By name to version 12, by id from 13 on (KIP-516)."""
-    pipe = World(filled()).connect()
+    pipe = FakePartitionServer(filled()).connect()
     pipe.send(fetch(1, (0, 1), version=version, topic=TOPIC_ID if version >= 13 else "words"))
     result = told(pipe, version)[0]
     assert bytes(result.records) == batch(1, 39, 0x62) + batch(1, 39, 0x63)
@@ -51,14 +60,14 @@ async def test_every_version_reads_the_same_records(version: int) -> None:
 
 async def test_an_unknown_topic_id_is_told_as_such() -> None:
     """KIP-516: UNKNOWN_TOPIC_ID makes clients refresh their ids."""
-    pipe = World(filled()).connect()
+    pipe = FakePartitionServer(filled()).connect()
     pipe.send(fetch(1, (0, 0), version=13, topic=type(TOPIC_ID)(int=99)))
     assert told(pipe, 13)[0].error_code == 100
 
 
 async def test_the_first_batch_comes_even_if_it_is_too_large_and_others_do_not() -> None:
     """KIP-74: progress with any limit, and the limit otherwise."""
-    pipe = World(filled(0), filled(1)).connect()
+    pipe = FakePartitionServer(filled(0), filled(1)).connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_bytes=50))
     found = told(pipe)
     assert [len(found[each].records) for each in (0, 1)] == [100, 0]
@@ -70,10 +79,10 @@ async def test_the_first_batch_comes_even_if_it_is_too_large_and_others_do_not()
 
 async def test_the_brokers_own_limit_holds() -> None:
     """fetch.max.bytes caps what one response takes."""
-    pipe = World(filled(0), fetch_max_bytes=1024).connect()
+    pipe = FakePartitionServer(filled(0), fetch_max_bytes=1024).connect()
     pipe.send(fetch(1, (0, 0), max_bytes=1 << 30))
     assert len(told(pipe)[0].records) == 300
-    world = World(filled(0, batches=20), fetch_max_bytes=1024)
+    world = FakePartitionServer(filled(0, batches=20), fetch_max_bytes=1024)
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_bytes=1 << 30))
     assert len(told(pipe)[0].records) == 1000
@@ -82,12 +91,12 @@ async def test_the_brokers_own_limit_holds() -> None:
 async def test_too_little_waits_until_there_is_something() -> None:
     """Long poll: one response, made when the high watermark moved, with all that the iteration brought."""
     one, two = FakePartition(index=0), FakePartition(index=1)
-    world = World(one, two)
+    world = FakePartitionServer(one, two)
     pipe, producer = world.connect(), world.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000))
     assert not pipe.transport.written
     producer.send(produce(1, (0, batch()), (1, batch(2))))
-    await settle()
+    await run_pending()
     found = told(pipe)
     assert [len(found[each].records) for each in (0, 1)] == [61, 61]
     assert not one.parked and not two.parked
@@ -96,7 +105,7 @@ async def test_too_little_waits_until_there_is_something() -> None:
 
 async def test_a_record_that_is_not_committed_wakes_nobody() -> None:
     """Between high watermark and log end the answer is empty, never OFFSET_OUT_OF_RANGE."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.auto_commit = False
     pipe, producer = world.connect(), world.connect()
     producer.send(produce(1, (0, batch())))
@@ -107,13 +116,13 @@ async def test_a_record_that_is_not_committed_wakes_nobody() -> None:
     waiting = world.connect()
     waiting.send(fetch(2, (0, 0), max_wait_ms=60_000))
     producer.send(produce(2, (0, batch())))
-    await settle()
+    await run_pending()
     assert not waiting.transport.written
 
 
 async def test_max_wait_ends_with_an_empty_answer() -> None:
     """fetch.max.wait.ms; all partitions asked for are in the answer."""
-    world = World(FakePartition(index=0), FakePartition(index=1))
+    world = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=20))
     await pipe.wait()
@@ -122,24 +131,24 @@ async def test_max_wait_ends_with_an_empty_answer() -> None:
 
 async def test_min_bytes_gathers_over_partitions_and_time() -> None:
     """fetch.min.bytes: small appends do not end the wait, their sum does; reads do not grow with every append."""
-    world = World(FakePartition(index=0), FakePartition(index=1))
+    world = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
     pipe, producer = world.connect(), world.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000, min_bytes=300))
     reads = world.partition.reads
     for each in range(2):
         producer.send(produce(each, (0, batch(1, 39)), acks=0))
-        await settle()
+        await run_pending()
     assert not pipe.transport.written
     assert world.partition.reads == reads
     producer.send(produce(3, (1, batch(1, 39)), acks=0))
-    await settle()
+    await run_pending()
     found = told(pipe)
     assert [len(found[each].records) for each in (0, 1)] == [200, 100]
 
 
 async def test_min_bytes_below_what_there_is_is_met_at_the_deadline() -> None:
     """What there is comes when the wait is over."""
-    world = World(filled())
+    world = FakePartitionServer(filled())
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=20, min_bytes=100_000))
     assert not pipe.transport.written
@@ -149,7 +158,7 @@ async def test_min_bytes_below_what_there_is_is_met_at_the_deadline() -> None:
 
 async def test_an_error_is_told_at_once_with_a_hint_at_the_leader() -> None:
     """KIP-951: leader from version 12, its address from 16."""
-    world = World(filled(), elsewhere=[1])
+    world = FakePartitionServer(filled(), elsewhere=[1])
     pipe = world.connect()
     pipe.send(fetch(1, (1, 0), max_wait_ms=60_000, version=16, topic=TOPIC_ID))
     answer = pipe.answer(1, 16)
@@ -161,33 +170,33 @@ async def test_an_error_is_told_at_once_with_a_hint_at_the_leader() -> None:
 
 async def test_a_leader_that_resigns_ends_the_wait() -> None:
     """Who waits on it reads its error at once."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000, min_bytes=10))
     world.partition.error = NotLeaderOrFollower()
     world.partition.is_leader = False
     for waiter in tuple(world.partition.parked):
         waiter.wake(world.partition)
-    await settle()
+    await run_pending()
     assert told(pipe)[0].error_code == 6
 
 
 async def test_a_bug_in_a_waiting_fetch_ends_the_connection() -> None:
     """A slot that is never answered would hang the client until its own timeout, and all requests behind it."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
     world.partition.bug = ZeroDivisionError()
     with capture_logs() as logs:
         world.partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
-        await settle()
+        await run_pending()
     assert pipe.transport.closed
     assert [line["event"] for line in logs] == ["request_crashed"]
 
 
 async def test_a_diverging_reader_is_told_where_to_truncate() -> None:
     """KIP-595: diverging_epoch in version 12 and later, at once."""
-    world = World(filled())
+    world = FakePartitionServer(filled())
     world.partition.diverging = EpochEnd(2, 1)
     pipe = world.connect()
     pipe.send(fetch(1, (0, 2), max_wait_ms=60_000))
@@ -202,7 +211,7 @@ async def test_a_cold_read_happens_elsewhere_and_holds_up_only_its_own_connectio
     """Order of the connection is kept, others go on meanwhile."""
     cold, warm = filled(0), filled(1)
     cold.cold = True
-    world = World(cold, warm)
+    world = FakePartitionServer(cold, warm)
     pipe, other = world.connect(), world.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), max_bytes=2 << 20))
     pipe.send(fetch(2, (1, 0)))
@@ -210,7 +219,7 @@ async def test_a_cold_read_happens_elsewhere_and_holds_up_only_its_own_connectio
     assert other.correlation_ids() == [3]
     assert not pipe.transport.written
     world.offload.run()
-    await settle()
+    await run_pending()
     (first, _second) = frames = pipe.frames()
     assert [int.from_bytes(each[:4], "big") for each in frames] == [1, 2]
     assert len(first) > 600
@@ -220,12 +229,12 @@ async def test_what_wakes_a_session_during_a_cold_read_is_not_forgotten() -> Non
     """A partition found dry before the cold read began may have records when it ends."""
     cold, warm = filled(0), FakePartition(index=1)
     cold.cold = True
-    world = World(cold, warm)
+    world = FakePartitionServer(cold, warm)
     pipe, producer = world.connect(), world.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), session=(0, 0)))
     producer.send(produce(1, (1, batch()), acks=0))
     world.offload.run()
-    await settle()
+    await run_pending()
     session, _ = session_of(pipe)
     pipe.send(fetch(2, (0, 3), session=(session, 1)))
     assert len(session_of(pipe)[1][1].records) == 61
@@ -237,11 +246,11 @@ async def test_a_cold_read_that_fails_is_told_and_a_bad_disk_reported(number: in
     cold = filled(0)
     cold.cold = True
     cold.disk_error = OSError(number, "no")
-    world = World(cold)
+    world = FakePartitionServer(cold)
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0)))
     world.offload.run()
-    await settle()
+    await run_pending()
     assert told(pipe)[0].error_code == 56
     assert len(cold.reported) == reports
 
@@ -251,12 +260,12 @@ async def test_what_was_read_while_the_leadership_changed_is_not_told(change: di
     """H24: a replica that followed meanwhile may have cut and overwritten the bytes under the reader."""
     cold = filled(0)
     cold.cold = True
-    world = World(cold)
+    world = FakePartitionServer(cold)
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0)))
     vars(cold).update(change)
     world.offload.run()
-    await settle()
+    await run_pending()
     answer = told(pipe)[0]
     assert (answer.error_code, answer.records) == (6, b"")
 
@@ -265,19 +274,19 @@ async def test_a_cold_read_of_a_lost_connection_is_dropped() -> None:
     """Its thread may finish, nobody is answered."""
     cold = filled(0)
     cold.cold = True
-    world = World(cold)
+    world = FakePartitionServer(cold)
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0)))
     pipe.connection.connection_lost(None)
     world.offload.run()
-    await settle()
+    await run_pending()
     assert not pipe.transport.written
 
 
 # -- sessions -----------------------------------------------------------------------------------------------------
 
 
-def session_of(pipe: Pipe) -> tuple[int, dict[int, Any]]:
+def session_of(pipe: FakeClient) -> tuple[int, dict[int, Any]]:
     answer = pipe.answer(1, 12)
     assert answer.error_code == 0
     return answer.session_id, {
@@ -288,7 +297,7 @@ def session_of(pipe: Pipe) -> tuple[int, dict[int, Any]]:
 async def test_a_session_tells_only_what_changed() -> None:
     """KIP-227: the first answer is full, later ones are incremental, and wait if there is nothing."""
     one, two = filled(0), filled(1)
-    world = World(one, two)
+    world = FakePartitionServer(one, two)
     pipe, producer = world.connect(), world.connect()
     pipe.send(fetch(1, (0, 0), (1, 0), session=(0, 0)))
     session, found = session_of(pipe)
@@ -298,7 +307,7 @@ async def test_a_session_tells_only_what_changed() -> None:
     pipe.send(fetch(3, session=(session, 2), max_wait_ms=60_000))
     assert not pipe.transport.written[pipe._read :]
     producer.send(produce(1, (1, batch())))
-    await settle()
+    await run_pending()
     _, found = session_of(pipe)
     assert set(found) == {1} and len(found[1].records) == 61
 
@@ -306,7 +315,7 @@ async def test_a_session_tells_only_what_changed() -> None:
 async def test_an_incremental_fetch_reads_only_what_may_be_new() -> None:
     """A fetch costs what moved, not what is subscribed."""
     partitions = [FakePartition(index=each) for each in range(20)]
-    world = World(*partitions)
+    world = FakePartitionServer(*partitions)
     pipe, producer = world.connect(), world.connect()
     pipe.send(fetch(1, *((each, 0) for each in range(20)), session=(0, 0)))
     session, _ = session_of(pipe)
@@ -321,7 +330,7 @@ async def test_an_incremental_fetch_reads_only_what_may_be_new() -> None:
 async def test_a_partition_whose_records_did_not_fit_comes_first_next_time() -> None:
     """KIP-227: partitions take turns, so none starves behind a busy one."""
     one, two = filled(0, batches=30), filled(1, batches=30)
-    pipe = World(one, two).connect()
+    pipe = FakePartitionServer(one, two).connect()
     pipe.send(fetch(1, (0, 0), (1, 0), session=(0, 0), max_bytes=300))
     session, found = session_of(pipe)
     assert [len(found[each].records) for each in (0, 1)] == [300, 0]
@@ -333,7 +342,7 @@ async def test_a_partition_whose_records_did_not_fit_comes_first_next_time() -> 
 
 async def test_records_whose_offset_the_client_did_not_move_come_again() -> None:
     """The client may have lost the answer or thrown it away; its position is what it says."""
-    pipe = World(filled(0)).connect()
+    pipe = FakePartitionServer(filled(0)).connect()
     pipe.send(fetch(1, (0, 0), session=(0, 0)))
     session, _ = session_of(pipe)
     pipe.send(fetch(2, session=(session, 1)))
@@ -343,7 +352,7 @@ async def test_records_whose_offset_the_client_did_not_move_come_again() -> None
 async def test_a_forgotten_partition_is_told_no_more() -> None:
     """KIP-227: forgotten_topics_data."""
     one, two = filled(0), filled(1)
-    world = World(one, two)
+    world = FakePartitionServer(one, two)
     pipe, producer = world.connect(), world.connect()
     pipe.send(fetch(1, (0, 3), (1, 3), session=(0, 0)))
     session, _ = session_of(pipe)
@@ -357,7 +366,7 @@ async def test_a_forgotten_partition_is_told_no_more() -> None:
 
 async def test_errors_of_a_session_are_told_every_time_until_they_are_over() -> None:
     """And then the partition is told again even without records, so that the client knows."""
-    world = World(filled(0))
+    world = FakePartitionServer(filled(0))
     pipe = world.connect()
     pipe.send(fetch(1, (0, 3), session=(0, 0)))
     session, _ = session_of(pipe)
@@ -374,7 +383,7 @@ async def test_errors_of_a_session_are_told_every_time_until_they_are_over() -> 
 
 async def test_wrong_sessions_are_refused_as_a_whole() -> None:
     """KIP-227: unknown id, wrong epoch; KIP-516: another way to name topics."""
-    pipe = World(filled(0)).connect()
+    pipe = FakePartitionServer(filled(0)).connect()
     pipe.send(fetch(1, (0, 0), session=(12345, 1)))
     assert pipe.answer(1, 12).error_code == 70
     pipe.send(fetch(2, (0, 0), session=(0, 0)))
@@ -387,7 +396,7 @@ async def test_wrong_sessions_are_refused_as_a_whole() -> None:
 
 async def test_a_session_ends_by_epoch_minus_1_and_by_losing_all_its_partitions() -> None:
     """KIP-227: FINAL_EPOCH, and a session of nothing is none."""
-    world = World(filled(0))
+    world = FakePartitionServer(filled(0))
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), session=(0, 0)))
     session, _ = session_of(pipe)
@@ -404,7 +413,7 @@ async def test_a_session_ends_by_epoch_minus_1_and_by_losing_all_its_partitions(
 
 async def test_a_client_that_comes_back_on_another_connection_goes_on_with_its_session() -> None:
     """The fetch it left behind gives way."""
-    world = World(filled(0))
+    world = FakePartitionServer(filled(0))
     old, new = world.connect(), world.connect()
     old.send(fetch(1, (0, 3), session=(0, 0)))
     session, _ = session_of(old)
@@ -416,7 +425,7 @@ async def test_a_client_that_comes_back_on_another_connection_goes_on_with_its_s
 
 async def test_a_session_nobody_fetches_from_is_woken_once() -> None:
     """Sessions of clients that are gone do not burden producers."""
-    world = World(FakePartition())
+    world = FakePartitionServer(FakePartition())
     pipe, producer = world.connect(), world.connect()
     pipe.send(fetch(1, (0, 0), session=(0, 0)))
     assert world.partition.parked
@@ -427,7 +436,7 @@ async def test_a_session_nobody_fetches_from_is_woken_once() -> None:
 # -- replicas -----------------------------------------------------------------------------------------------------
 
 
-def as_broker(pipe: Pipe, broker_id: int = 2, broker_epoch: int = 12) -> Pipe:
+def as_broker(pipe: FakeClient, broker_id: int = 2, broker_epoch: int = 12) -> FakeClient:
     pipe.connection.peer = ReplicaId(broker_id, broker_epoch)
     pipe.connection.is_follower = True
     return pipe
@@ -435,7 +444,7 @@ def as_broker(pipe: Pipe, broker_id: int = 2, broker_epoch: int = 12) -> Pipe:
 
 async def test_who_only_says_that_it_is_a_broker_moves_nobodys_high_watermark() -> None:
     """Replica fetches are for connections that proved the cluster secret, under their own id."""
-    world = World(filled(0))
+    world = FakePartitionServer(filled(0))
     for pipe in (world.connect(), as_broker(world.connect(), 3), as_broker(world.connect(), 2, 11)):
         pipe.send(fetch(1, (0, 0), version=15, replica=(2, 10), topic=TOPIC_ID))
         assert told(pipe, 15)[0].error_code == 29
@@ -444,7 +453,7 @@ async def test_who_only_says_that_it_is_a_broker_moves_nobodys_high_watermark() 
 
 async def test_a_broker_is_not_heard_as_a_follower_where_it_came_to_ask() -> None:
     """Such a connection may be older than that of its fetcher: its offsets would be of the past."""
-    world = World(filled(0))
+    world = FakePartitionServer(filled(0))
     pipe = as_broker(world.connect())
     pipe.connection.is_follower = False
     pipe.send(fetch(1, (0, 0), version=15, replica=(2, 12), topic=TOPIC_ID))
@@ -455,7 +464,7 @@ async def test_a_broker_is_not_heard_as_a_follower_where_it_came_to_ask() -> Non
 @pytest.mark.parametrize("version", [11, 17])
 async def test_a_replica_reads_to_the_log_end_and_its_offset_is_noted(version: int) -> None:
     """The replica id is a field of its own before version 15, and has an epoch from then on (KIP-903)."""
-    world = World(filled(0))
+    world = FakePartitionServer(filled(0))
     world.partition.auto_commit = False
     world.partition.append_produced(memoryview(batch(1, 39)), acks=1, now_ms=0)
     pipe = as_broker(world.connect())
@@ -470,7 +479,7 @@ async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions
     partitions = [FakePartition(index=each) for each in range(4)]
     for each in partitions:
         each.auto_commit = False
-    world = World(*partitions)
+    world = FakePartitionServer(*partitions)
     pipe, producer = as_broker(world.connect()), world.connect()
     wanted = [(each, 0) for each in range(4)]
     pipe.send(fetch(1, *wanted, session=(0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
@@ -478,14 +487,14 @@ async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions
     wait = fetch(2, session=(session, 1), max_wait_ms=60_000, version=17, replica=(2, 12), topic=TOPIC_ID)
     pipe.send(wait)
     producer.send(*(produce(each, (each % 4, batch()), acks=0) for each in range(12)))
-    await settle()
+    await run_pending()
     answer = told(pipe, 17)
     assert {index: len(each.records) for index, each in answer.items()} == dict.fromkeys(range(4), 183)
 
 
 async def test_a_follower_hears_of_a_new_high_watermark_with_its_next_answer() -> None:
     """Without records to send, the high watermark alone is news, but does not end the wait."""
-    world = World(FakePartition(index=0), FakePartition(index=1))
+    world = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
     one, two = world.partitions
     one.auto_commit = two.auto_commit = False
     one.append_produced(memoryview(batch()), acks=1, now_ms=0)
@@ -497,10 +506,10 @@ async def test_a_follower_hears_of_a_new_high_watermark_with_its_next_answer() -
     one.high_watermark = 1
     for waiter in tuple(one.parked_replicas):
         waiter.high_watermark_moved(one)
-    await settle()
+    await run_pending()
     assert not pipe.transport.written[pipe._read :]
     two.append_produced(memoryview(batch()), acks=1, now_ms=0)
-    await settle()
+    await run_pending()
     found = told(pipe, 17)
     assert (found[0].high_watermark, found[0].records or b"") == (1, b"")
     assert len(found[1].records) == 61
@@ -510,18 +519,18 @@ async def test_a_brokers_session_ends_with_its_connection_even_before_its_first_
     """Such sessions are never evicted: one that is forgotten stays."""
     cold = filled(0)
     cold.cold = True
-    world = World(cold)
+    world = FakePartitionServer(cold)
     pipe = as_broker(world.connect())
     pipe.send(fetch(1, (0, 0), session=(0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
     pipe.connection.connection_lost(None)
     world.offload.run()
-    await settle()
+    await run_pending()
     assert len(world.server.sessions) == 0
 
 
 async def test_sessions_of_a_broker_end_with_its_connection() -> None:
     """They need no slots, so they must be bounded by connections."""
-    world = World(filled(0), max_incremental_fetch_session_cache_slots=0)
+    world = FakePartitionServer(filled(0), max_incremental_fetch_session_cache_slots=0)
     client, pipe = world.connect(), as_broker(world.connect())
     client.send(fetch(1, (0, 0), session=(0, 0)))
     assert session_of(client)[0] == 0
@@ -534,7 +543,7 @@ async def test_sessions_of_a_broker_end_with_its_connection() -> None:
 
 async def test_a_fetch_that_waits_on_a_connection_given_up_reads_no_more() -> None:
     """Where it says its follower stands was long ago: a newer connection silences it before the transport is gone."""
-    world, me = World(FakePartition()), ReplicaId(2, 12)
+    world, me = FakePartitionServer(FakePartition()), ReplicaId(2, 12)
     world.partition.auto_commit = False
     older, newer, producer = as_broker(world.connect()), world.connect(), world.connect()
     assert world.server.take_peer(older.connection, me, HELLO)
@@ -545,14 +554,14 @@ async def test_a_fetch_that_waits_on_a_connection_given_up_reads_no_more() -> No
     before = len(world.partition.noted)
     assert world.server.take_peer(newer.connection, me, HELLO)
     producer.send(produce(1, (0, batch()), acks=0))
-    await settle()
+    await run_pending()
     assert len(world.partition.noted) == before
 
 
 async def test_a_fetch_of_nothing_is_answered_at_once() -> None:
     """There is nothing to wait for."""
-    pipe = World().connect()
-    make = request_shapes(1, 12)
+    pipe = FakePartitionServer().connect()
+    make = request_builders(1, 12)
     pipe.send(request(1, 12, 1, make.FetchRequest(max_wait=60_000, min_bytes=1)))
     assert pipe.answer(1, 12).responses == ()
 
@@ -564,7 +573,7 @@ async def test_a_fetch_of_nothing_is_answered_at_once() -> None:
 @pytest.mark.parametrize("length", [NAME_MAX_CHARS + 1, 32_767])
 async def test_a_name_that_no_topic_can_have_is_refused_on_decoding(version: int, length: int) -> None:
     """It would be kept in a session, and answered in a version whose strings cannot hold it."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     with capture_logs() as logs:
         pipe.send(fetch(1, (0, 0), version=version, topic="t" * length, session=(0, 0)))
@@ -576,14 +585,14 @@ async def test_a_name_that_no_topic_can_have_is_refused_on_decoding(version: int
 @pytest.mark.parametrize("version", [4, 7, 11, 12])
 async def test_the_longest_name_is_answered_in_every_version(version: int) -> None:
     """Strings of every version hold what the reader of requests lets through."""
-    pipe = World().connect()
+    pipe = FakePartitionServer().connect()
     pipe.send(fetch(1, (0, 0), version=version, topic="x" * NAME_MAX_CHARS))
     assert told(pipe, version)[0].error_code == 3
 
 
 async def test_a_session_does_not_change_between_names_and_ids() -> None:
     """FETCH_SESSION_TOPIC_ID_ERROR, as Apache Kafka answers; the session goes on in its own way."""
-    pipe = World(filled()).connect()
+    pipe = FakePartitionServer(filled()).connect()
     pipe.send(fetch(1, (0, 0), session=(0, 0)))
     session_id, _ = session_of(pipe)
     pipe.send(fetch(2, session=(session_id, 1), version=13))
@@ -598,7 +607,7 @@ async def test_a_cold_read_whose_answer_fails_ends_that_connection_only(
     """One client ended a node so: the callback of the read answered outside of any guard."""
     cold = filled()
     cold.cold = True
-    world = World(cold)
+    world = FakePartitionServer(cold)
     pipe, other = world.connect(), world.connect()
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
@@ -606,7 +615,7 @@ async def test_a_cold_read_whose_answer_fails_ends_that_connection_only(
     monkeypatch.setattr(fetch_handler, "tell", lambda *_, **__: 1 / 0)
     with capture_logs() as logs:
         world.offload.run()
-        await settle()
+        await run_pending()
     assert pipe.transport.closed
     assert [line["event"] for line in logs] == ["request_crashed"]
     assert failures == []
@@ -616,7 +625,7 @@ async def test_a_cold_read_whose_answer_fails_ends_that_connection_only(
 
 async def test_a_fetch_that_fails_as_it_begins_to_wait_leaves_nothing_parked() -> None:
     """A session without a connection would be woken for ever."""
-    world = World(FakePartition(), FakePartition(index=1))
+    world = FakePartitionServer(FakePartition(), FakePartition(index=1))
     second = world.partitions[1]
     second.park = lambda _waiter: 1 / 0  # type: ignore[assignment,method-assign]
     pipe = world.connect()
@@ -628,7 +637,7 @@ async def test_a_fetch_that_fails_as_it_begins_to_wait_leaves_nothing_parked() -
 
 async def test_a_session_that_fails_as_it_is_woken_costs_its_own_fetch_not_the_producer() -> None:
     """A partition wakes it from inside the request of whoever appends."""
-    world = World(FakePartition(), FakePartition(index=1))
+    world = FakePartitionServer(FakePartition(), FakePartition(index=1))
     consumer, producer = world.connect(), world.connect()
     consumer.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000))
     (session,) = world.partition.parked
@@ -647,7 +656,7 @@ async def test_a_session_that_fails_as_it_is_woken_costs_its_own_fetch_not_the_p
 
 async def test_a_fetch_whose_successor_came_elsewhere_fails_alone() -> None:
     """The client came back on another connection, and answering the first one fails."""
-    world = World(FakePartition())
+    world = FakePartitionServer(FakePartition())
     first, second = world.connect(), world.connect()
     first.send(fetch(1, (0, 0), session=(0, 0)))
     session_id, _ = session_of(first)
@@ -666,7 +675,7 @@ MIB = 1 << 20
 
 async def test_one_answer_takes_a_part_of_what_is_left_for_answers() -> None:
     """Many clients together cannot fill the memory by asking for much at once; each gets a batch at least."""
-    world = World(filled(batches=100, size=99_939), raftlog_answers_max_bytes=20 * MIB)
+    world = FakePartitionServer(filled(batches=100, size=99_939), raftlog_answers_max_bytes=20 * MIB)
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30))
     assert len(told(pipe)[0].records) == 20 * MIB // 4 // 100_000 * 100_000
@@ -681,7 +690,7 @@ async def test_where_memory_for_answers_is_short_small_batches_are_told_and_larg
 ) -> None:
     """Consumers of little go on as ever; the others are woken once there is room, or told nothing at the end."""
     small, large = filled(0), filled(1, size=200_000)
-    world = World(small, large, raftlog_answers_max_bytes=MIB)
+    world = FakePartitionServer(small, large, raftlog_answers_max_bytes=MIB)
     answers = world.server.memory.answers
     answers.take(800_000)
     first, second, third = (world.connect() for _ in range(3))
@@ -693,13 +702,13 @@ async def test_where_memory_for_answers_is_short_small_batches_are_told_and_larg
     third.connection._slots[0].expired()
     assert (told(third)[1].records or b"") == b""
     answers.give(800_000)
-    await settle()
+    await run_pending()
     assert len(told(second)[1].records) > 200_000
 
 
 async def test_brokers_fetch_whatever_clients_have_left_of_the_memory() -> None:
     """Else consumers that do not read would stop acks=all."""
-    world = World(filled(0, size=200_000), raftlog_answers_max_bytes=MIB)
+    world = FakePartitionServer(filled(0, size=200_000), raftlog_answers_max_bytes=MIB)
     world.server.memory.answers.take(2 * MIB)
     follower, client = as_broker(world.connect()), world.connect()
     follower.send(fetch(1, (0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
@@ -712,20 +721,22 @@ async def test_a_cold_read_is_counted_while_it_is_under_way_even_if_its_client_h
     """Asking and leaving, again and again, must not fill the memory with what threads still read."""
     cold = filled()
     cold.cold = True
-    world = World(cold)
+    world = FakePartitionServer(cold)
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_bytes=MIB, partition_max_bytes=MIB))
     assert world.server.memory.answers.used == MIB
     pipe.connection.connection_lost(None)
     assert world.server.memory.answers.used == MIB
     world.offload.run()
-    await settle()
+    await run_pending()
     assert world.server.memory.answers.used == 0
 
 
 async def test_a_fetch_without_a_session_waits_only_in_memory_that_there_is() -> None:
     """What it asks for is kept meanwhile, and counted; where there is no room, it is answered at once."""
-    world = World(FakePartition(), FakePartition(index=1), queued_max_request_bytes=2 * ENTRY_BYTES)
+    world = FakePartitionServer(
+        FakePartition(), FakePartition(index=1), queued_max_request_bytes=2 * ENTRY_BYTES
+    )
     requests = world.server.memory.requests
     first, second = world.connect(), world.connect()
     for pipe in (first, second):
@@ -740,7 +751,7 @@ async def test_a_fetch_without_a_session_waits_only_in_memory_that_there_is() ->
 @pytest.mark.parametrize("ending", ["answered", "refused", "left"])
 async def test_the_partitions_of_a_large_fetch_are_counted_while_it_takes_its_turns(ending: str) -> None:
     """No session that is kept counts them; nothing stays counted, however the fetch ends."""
-    world = World(filled())
+    world = FakePartitionServer(filled())
     pipe = world.connect()
     session = (77, 5) if ending == "refused" else (0, -1)
     pipe.send(fetch(1, *[(index, 0) for index in range(1_500)], max_wait_ms=0, session=session))

@@ -16,17 +16,24 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker.handlers.produce import BATCHES_AT_ONCE
-from tests.broker.fakes import TOPIC_ID, FakePartition, Pipe, World, batch, produce
+from tests.broker.fakes import (
+    TOPIC_ID,
+    FakeClient,
+    FakePartition,
+    FakePartitionServer,
+    batch,
+    produce,
+)
 
 
-def results(pipe: Pipe, version: int = 9) -> list[Any]:
+def results(pipe: FakeClient, version: int = 9) -> list[Any]:
     return [each for topic in pipe.answer(0, version).responses for each in topic.partition_responses]
 
 
 @pytest.mark.parametrize("version", range(3, 13))
 async def test_acks_1_answers_the_base_offset_at_once(version: int) -> None:
     """Every handled version by name, flexible and not."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.auto_commit = False
     pipe = world.connect()
     pipe.send(produce(1, (0, batch(5)), version=version))
@@ -37,7 +44,7 @@ async def test_acks_1_answers_the_base_offset_at_once(version: int) -> None:
 
 async def test_version_13_names_topics_by_id() -> None:
     """KIP-516; an id nobody knows is UNKNOWN_TOPIC_ID, not a missing name."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), version=13, topic=TOPIC_ID))
     answer = pipe.answer(0, 13)
@@ -54,7 +61,7 @@ async def test_acks_all_answers_when_all_its_partitions_are_committed() -> None:
     """acks=-1 means committed; partitions may commit in any order."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     one.auto_commit = two.auto_commit = False
-    world = World(one, two)
+    world = FakePartitionServer(one, two)
     pipe = world.connect()
     pipe.send(produce(1, (0, batch(2)), (1, batch(3)), acks=-1))
     two.commit()
@@ -71,7 +78,7 @@ async def test_acks_all_past_its_timeout_is_request_timed_out() -> None:
     """timeout.ms is the client's; what is in the log may still commit later, and nobody is answered twice."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     one.auto_commit = False
-    world = World(one, two)
+    world = FakePartitionServer(one, two)
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), (1, batch()), acks=-1, timeout_ms=20))
     await pipe.wait()
@@ -84,7 +91,7 @@ async def test_a_partition_that_fails_after_the_append_fails_alone() -> None:
     """NOT_ENOUGH_REPLICAS_AFTER_APPEND reaches who waits, the other partition's result stands."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     one.auto_commit = False
-    world = World(one, two)
+    world = FakePartitionServer(one, two)
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), (1, batch()), acks=-1))
     one.fail_waiters(NotEnoughReplicasAfterAppend())
@@ -93,7 +100,7 @@ async def test_a_partition_that_fails_after_the_append_fails_alone() -> None:
 
 async def test_acks_0_gets_no_response_and_its_error_closes_the_connection() -> None:
     """The client cannot be told otherwise. Source: Kafka protocol guide, Produce."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), acks=0), produce(2, (0, batch()), acks=1))
     assert pipe.correlation_ids() == [2]
@@ -109,7 +116,7 @@ async def test_errors_are_told_by_partition_with_their_message() -> None:
     """Good partitions of a request are not hurt by bad ones; the reason reaches the client from version 8 on."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     two.error = CorruptMessage("CRC does not hold")
-    world = World(one, two)
+    world = FakePartitionServer(one, two)
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), (1, batch()), (9, batch()), (0, None)))
     found = [(each.index, each.error_code, each.error_message) for each in results(pipe)]
@@ -120,7 +127,7 @@ async def test_errors_are_told_by_partition_with_their_message() -> None:
 async def test_clients_may_not_write_to_internal_topics() -> None:
     """A record of theirs in __consumer_offsets could move any group's offsets (Kafka answers INVALID_TOPIC)."""
     offsets = FakePartition(CONSUMER_OFFSETS_TOPIC, 0)
-    world = World(offsets)
+    world = FakePartitionServer(offsets)
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), acks=1, topic=CONSUMER_OFFSETS_TOPIC))
     assert [each.error_code for each in results(pipe)] == [17]
@@ -129,7 +136,7 @@ async def test_clients_may_not_write_to_internal_topics() -> None:
 
 async def test_not_enough_replicas_appends_nothing() -> None:
     """acks=-1 below min.insync.replicas is refused by the partition and answered at once."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.error = NotEnoughReplicas()
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), acks=-1))
@@ -138,7 +145,7 @@ async def test_not_enough_replicas_appends_nothing() -> None:
 
 async def test_a_replica_that_leads_elsewhere_is_answered_with_a_hint_at_the_leader() -> None:
     """KIP-951: current leader and its address, from version 10 on."""
-    world = World(elsewhere=[1])
+    world = FakePartitionServer(elsewhere=[1])
     pipe = world.connect()
     pipe.send(produce(1, (1, batch()), version=10))
     answer = pipe.answer(0, 10)
@@ -155,7 +162,7 @@ async def test_a_replica_that_leads_elsewhere_is_answered_with_a_hint_at_the_lea
 @pytest.mark.parametrize("version", [0, 1, 2])
 async def test_versions_0_to_2_are_advertised_but_refused(version: int) -> None:
     """KAFKA-18659: on the wire they are answered with UNSUPPORTED_VERSION."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     records = batch()
     body = b"\0\x01" + (100).to_bytes(4, "big") + b"\0\0\0\x01\0\x05words\0\0\0\x01\0\0\0\0"
@@ -171,7 +178,7 @@ async def test_versions_0_to_2_are_advertised_but_refused(version: int) -> None:
 @pytest.mark.parametrize("acks", [2, -2, 100])
 async def test_other_acks_are_invalid_required_acks(acks: int) -> None:
     """Nothing is appended for them."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), acks=acks))
     assert [each.error_code for each in results(pipe)] == [21]
@@ -180,7 +187,7 @@ async def test_other_acks_are_invalid_required_acks(acks: int) -> None:
 
 async def test_a_transactional_batch_needs_a_transactional_id() -> None:
     """Nobody could be asked whose transaction it is (Kafka: TRANSACTIONAL_ID_AUTHORIZATION_FAILED)."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     records = bytearray(batch())
     records[22] |= 0x10
@@ -191,7 +198,7 @@ async def test_a_transactional_batch_needs_a_transactional_id() -> None:
 
 async def test_zstd_needs_version_7() -> None:
     """KIP-110: an older client's consumers could not read it."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     records = bytearray(batch())
     records[22] = 4
@@ -203,7 +210,7 @@ async def test_zstd_needs_version_7() -> None:
 
 async def test_a_partition_named_twice_takes_one_batch() -> None:
     """One batch a partition is the law of produce requests since record batches v2."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.auto_commit = False
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), (0, batch()), acks=-1))
@@ -213,7 +220,7 @@ async def test_a_partition_named_twice_takes_one_batch() -> None:
 
 async def test_many_pipelined_requests_are_answered_in_one_write() -> None:
     """Responses of one read leave together."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     writes: list[int] = []
     pipe.transport.writelines = lambda buffers: writes.append(len(list(buffers)))  # type: ignore[method-assign]
@@ -224,7 +231,7 @@ async def test_many_pipelined_requests_are_answered_in_one_write() -> None:
 async def test_what_a_large_request_keeps_for_its_next_turns_is_counted_or_refused() -> None:
     """NOT_ENOUGH_REPLICAS for what there is no memory to keep; what was appended before stays."""
     count = BATCHES_AT_ONCE + 50
-    world = World(*[FakePartition(index=index) for index in range(count)])
+    world = FakePartitionServer(*[FakePartition(index=index) for index in range(count)])
     unappended = world.server.memory.unappended
     wanted = [(index, batch(1)) for index in range(count)]
     size = sum(len(records) for _, records in wanted)

@@ -12,8 +12,16 @@ from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import InvalidRecord
 from raftlog.records.batch import build_batch, new_record, read_header
 from raftlog.records.compression import GZIP, NONE, ZSTD
-from raftlog.records.validation import RecordLaws, check_records
-from tests.broker.fakes import TOPIC, Appended, FakePartition, Pipe, World, batch, produce
+from raftlog.records.validation import RecordRules, validate_small_batch
+from tests.broker.fakes import (
+    TOPIC,
+    FakeAppendInfo,
+    FakeClient,
+    FakePartition,
+    FakePartitionServer,
+    batch,
+    produce,
+)
 
 INVALID_RECORD = 87
 MOST_TURNS = 1000
@@ -29,9 +37,9 @@ class KeyedPartition(FakePartition):
 
     def append_produced(
         self, records: memoryview, *, acks: int, now_ms: int, is_walked: bool = False
-    ) -> Appended:
+    ) -> FakeAppendInfo:
         if not is_walked:
-            check_records(read_header(records), records, RecordLaws.of(self.config, now_ms))
+            validate_small_batch(read_header(records), records, RecordRules.of(self.config, now_ms))
         return super().append_produced(records, acks=acks, now_ms=now_ms)
 
 
@@ -46,12 +54,12 @@ def keyed(count: int, *, keyless: int = -1, codec: int = NONE, size: int = 1) ->
     )
 
 
-def results(pipe: Pipe) -> list[tuple[int, int]]:
+def results(pipe: FakeClient) -> list[tuple[int, int]]:
     topics = pipe.answer(0, 9).responses
     return [(each.error_code, each.base_offset) for topic in topics for each in topic.partition_responses]
 
 
-async def all_answered(world: World) -> int:
+async def all_answered(world: FakePartitionServer) -> int:
     """Wait until nothing is looked at any more; returns how many turns the loop had meanwhile."""
     for turns in range(MOST_TURNS):
         if not world.server.tasks:
@@ -67,7 +75,7 @@ async def test_a_large_batch_is_looked_at_in_turns(
     codec: int, keyless: int, expected: tuple[int, int]
 ) -> None:
     """Its last record counts like its first; the loop does other things in between."""
-    world = World(KeyedPartition())
+    world = FakePartitionServer(KeyedPartition())
     pipe = world.connect()
     pipe.send(produce(1, (0, keyed(5_000, keyless=keyless, codec=codec))))
     assert not pipe.transport.written
@@ -79,7 +87,7 @@ async def test_what_comes_behind_a_large_batch_is_appended_behind_it() -> None:
     """A producer's batches keep their order, and so do the answers; then requests overlap again."""
     partition = KeyedPartition()
     partition.auto_commit = False
-    world = World(partition)
+    world = FakePartitionServer(partition)
     pipe = world.connect()
     pipe.send(*(produce(each, (0, keyed(count)), acks=-1) for each, count in ((1, 1), (2, 900), (3, 2))))
     assert [end for _, end, _ in partition.batches] == [1]
@@ -93,7 +101,7 @@ async def test_what_comes_behind_a_large_batch_is_appended_behind_it() -> None:
 
 async def test_other_partitions_of_the_request_are_not_hurt() -> None:
     """Each has its own result, in its place; a partition that is named twice is refused the second time."""
-    world = World(KeyedPartition(index=0), FakePartition(index=1))
+    world = FakePartitionServer(KeyedPartition(index=0), FakePartition(index=1))
     pipe = world.connect()
     pipe.send(produce(1, (0, keyed(900, keyless=800)), (1, batch(3)), (0, keyed(1))))
     await all_answered(world)
@@ -102,7 +110,7 @@ async def test_other_partitions_of_the_request_are_not_hurt() -> None:
 
 async def test_a_small_batch_that_is_large_inside_is_looked_at_elsewhere() -> None:
     """Decompressing it would hold up the loop; what is malformed is refused as before."""
-    world = World(KeyedPartition())
+    world = FakePartitionServer(KeyedPartition())
     pipe = world.connect()
     bomb = keyed(3, codec=ZSTD, size=1_000_000)
     assert len(bomb) < 2_000
@@ -115,7 +123,7 @@ async def test_a_small_batch_that_is_large_inside_is_looked_at_elsewhere() -> No
 async def test_acks_0_is_appended_too_and_a_keyless_record_closes_the_connection() -> None:
     """The client cannot be told otherwise."""
     partition = KeyedPartition()
-    world = World(partition)
+    world = FakePartitionServer(partition)
     pipe = world.connect()
     pipe.send(produce(1, (0, keyed(900)), acks=0), produce(2, (0, keyed(1))))
     await all_answered(world)
@@ -129,7 +137,7 @@ async def test_acks_0_is_appended_too_and_a_keyless_record_closes_the_connection
 async def test_a_client_that_goes_away_meanwhile_appends_nothing() -> None:
     """Nobody waits for it any more, and nothing is left behind."""
     partition = KeyedPartition()
-    world = World(partition)
+    world = FakePartitionServer(partition)
     pipe = world.connect()
     pipe.send(produce(1, (0, keyed(900))))
     pipe.connection.connection_lost(None)
@@ -144,13 +152,13 @@ def test_records_out_of_their_place_are_refused() -> None:
     length = records[0] // 2 + 1
     shuffled = bytes(sound[:61]) + records[length : 2 * length] + records[:length] + records[2 * length :]
     with pytest.raises(InvalidRecord, match="says that it is number"):
-        check_records(read_header(shuffled), shuffled, RecordLaws.of(COMPACTED, 1))
+        validate_small_batch(read_header(shuffled), shuffled, RecordRules.of(COMPACTED, 1))
 
 
 @pytest.mark.parametrize("count", [100, 1_000])
 async def test_each_record_without_a_key_is_named(count: int) -> None:
     """Small batches and those that are walked in turns alike: KIP-467 has the client tell the others apart."""
-    world = World(KeyedPartition())
+    world = FakePartitionServer(KeyedPartition())
     pipe = world.connect()
     keyless = range(5, count, count // 10)
     records = [
@@ -169,7 +177,7 @@ async def test_each_record_without_a_key_is_named(count: int) -> None:
 
 async def test_batches_that_wait_to_be_walked_are_counted_and_refused_where_there_is_no_room() -> None:
     """NOT_ENOUGH_REPLICAS, which a producer tries again after; decompressed they are counted as well."""
-    world = World(KeyedPartition())
+    world = FakePartitionServer(KeyedPartition())
     unappended, plain = world.server.memory.unappended, world.server.memory.decompression
     pipe, other = world.connect(), world.connect()
     data = keyed(5_000, codec=GZIP)
@@ -190,7 +198,7 @@ async def test_a_batch_is_not_kept_while_a_commit_is_waited_for(acks: int) -> No
     """Its own, or with acks=0 that of a request before it. Nothing counts it any more then, and that may take long."""
     partition = KeyedPartition()
     partition.auto_commit = False
-    world = World(partition)
+    world = FakePartitionServer(partition)
     pipe = world.connect()
     pipe.send(produce(1, (0, keyed(1)), acks=-1))
     data = keyed(5_000, codec=GZIP)
@@ -210,7 +218,7 @@ async def test_a_batch_is_not_kept_while_a_commit_is_waited_for(acks: int) -> No
 
 async def test_a_batch_that_decompresses_to_more_than_there_is_memory_for_is_refused() -> None:
     """MESSAGE_TOO_LARGE, after which producers split it, and nothing stays counted."""
-    world = World(KeyedPartition(), raftlog_memory_max_bytes=8_000_000)
+    world = FakePartitionServer(KeyedPartition(), raftlog_memory_max_bytes=8_000_000)
     plain = world.server.memory.decompression
     pipe = world.connect()
     pipe.send(produce(1, (0, keyed(300, codec=ZSTD, size=10_000))))

@@ -16,12 +16,12 @@ from raftlog.broker.handlers import offset_fetch, txn_offset_commit, write_txn_m
 from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.coordinator.placement import partition_for
 from raftlog.metadata.image import TopicState
-from raftlog.protocol.shapes import build, request_shapes, response_shapes
-from raftlog.replication.host import Marker
-from tests.broker.coordination.group_world import PARTITIONS, TOPIC, TOPIC_ID, World
-from tests.broker.handlers.test_groups import play, versions
-from tests.broker.turn_count import turns_beside
-from tests.storage.compaction import clean, settle
+from raftlog.protocol.message_builders import build_response, request_builders, response_builders
+from raftlog.replication.replica_host import TxnMarker
+from tests.broker.coordination.group_broker import PARTITIONS, TOPIC, TOPIC_ID, GroupBroker
+from tests.broker.handlers.test_groups import run_scenario, versions
+from tests.broker.loop_turns import count_loop_turns
+from tests.storage.compacted_logs import clean, flush_and_checkpoint
 
 PRODUCER = 7
 INDEX = partition_for("g", PARTITIONS)
@@ -40,7 +40,7 @@ class Coordinator:
     async def ask(self, broker_id: int, api_key: int, version: int, message: Any, **_: Any) -> Any:
         (transaction,) = message.transactions
         self.asked.append(transaction)
-        make = response_shapes(api_key, version)
+        make = response_builders(api_key, version)
         (topic,) = transaction.topics
         (index,) = topic.partitions
         code = self.codes.pop(0) if self.codes else 0
@@ -49,17 +49,17 @@ class Coordinator:
         result = make.AddPartitionsToTxnResult(
             transactional_id=transaction.transactional_id, topic_results=topics
         )
-        return build(api_key, version, results_by_transaction=(result,))
+        return build_response(api_key, version, results_by_transaction=(result,))
 
 
-def transactional(world: World, *codes: int) -> Coordinator:
+def transactional(world: GroupBroker, *codes: int) -> Coordinator:
     coordinator = Coordinator(*codes)
     world.broker.transactions = world.broker.links = coordinator
     return coordinator
 
 
 async def pend(
-    world: World, version: int, offset: int, *, epoch: int = 0, topic: str = "t", group: str = "g"
+    world: GroupBroker, version: int, offset: int, *, epoch: int = 0, topic: str = "t", group: str = "g"
 ) -> list[int]:
     """Commit an offset in the transaction; the error codes."""
     partition = {
@@ -80,7 +80,9 @@ async def pend(
     return [each.error_code for each in answer.topics[0].partitions]
 
 
-async def end(world: World, version: int, *, commit: bool = True, epoch: int = 0, **changes: Any) -> int:
+async def end(
+    world: GroupBroker, version: int, *, commit: bool = True, epoch: int = 0, **changes: Any
+) -> int:
     """Have the group's partition end the transaction; the error code."""
     topic = {
         "_": "WritableTxnMarkerTopic",
@@ -105,7 +107,7 @@ async def end(world: World, version: int, *, commit: bool = True, epoch: int = 0
     return int(result.topics[0].partitions[0].error_code)
 
 
-async def fetch(world: World, version: int, *, stable: bool = True) -> tuple[int, int]:
+async def fetch(world: GroupBroker, version: int, *, stable: bool = True) -> tuple[int, int]:
     """(offset, error code) of the partition."""
     fields: dict[str, Any] = {"require_stable": stable} if version >= 7 else {}
     if version < 8:
@@ -131,7 +133,7 @@ async def fetch(world: World, version: int, *, stable: bool = True) -> tuple[int
 def test_txn_offset_commit(version: int) -> None:
     """Pending until the marker, with the text that belongs to it; from version 5 on it adds its partition itself."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         coordinator = transactional(world)
         assert await pend(world, version, 42) == [0]
         assert await pend(world, version, 43) == [0]
@@ -143,14 +145,14 @@ def test_txn_offset_commit(version: int) -> None:
         assert await end(world, 1) == 0
         assert await fetch(world, 7) == (43, 0)
 
-    play(story)
+    run_scenario(story)
 
 
 @versions(write_txn_markers)
 def test_write_txn_markers(version: int) -> None:
     """Answered at commit, again with the same when it is repeated; other partitions are not here."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         transactional(world)
         await pend(world, 3, 42)
         assert await end(world, version, commit=False) == 0
@@ -160,7 +162,7 @@ def test_write_txn_markers(version: int) -> None:
         assert await end(world, version, topic="nowhere") == 3
         assert await end(world, version, index=77) == 3
 
-    play(story)
+    run_scenario(story)
 
 
 @versions(write_txn_markers)
@@ -169,7 +171,7 @@ def test_a_marker_for_one_transaction_does_not_end_another(version: int) -> None
     that in fields of their own.
     """
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         transactional(world)
         await pend(world, 3, 42)
         (found,) = world.replicas.partitions[INDEX].active_producers()
@@ -181,14 +183,14 @@ def test_a_marker_for_one_transaction_does_not_end_another(version: int) -> None
         assert await end(world, version, commit=False, open_since=0, **seen) == 48
         assert await fetch(world, 7) == (42, 0)
 
-    play(story)
+    run_scenario(story)
 
 
 @versions(offset_fetch)
 def test_who_requires_stable_offsets_is_told_to_wait(version: int) -> None:
     """UNSTABLE_OFFSET_COMMIT since version 7 (KIP-447); everybody else reads what is committed."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         transactional(world)
         await pend(world, 3, 3)
         await end(world, 1)
@@ -198,13 +200,13 @@ def test_who_requires_stable_offsets_is_told_to_wait(version: int) -> None:
         await end(world, 1)
         assert await fetch(world, version) == (42, 0)
 
-    play(story)
+    run_scenario(story)
 
 
 def test_all_offsets_of_a_group_are_stable_or_not_each_for_itself() -> None:
     """Also when no topic is named."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         transactional(world)
         await pend(world, 3, 3)
         await end(world, 1)
@@ -212,19 +214,19 @@ def test_all_offsets_of_a_group_are_stable_or_not_each_for_itself() -> None:
         answer = await world.call(offset_fetch, 7, group_id="g", topics=None, require_stable=True)
         assert [each.error_code for each in answer.topics[0].partitions] == [88]
 
-    play(story)
+    run_scenario(story)
 
 
 def test_only_brokers_write_markers() -> None:
     """CLUSTER_AUTHORIZATION_FAILED for every partition: who can end transactions can break exactly-once."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         topic = {"_": "WritableTxnMarkerTopic", "name": "t", "partition_indexes": (0, 1)}
         marker = {"_": "WritableTxnMarker", "producer_id": 1, "topics": [topic], "transaction_result": True}
         answer = await world.call(write_txn_markers, 1, markers=[marker])
         assert [each.error_code for each in answer.markers[0].topics[0].partitions] == [31, 31]
 
-    play(story)
+    run_scenario(story)
 
 
 @pytest.mark.parametrize(
@@ -242,32 +244,32 @@ def test_only_brokers_write_markers() -> None:
 def test_what_the_transactions_coordinator_refuses(version: int, code: int, told: int) -> None:
     """What may be tried again is COORDINATOR_LOAD_IN_PROGRESS: no client looks for another coordinator then."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         transactional(world, code)
         assert await pend(world, version, 42) == [told]
         assert await fetch(world, 7) == (-1, 0)
         assert await pend(world, version, 42) == [0]
 
-    play(story)
+    run_scenario(story)
 
 
 def test_a_fenced_producer_commits_nothing_and_unknown_topics_are_told() -> None:
     """INVALID_PRODUCER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         transactional(world)
         assert await pend(world, 3, 42, epoch=1) == [0]
         assert await end(world, 1, commit=False, epoch=2) == 0
         assert await pend(world, 3, 43, epoch=1) == [47]
         assert await pend(world, 3, 43, epoch=2, topic="nowhere") == [3]
 
-    play(story)
+    run_scenario(story)
 
 
 def test_a_new_coordinator_knows_what_pends_and_ends_it() -> None:
     """The records are in the transaction in the log; what is not read back yet is COORDINATOR_LOAD_IN_PROGRESS."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         transactional(world)
         await pend(world, 3, 42)
         world.publish(leader=2)
@@ -280,22 +282,22 @@ def test_a_new_coordinator_knows_what_pends_and_ends_it() -> None:
         assert await end(world, 1) == 0
         assert await fetch(world, 7) == (42, 0)
 
-    play(story)
+    run_scenario(story)
 
 
 def test_without_a_transaction_coordinator_nothing_is_committed() -> None:
     """And the client tries again."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         assert await pend(world, 3, 42) == [14]
 
-    play(story)
+    run_scenario(story)
 
 
 def test_offsets_in_transactions_are_read_back_from_a_log_with_holes() -> None:
     """Hundreds of transactions leave a few records, and the next coordinator knows the last word and what pends."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         transactional(world)
         log = world.replicas.partitions[INDEX].log
         log.config = TopicConfig(cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0)
@@ -304,7 +306,7 @@ def test_offsets_in_transactions_are_read_back_from_a_log_with_holes() -> None:
             assert await pend(world, 3, number) == [0]
             assert await end(world, 1, commit=number % 3 > 0) == 0
             if number % 50 == 0:
-                settle(log)
+                flush_and_checkpoint(log)
                 while clean(log) is not None:
                     pass
                 sizes.append(log.size_bytes)
@@ -318,7 +320,7 @@ def test_offsets_in_transactions_are_read_back_from_a_log_with_holes() -> None:
         assert await end(world, 1) == 0
         assert await fetch(world, 7) == (999, 0)
 
-    play(story)
+    run_scenario(story)
 
 
 @pytest.mark.parametrize(("what", "told"), [("marker", 14), ("elections", 16)])
@@ -327,7 +329,7 @@ def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answ
 ) -> None:
     """The offsets would be in a transaction that nobody ends."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         coordinator = transactional(world)
         ask = coordinator.ask
 
@@ -345,13 +347,13 @@ def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answ
         assert await pend(world, 3, 42) == [told]
         assert await fetch(world, 7) == (-1, 0)
 
-    play(story)
+    run_scenario(story)
 
 
 def test_the_successor_of_a_topic_that_was_deleted_meanwhile_gets_no_offset() -> None:
     """The transaction's coordinator takes its time; the position is one in a log that is gone by then."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         coordinator = transactional(world)
         ask = coordinator.ask
 
@@ -365,24 +367,24 @@ def test_the_successor_of_a_topic_that_was_deleted_meanwhile_gets_no_offset() ->
         assert await end(world, 1) == 0
         assert await fetch(world, 7) == (-1, 0)
 
-    play(story)
+    run_scenario(story)
 
 
 @pytest.mark.parametrize("leader", [1, 2])
 def test_a_group_without_a_name_is_refused_before_anybody_is_asked(leader: int) -> None:
     """INVALID_GROUP_ID from every broker; version 5 would have made its partition part of the transaction."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         coordinator = transactional(world)
         world.publish(leader=leader)
         await world.pass_time(0.1)
         assert await pend(world, 5, 42, group="") == [24]
         assert not coordinator.asked
 
-    play(story)
+    run_scenario(story)
 
 
-class Leaving:
+class ClosingConnection:
     """A connection that ends when the loop has had some turns."""
 
     def __init__(self, turns: int) -> None:
@@ -400,7 +402,7 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
     """It tells them again on another connection; one that is written after that could end the next transaction."""
     written: list[TopicPartition] = []
 
-    def write(broker: BrokerContext, marker: Marker, place: TopicPartition) -> asyncio.Future[int]:
+    def write(broker: BrokerContext, marker: TxnMarker, place: TopicPartition) -> asyncio.Future[int]:
         written.append(place)
         future = asyncio.get_running_loop().create_future()
         future.set_result(0)
@@ -408,13 +410,13 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
 
     monkeypatch.setattr(write_txn_markers, "_write", write)
 
-    async def story(world: World) -> None:
-        make = request_shapes(write_txn_markers.API_KEY, 1)
+    async def story(world: GroupBroker) -> None:
+        make = request_builders(write_txn_markers.API_KEY, 1)
         topic = make.WritableTxnMarkerTopic(name="t", partition_indexes=tuple(range(5 * PARTS_AT_ONCE)))
         marker = make.WritableTxnMarker(
             producer_id=7, producer_epoch=0, transaction_result=True, topics=(topic,), coordinator_epoch=0
         )
-        request = RequestContext(27, 1, 1, "b", "PLAINTEXT", "h", 2, Leaving(2))
+        request = RequestContext(27, 1, 1, "b", "PLAINTEXT", "h", 2, ClosingConnection(2))
         answer = await write_txn_markers.handle(
             world.broker, request, make.WriteTxnMarkersRequest(markers=(marker,))
         )
@@ -422,20 +424,20 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
         assert codes == [RequestTimedOut.code] * len(topic.partition_indexes)
         assert PARTS_AT_ONCE <= len(written) <= 3 * PARTS_AT_ONCE
 
-    play(story)
+    run_scenario(story)
 
 
 @pytest.mark.parametrize("asker", [2, None])
 def test_very_many_markers_are_written_and_answered_in_turns(asker: int | None) -> None:
     """Also the refusal of a client that sends so many: 40 transactions of 150 partitions are 6,000 parts."""
 
-    async def story(world: World) -> None:
+    async def story(world: GroupBroker) -> None:
         topic = {"_": "WritableTxnMarkerTopic", "name": "nowhere", "partition_indexes": tuple(range(150))}
         marker = {"_": "WritableTxnMarker", "producer_id": 1, "topics": [topic], "transaction_result": True}
         world.asker = asker
-        answer, turns = await turns_beside(world.call(write_txn_markers, 2, markers=[marker] * 40))
+        answer, turns = await count_loop_turns(world.call(write_txn_markers, 2, markers=[marker] * 40))
         codes = [each.error_code for result in answer.markers for each in result.topics[0].partitions]
         assert codes == [3 if asker else 31] * 6000
         assert turns >= (2 if asker else 1) * 6000 // (150 + PARTS_AT_ONCE)
 
-    play(story)
+    run_scenario(story)

@@ -21,14 +21,14 @@ from raftlog.protocol.codec import (
     decode_response,
     encode_request,
 )
-from raftlog.protocol.shapes import build, request_shapes, response_shapes
-from raftlog.records.batch import ProducerStamp, build_batch, new_record
+from raftlog.protocol.message_builders import build_response, request_builders, response_builders
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
-from raftlog.replication.host import Marker
-from tests.broker.fakes import TOPIC, Pipe, World, produce
+from raftlog.replication.replica_host import TxnMarker
+from tests.broker.fakes import TOPIC, FakeClient, FakePartitionServer, produce
 from tests.broker.test_call_budget import lead
 from tests.kit.waits import PATIENCE_S
-from tests.replication.kit import NOW_MS, FakeHost, registrations
+from tests.replication.replica_cluster import NOW_MS, FakeHost, registrations
 
 PRODUCER = 9
 
@@ -57,7 +57,7 @@ class Coordinator:
         if self.error is not None:
             raise self.error
         code = self.codes.pop(0) if self.codes else 0
-        make = response_shapes(api_key, version)
+        make = response_builders(api_key, version)
         topics = tuple(
             make.AddPartitionsToTxnTopicResult(
                 name=topic.name,
@@ -69,36 +69,36 @@ class Coordinator:
             for topic in transaction.topics
         )
         result = make.AddPartitionsToTxnResult(transactional_id="tx", topic_results=topics)
-        return build(api_key, version, results_by_transaction=(result,))
+        return build_response(api_key, version, results_by_transaction=(result,))
 
 
-class Stage:
+class VerifyingBroker:
     """A broker that leads two real partitions alone, and the coordinator's end of its link."""
 
     def __init__(self, folder: Path) -> None:
         self.host = FakeHost(1, registrations([1]))
         self.partitions = [lead(self.host, folder, index) for index in range(2)]
-        self.world = World(*self.partitions)  # type: ignore[arg-type]
+        self.world = FakePartitionServer(*self.partitions)  # type: ignore[arg-type]
         self.world.broker.env.wall_clock_ms = lambda: NOW_MS
         self.coordinator = Coordinator()
         self.world.broker.transactions = self.world.broker.links = self.coordinator
         self.pipe = self.world.connect()
 
-    async def settle(self) -> None:
+    async def run_pending(self) -> None:
         for _ in range(20):
             self.host.flush()
             await asyncio.sleep(0)
 
     async def send(self, *frames: bytes) -> None:
         self.pipe.send(*frames)
-        await self.settle()
+        await self.run_pending()
 
     def codes(self, version: int = 9) -> list[tuple[int, int]]:
         """(error code, base offset) of what was answered since the last call."""
         return codes(self.pipe, version)
 
 
-def codes(pipe: Pipe, version: int) -> list[tuple[int, int]]:
+def codes(pipe: FakeClient, version: int) -> list[tuple[int, int]]:
     return [
         (each.error_code, each.base_offset)
         for frame in pipe.frames()
@@ -110,7 +110,9 @@ def codes(pipe: Pipe, version: int) -> list[tuple[int, int]]:
 def batch(sequence: int, *, epoch: int = 0, transactional: bool = True) -> bytes:
     attributes = TRANSACTIONAL_BIT if transactional else 0
     records = [new_record(None, b"v", timestamp=NOW_MS)]
-    return build_batch(records, producer=ProducerStamp(PRODUCER, epoch, sequence), attributes=attributes)
+    return build_batch(
+        records, producer=ProducerIdAndSequence(PRODUCER, epoch, sequence), attributes=attributes
+    )
 
 
 def request(correlation_id: int, *batches: tuple[int, bytes], version: int = 9, acks: int = -1) -> bytes:
@@ -122,7 +124,7 @@ async def test_the_first_batch_of_a_transaction_is_verified_and_no_other(
     tmp_path: Path, version: int, verify_only: bool
 ) -> None:
     """Up to Produce 11 the coordinator looks, from 12 on it adds the partition (transaction.version 2)."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     await stage.send(request(1, (0, batch(0)), (1, batch(0)), version=version))
     assert stage.codes(version) == [(0, 0), (0, 0)]
     await stage.send(request(2, (0, batch(1)), version=version))
@@ -135,7 +137,7 @@ async def test_the_first_batch_of_a_transaction_is_verified_and_no_other(
 
 async def test_what_comes_behind_an_unverified_batch_is_appended_after_it(tmp_path: Path) -> None:
     """Several requests in flight keep their order; once appended they wait for commit side by side."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     stage.coordinator.may_answer.clear()
     await stage.send(request(1, (0, batch(0))), request(2, (0, batch(1))), request(3, (0, batch(2))))
     assert (stage.codes(), stage.partitions[0].log_end_offset) == ([], 0)
@@ -143,7 +145,7 @@ async def test_what_comes_behind_an_unverified_batch_is_appended_after_it(tmp_pa
     for _ in range(20):
         await asyncio.sleep(0)  # nothing is flushed yet
     assert (stage.codes(), stage.partitions[0].log_end_offset) == ([], 3)
-    await stage.settle()
+    await stage.run_pending()
     assert stage.codes() == [(0, 0), (0, 1), (0, 2)]
     assert len(stage.coordinator.asked) == 1
 
@@ -152,12 +154,12 @@ async def test_a_batch_whose_transaction_ends_while_it_is_verified_has_to_be_ask
     tmp_path: Path,
 ) -> None:
     """Else it would open a transaction that nobody ends: the hanging transaction of KAFKA-14402."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     stage.coordinator.may_answer.clear()
     await stage.send(request(1, (0, batch(0))))
-    stage.partitions[0].append_marker(Marker(PRODUCER, 0, False, 1), now_ms=NOW_MS)
+    stage.partitions[0].append_marker(TxnMarker(PRODUCER, 0, False, 1), now_ms=NOW_MS)
     stage.coordinator.may_answer.set()
-    await stage.settle()
+    await stage.run_pending()
     assert stage.codes() == [(19, -1)]
     assert stage.partitions[0].last_stable_offset == 1
     stage.coordinator.codes = [120]
@@ -169,25 +171,25 @@ async def test_the_next_transaction_may_be_asked_about_before_the_marker_of_the_
     tmp_path: Path,
 ) -> None:
     """A producer of transaction.version 2 begins it as soon as EndTxn is answered, with the marker's own epoch."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     await stage.send(request(1, (0, batch(0)), version=12))
     stage.coordinator.may_answer.clear()
     await stage.send(request(2, (0, batch(0, epoch=1)), version=12))
-    stage.partitions[0].append_marker(Marker(PRODUCER, 1, True, 1, 2), now_ms=NOW_MS)
+    stage.partitions[0].append_marker(TxnMarker(PRODUCER, 1, True, 1, 2), now_ms=NOW_MS)
     stage.coordinator.may_answer.set()
-    await stage.settle()
+    await stage.run_pending()
     assert stage.codes(12) == [(0, 0), (0, 2)]
 
 
 async def test_a_leader_that_was_elected_anew_meanwhile_sends_the_client_away(tmp_path: Path) -> None:
     """NOT_LEADER_OR_FOLLOWER, which is tried again, for what the former leadership asked."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     stage.coordinator.may_answer.clear()
     await stage.send(request(1, (0, batch(0))))
     partition = stage.partitions[0]
     partition.reconcile(PartitionState((1,), (1,), 1, 4))
     stage.coordinator.may_answer.set()
-    await stage.settle()
+    await stage.run_pending()
     assert stage.codes() == [(6, -1)]
 
 
@@ -209,7 +211,7 @@ async def test_refusals_are_told_as_a_producer_of_that_version_knows_them(
     tmp_path: Path, code: int, version: int, told: int
 ) -> None:
     """Kafka's AddPartitionsToTxnManager and ReplicaManager; nothing is appended."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     stage.coordinator.codes = [code]
     await stage.send(request(1, (0, batch(0)), version=version))
     assert stage.codes(version) == [(told, -1)]
@@ -219,7 +221,7 @@ async def test_refusals_are_told_as_a_producer_of_that_version_knows_them(
 @pytest.mark.parametrize("error", [BrokerNotAvailable(), CoordinatorNotAvailable()])
 async def test_without_a_coordinator_the_client_tries_again(tmp_path: Path, error: KafkaError) -> None:
     """NOT_ENOUGH_REPLICAS, and what it sent meanwhile waits for the refused batch."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     stage.coordinator.error = error
     await stage.send(request(1, (0, batch(0))))
     stage.coordinator.error = None
@@ -229,20 +231,20 @@ async def test_without_a_coordinator_the_client_tries_again(tmp_path: Path, erro
 
 async def test_a_transaction_that_is_being_ended_is_waited_for_a_moment(tmp_path: Path) -> None:
     """Clients of transaction.version 2 begin the next one at once: CONCURRENT_TRANSACTIONS is asked again here."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     stage.coordinator.codes = [51, 51]
     stage.pipe.send(request(1, (0, batch(0)), version=12))
     async with asyncio.timeout(PATIENCE_S):
         while stage.partitions[0].log_end_offset == 0:
             await asyncio.sleep(0.005)
-    await stage.settle()
+    await stage.run_pending()
     assert stage.codes(12) == [(0, 0)]
     assert len(stage.coordinator.asked) == 3
 
 
 async def test_acks_0_and_1_are_served_as_ever(tmp_path: Path) -> None:
     """acks=1 is answered at the append, acks=0 never."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     await stage.send(request(1, (0, batch(0)), acks=1))
     assert stage.codes() == [(0, 0)]
     await stage.send(request(2, (1, batch(0)), acks=0), request(3, (0, batch(1)), acks=1))
@@ -252,18 +254,18 @@ async def test_acks_0_and_1_are_served_as_ever(tmp_path: Path) -> None:
 
 async def test_a_client_that_leaves_meanwhile_gets_nothing_appended(tmp_path: Path) -> None:
     """Nobody would hear of it, and the transaction is aborted without it."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     stage.coordinator.may_answer.clear()
     await stage.send(request(1, (0, batch(0))))
     stage.pipe.connection.connection_lost(None)
     stage.coordinator.may_answer.set()
-    await stage.settle()
+    await stage.run_pending()
     assert stage.partitions[0].log_end_offset == 0
 
 
 async def test_records_outside_transactions_ask_nobody(tmp_path: Path) -> None:
     """Also from a producer that has a transactional id; damaged ones get their own error."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     damaged = batch(0)[:-1] + b"\xff"
     await stage.send(request(1, (0, batch(0, transactional=False)), (1, b"short")))
     assert (stage.codes(), stage.coordinator.asked) == ([(0, 0), (87, -1)], [])
@@ -273,9 +275,9 @@ async def test_records_outside_transactions_ask_nobody(tmp_path: Path) -> None:
 
 async def test_producers_are_described_by_the_leader(tmp_path: Path) -> None:
     """KIP-664: what an operator looks at when a last stable offset stands still."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     await stage.send(request(1, (0, batch(0))), request(2, (0, batch(1))))
-    make = request_shapes(61, 0)
+    make = request_builders(61, 0)
     asked = make.DescribeProducersRequest(
         topics=(make.TopicRequest(name=TOPIC, partition_indexes=(0, 1, 2, 77)),)
     )
@@ -297,14 +299,14 @@ async def test_a_large_batch_for_a_compacted_topic_is_verified_and_then_looked_a
     tmp_path: Path, keyless: int
 ) -> None:
     """What comes behind it waits for both; a record without a key is refused, and begins no transaction."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     for partition in stage.partitions:
         partition.log.config = TopicConfig(cleanup_policy=("compact",))
     stage.coordinator.may_answer.clear()
     first, second = (
         build_batch(
             [new_record(None if each == keyless else b"k", b"v", timestamp=NOW_MS) for each in range(900)],
-            producer=ProducerStamp(PRODUCER, 0, sequence),
+            producer=ProducerIdAndSequence(PRODUCER, 0, sequence),
             attributes=TRANSACTIONAL_BIT,
         )
         for sequence in (0, 900)
@@ -314,7 +316,7 @@ async def test_a_large_batch_for_a_compacted_topic_is_verified_and_then_looked_a
     stage.coordinator.may_answer.set()
     for _ in range(100):
         stage.world.offload.run()
-        await stage.settle()
+        await stage.run_pending()
     assert not stage.world.server.tasks
     assert len(stage.coordinator.asked) == 1
     if keyless < 0:
@@ -326,7 +328,7 @@ async def test_a_large_batch_for_a_compacted_topic_is_verified_and_then_looked_a
 
 async def test_a_request_that_is_verified_is_counted_until_it_is_appended(tmp_path: Path) -> None:
     """The copy of what waits for its coordinator is part of the budget for memory, whoever is gone meanwhile."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     unappended = stage.world.server.memory.unappended
     stage.coordinator.may_answer.clear()
     data = batch(0)
@@ -335,7 +337,7 @@ async def test_a_request_that_is_verified_is_counted_until_it_is_appended(tmp_pa
     stage.pipe.connection.connection_lost(None)
     assert unappended.used == len(data)
     stage.coordinator.may_answer.set()
-    await stage.settle()
+    await stage.run_pending()
     assert unappended.used == 0
 
 
@@ -343,7 +345,7 @@ async def test_without_memory_for_it_a_transaction_is_told_to_come_again_and_nob
     tmp_path: Path,
 ) -> None:
     """NOT_ENOUGH_REPLICAS; the producer's later batches wait for it, others are appended."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     unappended = stage.world.server.memory.unappended
     unappended.take(unappended.limit)
     await stage.send(request(1, (0, batch(0)), (1, batch(0, transactional=False))))
@@ -357,12 +359,12 @@ async def test_without_memory_for_it_a_transaction_is_told_to_come_again_and_nob
 
 async def test_a_coordinator_that_answers_something_else_is_told_from_a_bug(tmp_path: Path) -> None:
     """What another broker says must not end this one: it did, as a failed task."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     sound = stage.coordinator.ask
 
     async def ask(*args: Any, **named: Any) -> Any:
         answer = await sound(*args, **named)
-        return build(
+        return build_response(
             ADD_PARTITIONS_TO_TXN, VERSION, results_by_transaction=(*answer.results_by_transaction,) * 2
         )
 
@@ -376,7 +378,7 @@ async def test_a_coordinator_that_answers_something_else_is_told_from_a_bug(tmp_
 
 async def test_a_bug_in_asking_a_coordinator_ends_no_node(tmp_path: Path) -> None:
     """Whoever asked is told to come again, and the next one is asked for anew."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
     stage.coordinator.error = ZeroDivisionError()  # type: ignore[assignment]
@@ -389,7 +391,7 @@ async def test_a_bug_in_asking_a_coordinator_ends_no_node(tmp_path: Path) -> Non
 
 async def test_a_transactional_id_that_is_too_long_fails_alone(tmp_path: Path) -> None:
     """It never gets into the request that asks about all transactions, where it would fail the others too."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     too_long = produce(1, (0, batch(0)), acks=-1, transactional_id="x" * 250)
     await stage.send(too_long, request(2, (1, batch(0))))
     assert stage.codes() == [(42, -1), (0, 0)]
@@ -401,9 +403,9 @@ async def test_producers_of_a_partition_are_described_once_and_up_to_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four bytes of a request must not bring a partition's producers again and again."""
-    stage = Stage(tmp_path)
+    stage = VerifyingBroker(tmp_path)
     await stage.send(request(1, (0, batch(0)), (1, batch(0))))
-    make = request_shapes(61, 0)
+    make = request_builders(61, 0)
 
     async def described(*indexes: int) -> list[tuple[int, int, int]]:
         topics = (make.TopicRequest(name=TOPIC, partition_indexes=indexes),) * 3

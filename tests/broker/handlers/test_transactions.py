@@ -22,21 +22,21 @@ from raftlog.broker.handlers import (
 )
 from raftlog.coordinator.placement import partition_for
 from raftlog.coordinator.transactions.transaction import Producer, State, Transaction
-from tests.broker.coordination.transaction_world import FIRST_ID, TransactionWorld, play
+from tests.broker.coordination.transaction_broker import FIRST_ID, TransactionBroker, run_scenario
 from tests.broker.handlers.test_groups import versions
-from tests.broker.turn_count import turns_beside
+from tests.broker.loop_turns import count_loop_turns
 
 FENCED, INVALID_EPOCH = 90, 47
 
 
-async def init(world: TransactionWorld, version: int = 4, name: str | None = "x", **fields: Any) -> Any:
+async def init(world: TransactionBroker, version: int = 4, name: str | None = "x", **fields: Any) -> Any:
     return await world.call(
         init_producer_id, version, **{"transactional_id": name, "transaction_timeout": 60_000, **fields}
     )
 
 
 async def add(
-    world: TransactionWorld, version: int, *indexes: int, epoch: int = 0, **fields: Any
+    world: TransactionBroker, version: int, *indexes: int, epoch: int = 0, **fields: Any
 ) -> dict[int, int]:
     """Add partitions of topic t as a client does; the error codes."""
     topic = {"_": "AddPartitionsToTxnTopic", "name": "t", "partitions": indexes}
@@ -50,7 +50,7 @@ async def add(
     return {each.partition_index: int(each.partition_error_code) for each in result.results_by_partition}
 
 
-async def serve(world: TransactionWorld, version: int, *transactions: dict[str, Any]) -> Any:
+async def serve(world: TransactionBroker, version: int, *transactions: dict[str, Any]) -> Any:
     """Ask as another broker does."""
     return await world.call(
         add_partitions_to_txn,
@@ -81,7 +81,7 @@ def codes_of(answer: Any) -> list[dict[int, int]]:
 
 
 async def end(
-    world: TransactionWorld, version: int, *, epoch: int = 0, commit: bool = True, name: str = "x"
+    world: TransactionBroker, version: int, *, epoch: int = 0, commit: bool = True, name: str = "x"
 ) -> Any:
     return await world.call(
         end_txn,
@@ -97,14 +97,14 @@ async def end(
 def test_find_coordinator_of_a_transactional_id(version: int) -> None:
     """Type 1; an empty id is INVALID_REQUEST. The first who asks has the topic made."""
 
-    async def find(world: TransactionWorld, key: str) -> Any:
+    async def find(world: TransactionBroker, key: str) -> Any:
         batched = version >= 4
         keys = {"coordinator_keys": (key,)} if batched else {"key": key}
         kind = {"key_type": 1} if version >= 1 else {}
         answer = await world.call(find_coordinator, version, **keys, **kind)
         return answer.coordinators[0] if batched else answer
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         if version == 0:  # knows groups only
             return
         found = await find(world, "x")
@@ -118,14 +118,14 @@ def test_find_coordinator_of_a_transactional_id(version: int) -> None:
         )
         assert int((await find(world, "")).error_code) == 42
 
-    play(story, with_topic=False)
+    run_scenario(story, with_topic=False)
 
 
 @versions(init_producer_id)
 def test_init_producer_id(version: int) -> None:
     """Each begins anew with the next epoch; without a transactional id every producer id is a new one."""
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         for epoch in range(2):
             answer = await init(world, version)
             assert (int(answer.error_code), answer.producer_id, answer.producer_epoch) == (0, FIRST_ID, epoch)
@@ -145,14 +145,14 @@ def test_init_producer_id(version: int) -> None:
             assert int((await init(world, version, enable2_pc=True)).error_code) == 53
             assert int((await init(world, version, keep_prepared_txn=True)).error_code) == 35
 
-    play(story)
+    run_scenario(story)
 
 
 @pytest.mark.parametrize("version", range(4))
 def test_add_partitions_to_txn_of_clients(version: int) -> None:
     """All or none; who is fenced is told so in the words of the version."""
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         assert await add(world, version, 0) == {0: 49}, "nobody knows the id"
         await init(world)
         assert await add(world, version, 0, 1) == {0: 0, 1: 0}
@@ -161,14 +161,14 @@ def test_add_partitions_to_txn_of_clients(version: int) -> None:
         assert await add(world, version, 0, producer_id=7) == {0: 49}
         assert await add(world, version, 0, transactional_id="") == {0: 42}
 
-    play(story)
+    run_scenario(story)
 
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_add_partitions_to_txn_of_brokers(version: int) -> None:
     """Several transactions at once, verified or added to; clients are refused (CLUSTER_AUTHORIZATION_FAILED)."""
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         refused = await serve(world, version, {})
         assert int(refused.error_code) == 31
         world.asker = 2
@@ -185,14 +185,14 @@ def test_add_partitions_to_txn_of_brokers(version: int) -> None:
         ]
         assert codes_of(await serve(world, version, {"verify_only": True})) == [{0: 0, 1: 0}]
 
-    play(story)
+    run_scenario(story)
 
 
 @versions(add_offsets_to_txn)
 def test_add_offsets_to_txn(version: int) -> None:
     """The group's partition of the offsets topic becomes part of the transaction."""
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         async def ask(group_id: str, epoch: int) -> int:
             answer = await world.call(
                 add_offsets_to_txn,
@@ -211,7 +211,7 @@ def test_add_offsets_to_txn(version: int) -> None:
         found = await world.transactions.read("x")
         assert found.partitions == {(CONSUMER_OFFSETS_TOPIC, partition_for("g", 3))}
 
-    play(story)
+    run_scenario(story)
 
 
 @versions(end_txn)
@@ -219,7 +219,7 @@ def test_add_offsets_to_txn(version: int) -> None:
 def test_end_txn(version: int, commit: bool) -> None:
     """The leaders of all partitions are told; version 5 brings the next epoch (KIP-890)."""
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         await init(world)
         if version < 5 or commit:
             assert int((await end(world, version, commit=commit)).error_code) == 48, "nothing was begun"
@@ -241,14 +241,14 @@ def test_end_txn(version: int, commit: bool) -> None:
         assert int(again.error_code) == 0, "it asks again"
         assert int((await end(world, version, name="")).error_code) == 42
 
-    play(story)
+    run_scenario(story)
 
 
 @versions(describe_transactions)
 def test_describe_transactions(version: int) -> None:
     """State, producer, timeout, start and partitions; TRANSACTIONAL_ID_NOT_FOUND for others."""
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         await init(world)
         await add(world, 3, 2, 0)
         answer = await world.call(describe_transactions, version, transactional_ids=("x", "y", ""))
@@ -263,14 +263,14 @@ def test_describe_transactions(version: int) -> None:
         assert int(unknown.error_code) == 105
         assert int(empty.error_code) == 42
 
-    play(story)
+    run_scenario(story)
 
 
 @versions(list_transactions)
 def test_list_transactions(version: int) -> None:
     """By state, producer id, running time and pattern; unknown states are named (KIP-664, 994, 1152)."""
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         await init(world)
         await init(world, name="xy")
         await add(world, 3, 0)
@@ -297,7 +297,7 @@ def test_list_transactions(version: int) -> None:
             bad = await world.call(list_transactions, version, transactional_id_pattern="(", **fields)
             assert int(bad.error_code) == 128
 
-    play(story)
+    run_scenario(story)
 
 
 @pytest.mark.parametrize("spread", ["many partitions", "many topics"])
@@ -308,7 +308,7 @@ def test_requests_of_very_many_partitions_are_answered_in_turns(api: str, spread
     names = ["t"] * 1 if spread == "many partitions" else [f"t{number}" for number in range(count)]
     indexes = tuple(range(count // len(names)))
 
-    async def story(world: TransactionWorld) -> None:
+    async def story(world: TransactionBroker) -> None:
         async def watch() -> None:
             nonlocal turns
             while True:
@@ -337,11 +337,11 @@ def test_requests_of_very_many_partitions_are_answered_in_turns(api: str, spread
         watching.cancel()
         assert len(answer) == len(names)
 
-    play(story)
+    run_scenario(story)
     assert turns >= (1 if api == "describe" else 3) * count // 200
 
 
-class Known:
+class FakeCoordinator:
     """A coordinator of so many ids, each with an open transaction."""
 
     def __init__(self, names: Iterable[str], partitions: int = 1) -> None:
@@ -357,7 +357,7 @@ class Known:
         return list(self.found.values())
 
 
-def listed(world: TransactionWorld, pattern: str) -> Awaitable[Any]:
+def listed(world: TransactionBroker, pattern: str) -> Awaitable[Any]:
     fields = {"state_filters": (), "producer_id_filters": (), "transactional_id_pattern": pattern}
     return world.call(list_transactions, 2, **fields)
 
@@ -368,13 +368,13 @@ def test_what_a_pattern_costs_is_spread_over_turns() -> None:
     most = sum(steps(regex, each) for each in names)
     assert most > 10 * STEPS_AT_ONCE
 
-    async def story(world: TransactionWorld) -> None:
-        world.broker.transactions = Known([*names, "abc"])
-        answer, turns = await turns_beside(listed(world, regex))
+    async def story(world: TransactionBroker) -> None:
+        world.broker.transactions = FakeCoordinator([*names, "abc"])
+        answer, turns = await count_loop_turns(listed(world, regex))
         assert [each.transactional_id for each in answer.transaction_states] == ["abc"]
         assert turns > most // STEPS_AT_ONCE
 
-    play(story)
+    run_scenario(story)
 
 
 @pytest.mark.parametrize(
@@ -384,37 +384,37 @@ def test_what_a_pattern_costs_is_spread_over_turns() -> None:
 def test_a_pattern_that_is_too_much_is_refused(regex: str, characters: int) -> None:
     """INVALID_REGULAR_EXPRESSION: it is too large, too long, or for one of the ids."""
 
-    async def story(world: TransactionWorld) -> None:
-        world.broker.transactions = Known(["a" * characters])
+    async def story(world: TransactionBroker) -> None:
+        world.broker.transactions = FakeCoordinator(["a" * characters])
         assert int((await listed(world, regex)).error_code) == 128
 
-    play(story)
+    run_scenario(story)
 
 
 def test_an_id_that_is_named_again_and_again_is_described_once() -> None:
     """And turns are counted in partitions: each id has 150, fewer than may be described between two turns."""
     names = [f"x{number}" for number in range(100)]
 
-    async def story(world: TransactionWorld) -> None:
-        world.broker.transactions = Known(names, partitions=150)
+    async def story(world: TransactionBroker) -> None:
+        world.broker.transactions = FakeCoordinator(names, partitions=150)
         asked = world.call(describe_transactions, 0, transactional_ids=names * 20)
-        answer, turns = await turns_beside(asked)
+        answer, turns = await count_loop_turns(asked)
         assert [each.transactional_id for each in answer.transaction_states] == names
         assert {len(topic.partitions) for each in answer.transaction_states for topic in each.topics} == {150}
         assert turns >= 50
 
-    play(story)
+    run_scenario(story)
 
 
 def test_a_description_that_is_full_says_so_of_the_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """COORDINATOR_LOAD_IN_PROGRESS, upon which clients ask again. Ids and their partitions are counted."""
     monkeypatch.setattr(describe_transactions, "MOST_TOLD", 6)
 
-    async def story(world: TransactionWorld) -> None:
-        world.broker.transactions = Known("abcd", partitions=2)
+    async def story(world: TransactionBroker) -> None:
+        world.broker.transactions = FakeCoordinator("abcd", partitions=2)
         for asked, codes in (("abcd", [0, 0, 14, 14]), ("cd", [0, 0])):
             answer = await world.call(describe_transactions, 0, transactional_ids=tuple(asked))
             assert [int(each.error_code) for each in answer.transaction_states] == codes
             assert [each.transactional_id for each in answer.transaction_states] == list(asked)
 
-    play(story)
+    run_scenario(story)

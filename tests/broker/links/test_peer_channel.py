@@ -16,7 +16,7 @@ from raftlog.broker.links.peer_channel import SHRINK_AFTER_FRAMES, USUAL_BYTES, 
 LIMIT = 1 << 20
 
 
-class Wire:
+class RecordingTransport:
     """A transport that keeps what is sent and notices the end."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Wire:
         self.aborted = True
 
 
-class Closed(Wire):
+class ClosedTransport(RecordingTransport):
     """One that uvloop closed without a word: whoever writes to it is told so by an exception."""
 
     def write(self, data: bytes) -> None:
@@ -39,7 +39,7 @@ class Closed(Wire):
 
 def connected() -> tuple[PeerChannel, Any, list[bytes]]:
     channel = PeerChannel(max_frame_bytes=LIMIT)
-    wire: Any = Wire()
+    wire: Any = RecordingTransport()
     channel.connection_made(wire)
     channel.adopt(lambda error: None)
     frames: list[bytes] = []
@@ -87,7 +87,7 @@ def test_an_impossible_length_ends_the_connection(length: int) -> None:
 def test_a_stranger_is_believed_no_long_frame() -> None:
     """Whoever sits at a broker's address could announce a hundred megabytes before the handshake is over."""
     channel = PeerChannel(max_frame_bytes=LIMIT)
-    wire: Any = Wire()
+    wire: Any = RecordingTransport()
     channel.connection_made(wire)
     receive(channel, pack(">i", USUAL_BYTES + 1))
     assert wire.aborted
@@ -115,7 +115,7 @@ def test_a_failure_over_a_frame_ends_this_connection_only() -> None:
 def test_a_transport_that_closed_without_telling_is_found_when_something_is_sent() -> None:
     """uvloop raises RuntimeError then, which ended the node; the channel's owner hears of the loss, once."""
     channel = PeerChannel(max_frame_bytes=LIMIT)
-    wire: Any = Closed()
+    wire: Any = ClosedTransport()
     lost: list[Exception | None] = []
     channel.connection_made(wire)
     channel.adopt(lost.append)
@@ -129,7 +129,7 @@ def test_the_end_of_a_handshake_that_failed_is_told_to_nobody() -> None:
     """Who dials hears of that by an exception; told as a loss, it would end the connection that came after."""
     lost: list[Exception | None] = []
     channel = PeerChannel(max_frame_bytes=LIMIT)
-    wire: Any = Wire()
+    wire: Any = RecordingTransport()
     channel.connection_made(wire)
     channel.connection_lost(None)
     with pytest.raises(ConnectionResetError):

@@ -12,13 +12,13 @@ from raftlog.base.config_setting import INT_MAX
 from raftlog.base.log import LIMITED_EVERY_S, LIMITED_LINES, LimitedLog, get_logger
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, FRAME_BYTES, HELLO, prove_membership
 from raftlog.broker.network.admission import CONNECTION_BYTES, HALL_LOOKS, HALL_PLACES, Standing
-from raftlog.replication.host import ReplicaId
-from tests.broker.fakes import LISTENER, Pipe, World, api_versions
+from raftlog.replication.replica_host import ReplicaId
+from tests.broker.fakes import LISTENER, FakeClient, FakePartitionServer, api_versions
 
 BROKER = ReplicaId(2, 12)
 
 
-async def prove(pipe: Pipe, own: ReplicaId, *, hello: int = HELLO) -> None:
+async def prove(pipe: FakeClient, own: ReplicaId, *, hello: int = HELLO) -> None:
     async def ask(frame: bytes) -> bytes:
         pipe.send(frame)
         (answer,) = pipe.frames()
@@ -28,15 +28,15 @@ async def prove(pipe: Pipe, own: ReplicaId, *, hello: int = HELLO) -> None:
     await prove_membership(ask, secret=config.cluster_secret, own=own, server_id=config.node_id, hello=hello)
 
 
-def full_world(**config: Any) -> World:
+def full_world(**config: Any) -> FakePartitionServer:
     """Both places of clients are taken."""
-    world = World(max_connections=2, **config)
+    world = FakePartitionServer(max_connections=2, **config)
     for _ in range(2):
         world.connect()
     return world
 
 
-def look(world: World, times: int = 1) -> None:
+def look(world: FakePartitionServer, times: int = 1) -> None:
     for _ in range(times):
         world.server.watch._look()
 
@@ -58,7 +58,7 @@ async def test_strangers_never_take_a_brokers_place() -> None:
 
 async def test_a_broker_leaves_its_place_among_the_strangers() -> None:
     """It counts as one only until it has proved itself."""
-    world = World(max_connections=1)
+    world = FakePartitionServer(max_connections=1)
     pipe = world.connect()
     await prove(pipe, BROKER)
     client = world.connect()
@@ -120,7 +120,7 @@ async def test_the_hall_of_the_controllers_listener_proves_nobody() -> None:
 
 async def test_brokers_of_one_address_get_in_beyond_its_limit() -> None:
     """max.connections.per.ip: a bigger host runs several nodes beside clients."""
-    world = World(max_connections_per_ip=1)
+    world = FakePartitionServer(max_connections_per_ip=1)
     world.connect()
     client, broker = world.connect(), world.connect()
     with capture_logs() as logs:
@@ -133,9 +133,11 @@ async def test_brokers_of_one_address_get_in_beyond_its_limit() -> None:
 @pytest.mark.parametrize(("limit", "places"), [("sockets", 3), ("memory", 2)])
 async def test_files_and_memory_bound_the_places(limit: str, places: int) -> None:
     """max.connections is no limit by default: descriptors and memory would run out first."""
-    world = World(raftlog_memory_max_bytes=8 * 2 * CONNECTION_BYTES if limit == "memory" else -1)
+    world = FakePartitionServer(
+        raftlog_memory_max_bytes=8 * 2 * CONNECTION_BYTES if limit == "memory" else -1
+    )
     if limit == "sockets":
-        world = World(sockets=3)
+        world = FakePartitionServer(sockets=3)
     pipes = [world.connect() for _ in range(5)]
     assert [each.connection.standing for each in pipes].count(Standing.STRANGER) == places
 
@@ -143,7 +145,7 @@ async def test_files_and_memory_bound_the_places(limit: str, places: int) -> Non
 async def test_a_limit_that_cannot_be_kept_is_lowered_with_a_warning() -> None:
     """Only if somebody asked for it: the default means as many as there can be."""
     for wanted, expected in ((100, ["max_connections_lowered"]), (INT_MAX, [])):
-        world = World(sockets=3, max_connections=wanted)
+        world = FakePartitionServer(sockets=3, max_connections=wanted)
         with capture_logs() as logs:
             await world.server.start([], serve=False)
         assert [line["event"] for line in logs] == expected
@@ -155,7 +157,7 @@ async def test_a_limit_that_cannot_be_kept_is_lowered_with_a_warning() -> None:
 @pytest.mark.parametrize("name", ["max.connections", "max.connections.per.ip"])
 async def test_limits_follow_the_dynamic_configs(name: str) -> None:
     """KIP-402 and KIP-612: an operator changes them while the broker runs; connections that exist stay."""
-    world = World(max_connections=2)
+    world = FakePartitionServer(max_connections=2)
     first = [world.connect(), world.connect()]
     world.image = msgspec.structs.replace(world.image, configs={("broker", ""): {name: "1"}})
     beyond = world.connect()
@@ -195,7 +197,7 @@ async def test_the_end_of_a_flood_is_told_by_the_sweep() -> None:
 async def test_places_are_given_back_however_a_connection_ends() -> None:
     """Told to close, cut, or lost, in the hall or out of it: nothing is counted twice or for ever."""
     world = full_world()
-    pipes: list[Pipe] = [world.connect() for _ in range(3)]
+    pipes: list[FakeClient] = [world.connect() for _ in range(3)]
     await prove(pipes[0], BROKER)
     pipes[1].send(api_versions(1))
     for connection in tuple(world.server.connections):
@@ -223,7 +225,7 @@ async def test_the_admin_api_has_a_brokers_places_but_not_its_rights() -> None:
 
 async def test_a_sweep_looks_for_garbage_and_gives_memory_back() -> None:
     """The first on the loop, to which what it frees may belong; the second in a thread, since it may take long."""
-    world = World()
+    world = FakePartitionServer()
     calls: list[str] = []
     env = world.broker.env
     env.collect_garbage = lambda: calls.append("garbage")

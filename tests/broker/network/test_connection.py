@@ -23,14 +23,14 @@ from raftlog.broker.network.connection import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS
 from raftlog.broker.network.outbox import PIECE_BYTES
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.turns import BYTES_AT_ONCE
-from raftlog.protocol.shapes import request_shapes, response_shapes
-from raftlog.replication.host import ReplicaId
+from raftlog.protocol.message_builders import request_builders, response_builders
+from raftlog.replication.replica_host import ReplicaId
 from tests.broker.fakes import (
     LISTENER,
+    FakeClient,
     FakePartition,
+    FakePartitionServer,
     FakeTransport,
-    Pipe,
-    World,
     api_versions,
     batch,
     fetch,
@@ -44,7 +44,7 @@ async def test_responses_leave_in_request_order_however_commits_come() -> None:
     """A later request that is ready waits for the earlier ones. Source: Kafka protocol guide, "Network"."""
     slow, quick = FakePartition(index=0), FakePartition(index=1)
     slow.auto_commit = False
-    world = World(slow, quick)
+    world = FakePartitionServer(slow, quick)
     pipe = world.connect()
     pipe.send(
         produce(1, (0, batch()), acks=-1),
@@ -75,7 +75,7 @@ def _requests() -> list[bytes]:
 
 def _answers(sizes: list[int]) -> bytes:
     async def run() -> bytes:
-        world = World(FakePartition(index=0), FakePartition(index=1))
+        world = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
         pipe = world.connect()
         pipe.feed(b"".join(_requests()), sizes)
         assert pipe.unread == b""
@@ -93,7 +93,7 @@ def test_any_fragmentation_of_a_request_stream_gives_the_same_responses(sizes: l
 
 async def test_a_frame_larger_than_the_window_arrives_whole_and_its_memory_is_given_back() -> None:
     """What arrived of it is held, and nothing once it is handled: an idle connection has no buffer of its own."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     data = batch(1, 3_000_000)
     frame = produce(1, (0, data))
@@ -109,7 +109,7 @@ async def test_a_frame_larger_than_the_window_arrives_whole_and_its_memory_is_gi
 
 async def test_an_announced_length_alone_takes_no_memory() -> None:
     """A tiny frame that claims 100 MB must not allocate them (CVE-2022-34917's class)."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.feed((100_000_000).to_bytes(4, "big") + b"\0" * 1000)
     assert world.server.memory.requests.used == 1004
@@ -128,7 +128,7 @@ async def test_an_announced_length_alone_takes_no_memory() -> None:
 )
 async def test_what_cannot_be_a_frame_is_said_once_and_closes(start: bytes, reason: str) -> None:
     """Framing is lost: one log line with a reason, then the connection closes. Source: the "Bad input" rules."""
-    world = World(socket_request_max_bytes=100)
+    world = FakePartitionServer(socket_request_max_bytes=100)
     pipe = world.connect()
     with capture_logs() as logs:
         pipe.feed(start)
@@ -150,7 +150,7 @@ async def test_what_cannot_be_a_frame_is_said_once_and_closes(start: bytes, reas
 )
 async def test_a_malformed_request_closes_the_connection(body: bytes) -> None:
     """A frame whose inside lies gets no guess for an answer."""
-    pipe = World().connect()
+    pipe = FakePartitionServer().connect()
     with capture_logs() as logs:
         pipe.feed(len(body).to_bytes(4, "big") + body)
     assert pipe.transport.closed
@@ -160,7 +160,7 @@ async def test_a_malformed_request_closes_the_connection(body: bytes) -> None:
 
 async def test_requests_before_a_malformed_one_are_answered() -> None:
     """Closing loses nothing that was answered already."""
-    pipe = World().connect()
+    pipe = FakePartitionServer().connect()
     pipe.send(api_versions(1), b"\0\0\0\x01\0")
     assert pipe.correlation_ids() == [1]
     assert pipe.transport.closed
@@ -168,9 +168,9 @@ async def test_requests_before_a_malformed_one_are_answered() -> None:
 
 async def test_an_unknown_api_closes_and_a_known_one_that_is_not_built_is_refused() -> None:
     """The schema decides which of the two a key is. Source: the project's "Wire" rules."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
-    make = request_shapes(54, 0)
+    make = request_builders(54, 0)
     pipe.send(request(54, 0, 1, make.EndQuorumEpochRequest(cluster_id=None, topics=())))
     for _ in range(5):
         await asyncio.sleep(0)
@@ -185,7 +185,7 @@ async def test_an_unknown_api_closes_and_a_known_one_that_is_not_built_is_refuse
 
 async def test_an_unknown_version_of_api_versions_gets_version_0_with_the_list() -> None:
     """KIP-511: so that a newer client learns what it may use."""
-    pipe = World().connect()
+    pipe = FakePartitionServer().connect()
     pipe.feed(b"\0\0\0\x0b\0\x12\0\x63\0\0\0\x07\xff\xff\0")
     answer = pipe.answer(18, 0)
     assert answer.error_code == 35
@@ -197,7 +197,7 @@ async def test_an_unknown_version_of_api_versions_gets_version_0_with_the_list()
 
 async def test_a_full_row_of_slots_stops_reading_until_one_is_answered() -> None:
     """Backpressure: neither requests nor bytes pile up behind a partition that does not commit."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.auto_commit = False
     pipe = world.connect()
     frames = [produce(each, (0, batch()), acks=-1) for each in range(2 * MAX_OPEN_SLOTS)]
@@ -213,7 +213,7 @@ async def test_a_full_row_of_slots_stops_reading_until_one_is_answered() -> None
 
 async def test_a_client_that_does_not_read_is_not_served_further() -> None:
     """What the kernel does not take is bounded: requests wait, and are not read, until it does."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.append_produced(memoryview(batch(1, 2 * ANSWERS_HIGH_BYTES)), acks=1, now_ms=0)
     pipe = world.connect()
     pipe.transport.room = 1000
@@ -230,9 +230,9 @@ async def test_a_client_that_does_not_read_is_not_served_further() -> None:
 
 async def test_only_produce_requests_overlap() -> None:
     """Any other open request holds back what is behind it, as Kafka does, so a reader sees what it wrote before."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
-    make = request_shapes(22, 4)
+    make = request_builders(22, 4)
     pipe.send(request(22, 4, 1, make.InitProducerIdRequest(transactional_id=None)), produce(2, (0, batch())))
     assert world.partition.log_end_offset == 0
     await _until(lambda: world.partition.log_end_offset == 1)
@@ -241,7 +241,7 @@ async def test_only_produce_requests_overlap() -> None:
 
 async def test_a_request_behind_a_waiting_fetch_ends_its_wait() -> None:
     """A long poll does not hold up what the client asks next on the same connection."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
     assert pipe.correlation_ids() == []
@@ -252,7 +252,7 @@ async def test_a_request_behind_a_waiting_fetch_ends_its_wait() -> None:
 
 async def test_a_lost_connection_leaves_nothing_behind() -> None:
     """No waiter, deadline or session entry outlives its client."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.auto_commit = False
     pipe, other = world.connect(), world.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
@@ -269,7 +269,7 @@ async def test_a_lost_connection_leaves_nothing_behind() -> None:
 
 async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     """connections.max.idle.ms counts silence, not waiting for our answer."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.auto_commit = False
     idle, waiting = world.connect(), world.connect()
     waiting.send(produce(1, (0, batch()), acks=-1))
@@ -283,7 +283,7 @@ async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
 
 async def test_a_crash_in_a_handler_closes_the_connection_with_its_traceback(monkeypatch: Any) -> None:
     """The fault is ours: it is logged whole, and nobody else is disturbed."""
-    world = World()
+    world = FakePartitionServer()
     pipe, other = world.connect(), world.connect()
     monkeypatch.setattr(world.partition, "append_produced", lambda *_, **__: 1 / 0)
     with capture_logs() as logs:
@@ -296,13 +296,13 @@ async def test_a_crash_in_a_handler_closes_the_connection_with_its_traceback(mon
 
 
 def list_groups(correlation_id: int) -> bytes:
-    return request(16, 0, correlation_id, request_shapes(16, 0).ListGroupsRequest())
+    return request(16, 0, correlation_id, request_builders(16, 0).ListGroupsRequest())
 
 
 @pytest.fixture
 def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """ListGroups answers with twenty thousand."""
-    make = response_shapes(16, 0)
+    make = response_builders(16, 0)
     groups = tuple(make.ListedGroup(group_id=f"group-{each}", protocol_type="") for each in range(20_000))
 
     async def handle(*_: Any) -> Any:
@@ -313,7 +313,7 @@ def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_large_answer_is_encoded_in_turns_and_keeps_its_place(many_groups: None) -> None:
     """What was asked behind it waits for it; others have the loop meanwhile."""
-    pipe = World().connect()
+    pipe = FakePartitionServer().connect()
     pipe.send(list_groups(1), api_versions(2))
     turns = 0
     while not pipe.transport.written:
@@ -326,7 +326,7 @@ async def test_a_large_answer_is_encoded_in_turns_and_keeps_its_place(many_group
 
 async def test_a_connection_that_is_closed_while_its_answer_is_encoded_gets_none(many_groups: None) -> None:
     """Nothing is written behind the end."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(list_groups(1))
     for _ in range(3):
@@ -339,9 +339,9 @@ async def test_a_connection_that_is_closed_while_its_answer_is_encoded_gets_none
 
 async def test_a_connection_told_to_finish_answers_what_was_appended_and_closes() -> None:
     """Controlled shutdown loses no acknowledgement."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.auto_commit = False
-    pipe: Pipe = world.connect()
+    pipe: FakeClient = world.connect()
     pipe.send(produce(1, (0, batch()), acks=-1))
     pipe.connection.finish()
     assert not pipe.transport.closed
@@ -371,7 +371,7 @@ async def failures() -> list[Any]:
     return found
 
 
-def break_writing(pipe: Pipe) -> None:
+def break_writing(pipe: FakeClient) -> None:
     """As uvloop does with a transport that it closed without a word."""
 
     def fail(_data: Any) -> None:
@@ -382,7 +382,7 @@ def break_writing(pipe: Pipe) -> None:
 
 async def test_an_answer_that_fails_inside_another_connections_request_costs_its_own_only() -> None:
     """A follower's fetch, or anybody's sync, commits what many producers wait for."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.auto_commit = False
     failing, other = world.connect(), world.connect()
     for pipe in (failing, other):
@@ -397,7 +397,7 @@ async def test_an_answer_that_fails_inside_another_connections_request_costs_its
 
 async def test_a_refusal_that_fails_inside_another_request_costs_its_own_only() -> None:
     """A leader that resigns tells everybody who waits."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.auto_commit = False
     failing, other = world.connect(), world.connect()
     for pipe in (failing, other):
@@ -413,7 +413,7 @@ async def test_a_transport_that_fails_as_it_is_handed_over_costs_that_connection
     failures: list[Any],
 ) -> None:
     """asyncio calls connection_made as a callback: what it raises would end the node."""
-    world = World()
+    world = FakePartitionServer()
     connection = Connection(world.server, LISTENER)
     transport = FakeTransport()
     transport.protocol = connection
@@ -436,7 +436,7 @@ class FailingSlot(Slot):
 
 async def test_a_slot_that_fails_as_its_connection_is_lost_keeps_no_other_waiting() -> None:
     """Each is told, and what the connection held is given back."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.auto_commit = False
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), acks=-1), produce(2, (0, batch()), acks=-1))
@@ -448,7 +448,7 @@ async def test_a_slot_that_fails_as_its_connection_is_lost_keeps_no_other_waitin
 
 async def test_what_fails_when_the_client_reads_again_costs_that_connection_only(failures: list[Any]) -> None:
     """resume_writing is a callback as well."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.append_produced(memoryview(batch(1, 3 * ANSWERS_HIGH_BYTES)), acks=1, now_ms=0)
     pipe = world.connect()
     pipe.transport.room = 1000
@@ -462,7 +462,7 @@ async def test_what_fails_when_the_client_reads_again_costs_that_connection_only
 
 async def test_a_task_that_fails_or_is_cancelled_ends_its_connection() -> None:
     """A slot that is never answered would hold up its client for ever."""
-    world = World()
+    world = FakePartitionServer()
 
     async def fail() -> None:
         raise ZeroDivisionError
@@ -479,7 +479,7 @@ async def test_a_task_that_fails_or_is_cancelled_ends_its_connection() -> None:
 
 async def test_an_unknown_api_leaves_no_mark() -> None:
     """A client could make a metric for each of 65,000 keys."""
-    world = World()
+    world = FakePartitionServer()
     for key in range(1000, 1010):
         world.connect().send(b"\0\0\0\x0a" + key.to_bytes(2, "big") + b"\0\0\0\0\0\x01\xff\xff")
     assert not world.server.counters.requests
@@ -488,7 +488,7 @@ async def test_an_unknown_api_leaves_no_mark() -> None:
 
 async def test_malformed_requests_at_will_are_a_few_lines() -> None:
     """What a client can cause is counted, and logged at a bounded rate."""
-    world = World()
+    world = FakePartitionServer()
     with capture_logs() as logs:
         for _ in range(50):
             world.connect().send(b"\0\0\0\x01\0")
@@ -506,7 +506,7 @@ async def test_answers_that_wait_for_one_before_them_hold_up_what_comes_by_their
     stuck, full = FakePartition(index=0), FakePartition(index=1)
     stuck.auto_commit = False
     full.append_produced(memoryview(batch(1, 4 * MIB)), acks=1, now_ms=0)
-    world = World(stuck, full)
+    world = FakePartitionServer(stuck, full)
     pipe = world.connect()
     whole = [
         fetch(each, (1, 0), max_bytes=1 << 24, partition_max_bytes=1 << 24)
@@ -526,7 +526,7 @@ async def test_answers_that_wait_for_one_before_them_hold_up_what_comes_by_their
 
 async def test_without_memory_for_answers_requests_wait_but_for_produce_and_brokers() -> None:
     """One budget for all answers of a broker; whoever waits goes on by itself."""
-    world = World(raftlog_answers_max_bytes=1000)
+    world = FakePartitionServer(raftlog_answers_max_bytes=1000)
     answers = world.server.memory.answers
     answers.take(1000)
     client, producer, broker = (world.connect() for _ in range(3))
@@ -543,7 +543,7 @@ async def test_without_memory_for_answers_requests_wait_but_for_produce_and_brok
 
 async def test_a_flood_of_small_requests_is_handled_in_turns() -> None:
     """Together all clients with more than a few requests at once have a slice of each turn of the loop."""
-    world = World()
+    world = FakePartitionServer()
     pipes = [world.connect() for _ in range(5)]
     each = 10 * HANDLED_AT_ONCE
     for pipe in pipes:
@@ -561,7 +561,7 @@ async def test_a_flood_of_small_requests_is_handled_in_turns() -> None:
 
 async def test_what_many_clients_send_at_once_is_handled_in_several_turns_of_the_loop() -> None:
     """In the order in which it came; a hundred connections held the loop for half a second. Brokers do not wait."""
-    world, clock = World(), count()
+    world, clock = FakePartitionServer(), count()
     world.server.stopwatch = lambda: next(clock) * TURN_S / 10  # time passes while requests are handled
     world.server.arrivals = Arrivals(world.server.loop, world.server.stopwatch)
     clients, broker = [world.connect() for _ in range(100)], world.connect()
@@ -590,17 +590,17 @@ async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> N
         async def join(self, _: Any) -> Any:
             raise CoordinatorNotAvailable
 
-    world = World()
+    world = FakePartitionServer()
     world.broker.groups = Groups()  # type: ignore[assignment]
     objects = world.server.memory.objects
     objects.take(objects.limit)
     asks, joins = world.connect(), world.connect()
-    names = request_shapes(3, 12)
+    names = request_builders(3, 12)
     topics = tuple(
         names.MetadataRequestTopic(topic_id=None, name=f"{'x' * 200}{number}") for number in range(400)
     )
     asks.send(request(3, 12, 1, names.MetadataRequest(topics=topics)))
-    make = request_shapes(11, 9)
+    make = request_builders(11, 9)
     protocol = make.JoinGroupRequestProtocol(name="range", metadata=bytes(5_000))
     joins.send(
         request(
@@ -622,7 +622,7 @@ async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> N
 
 
 def _join_of_many_protocols() -> tuple[bytes, type]:
-    make = request_shapes(11, 9)
+    make = request_builders(11, 9)
     protocols = tuple(
         make.JoinGroupRequestProtocol(name=f"{number:030}", metadata=bytes(30)) for number in range(500)
     )
@@ -641,7 +641,7 @@ def _sync_of_few_members() -> tuple[bytes, type]:
 
 
 def _sync_of(members: int) -> tuple[bytes, type]:
-    make = request_shapes(14, 5)
+    make = request_builders(14, 5)
     assignments = tuple(
         make.SyncGroupRequestAssignment(member_id=f"{number:030}", assignment=b"")
         for number in range(members)
@@ -672,7 +672,7 @@ async def test_a_request_that_waits_for_other_members_is_not_kept(
         join = sync = wait
 
     asked, waiting = asyncio.Event(), asyncio.get_running_loop().create_future()
-    world = World()
+    world = FakePartitionServer()
     world.broker.groups = Groups()  # type: ignore[assignment]
     if is_first:
         world.server.schemas_loaded.clear()
@@ -694,11 +694,11 @@ async def test_a_request_that_waits_for_other_members_is_not_kept(
 
 async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() -> None:
     """It had its turn all the same, with the memory that it takes."""
-    world = World()
+    world = FakePartitionServer()
     objects = world.server.memory.objects
     objects.take(objects.limit)
     pipe = world.connect()
-    names = request_shapes(3, 12)
+    names = request_builders(3, 12)
     topics = tuple(names.MetadataRequestTopic(topic_id=None, name=f"{number:030}") for number in range(5_000))
     pipe.send(request(3, 12, 1, names.MetadataRequest(topics=topics)))
     await asyncio.sleep(0)
@@ -714,7 +714,7 @@ async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() ->
 
 async def test_long_work_for_a_broker_is_known_whoever_began_it() -> None:
     """A broker's fetch wakes those of clients, and theirs must not pass for replication."""
-    world, seen = World(), list[bool]()
+    world, seen = FakePartitionServer(), list[bool]()
     broker, client = world.connect().connection, world.connect().connection
     broker.peer = ReplicaId(2, 12)
 
@@ -733,7 +733,7 @@ async def test_long_work_for_a_broker_is_known_whoever_began_it() -> None:
 
 async def test_first_requests_of_a_version_are_handled_one_per_turn() -> None:
     """Loading what decodes them takes milliseconds each: those of all versions at once held the loop for a second."""
-    world = World()
+    world = FakePartitionServer()
     world.server.schemas_loaded.clear()
     pipes = [world.connect() for _ in range(5)]
     for pipe in pipes:
@@ -751,7 +751,7 @@ async def test_first_requests_of_a_version_are_handled_one_per_turn() -> None:
 
 async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_told() -> None:
     """And nothing of it is counted any more."""
-    world = World(raftlog_answers_max_bytes=1000)
+    world = FakePartitionServer(raftlog_answers_max_bytes=1000)
     world.server.memory.answers.take(1000)
     pipe = world.connect()
     pipe.send(api_versions(1))
@@ -765,7 +765,7 @@ async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_told() ->
 
 async def test_half_frames_of_many_connections_stop_being_read_and_all_come_through() -> None:
     """queued.max.request.bytes: who lacks least is read first, and in the end everybody is served."""
-    world = World(queued_max_request_bytes=MIB)
+    world = FakePartitionServer(queued_max_request_bytes=MIB)
     frames = [produce(1, (0, batch(1, size))) for size in (900_000, 2_000_000, 600_000, 400_000)]
     pipes = [world.connect() for _ in frames]
     for pipe, frame in zip(pipes, frames, strict=True):
@@ -789,7 +789,7 @@ async def test_half_frames_of_many_connections_stop_being_read_and_all_come_thro
 
 async def test_small_requests_are_served_while_the_memory_for_requests_is_used_up() -> None:
     """Bystanders of an attack with half frames."""
-    world = World(queued_max_request_bytes=MIB)
+    world = FakePartitionServer(queued_max_request_bytes=MIB)
     world.server.requests.take(2 * MIB)
     pipe = world.connect()
     pipe.send(produce(1, (0, batch(1, 1000))), api_versions(2))
@@ -798,7 +798,7 @@ async def test_small_requests_are_served_while_the_memory_for_requests_is_used_u
 
 async def test_a_request_in_a_task_is_counted_until_the_task_ends(many_groups: None) -> None:
     """Its client may be gone, and have come again with the next one."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(list_groups(1))
     await asyncio.sleep(0)
@@ -811,7 +811,7 @@ async def test_a_request_in_a_task_is_counted_until_the_task_ends(many_groups: N
 
 async def test_a_large_answer_is_counted_while_it_is_encoded(many_groups: None) -> None:
     """Many of them at a time are made piece by piece beside each other."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(list_groups(1))
     while not pipe.transport.written:
@@ -823,7 +823,7 @@ async def test_a_large_answer_is_counted_while_it_is_encoded(many_groups: None) 
 
 async def test_a_frame_that_a_task_still_needs_is_not_overwritten() -> None:
     """All connections receive into one window: what outlives its call is copied, or has a buffer of its own."""
-    world = World()
+    world = FakePartitionServer()
     pipe, other = world.connect(), world.connect()
     kept: list[memoryview] = []
     pipe.connection.dispatch = lambda connection, frame: kept.append(connection.lasting(frame))
@@ -836,7 +836,7 @@ async def test_a_frame_that_a_task_still_needs_is_not_overwritten() -> None:
 
 async def test_a_large_answer_is_given_to_the_transport_piece_by_piece() -> None:
     """Some join and copy what they are given, which would double its memory."""
-    world = World()
+    world = FakePartitionServer()
     world.partition.append_produced(memoryview(batch(1, 3 * MIB)), acks=1, now_ms=0)
     pipe = world.connect()
     pipe.transport.room = MIB
@@ -853,7 +853,7 @@ async def test_an_answer_after_the_abort_gives_no_memory_back_twice() -> None:
     """What waited behind it was given back by the abort; the transport tells of its end only later."""
     slow = FakePartition()
     slow.auto_commit = False
-    world = World(slow)
+    world = FakePartitionServer(slow)
     pipe = world.connect()
     pipe.send(produce(1, (0, batch()), acks=-1), api_versions(2))
     answers = world.server.memory.answers
@@ -867,7 +867,7 @@ async def test_an_answer_after_the_abort_gives_no_memory_back_twice() -> None:
 
 async def test_requests_of_brokers_wait_for_no_long_work_of_clients() -> None:
     """A follower's second fetch stood behind a slice of each large request, and acks=all with it."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.connection.peer = ReplicaId(2, 12)
     others = [asyncio.ensure_future(world.broker.env.turns.next()) for _ in range(100)]

@@ -12,7 +12,7 @@ from raftlog.base.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from raftlog.base.memory import Account
 from raftlog.broker.network.fetch_sessions import ENTRY_BYTES, EVICTION_S, FetchSession, FetchSessions
 from raftlog.protocol.fetch import FetchPartition, FetchRequest
-from raftlog.replication.host import PartitionRead
+from raftlog.replication.replica_host import PartitionRead
 
 VERSION = 12
 

@@ -16,7 +16,7 @@ from raftlog.broker.network.idle_connections import (
     SLOWEST_BYTES,
 )
 from raftlog.broker.network.request_memory import WINDOW_BYTES
-from tests.broker.fakes import FakePartition, Pipe, World, batch, fetch, produce
+from tests.broker.fakes import FakeClient, FakePartition, FakePartitionServer, batch, fetch, produce
 
 PATIENCE = int(PATIENCE_S) + 1
 """Looks after which whatever stands still is freed."""
@@ -25,16 +25,16 @@ MIB = 1 << 20
 LARGE = 10_000_000
 
 
-def look(world: World, times: int = 1) -> None:
+def look(world: FakePartitionServer, times: int = 1) -> None:
     for _ in range(times):
         world.server.watch._look()
 
 
-def begin_frame(pipe: Pipe, size: int = LARGE) -> None:
+def begin_frame(pipe: FakeClient, size: int = LARGE) -> None:
     pipe.feed(size.to_bytes(4, "big") + b"\0")
 
 
-def closed_for(world: World) -> dict[str, int]:
+def closed_for(world: FakePartitionServer) -> dict[str, int]:
     return dict(world.server.counters.closed_by_broker)
 
 
@@ -42,9 +42,9 @@ def whole_fetch(correlation_id: int = 1) -> bytes:
     return fetch(correlation_id, (0, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30)
 
 
-def with_records(*sizes: int, **config: int) -> World:
+def with_records(*sizes: int, **config: int) -> FakePartitionServer:
     """A world whose first partition has such batches."""
-    world = World(**config)
+    world = FakePartitionServer(**config)
     for size in sizes:
         world.partition.append_produced(memoryview(batch(1, size)), acks=1, now_ms=0)
     return world
@@ -52,7 +52,7 @@ def with_records(*sizes: int, **config: int) -> World:
 
 async def test_a_frame_that_dribbles_is_given_up() -> None:
     """One byte in ten minutes held a hundred megabytes of buffer."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     begin_frame(pipe)
     look(world, PATIENCE - 1)
@@ -65,7 +65,7 @@ async def test_a_frame_that_dribbles_is_given_up() -> None:
 
 async def test_a_large_frame_from_a_slow_but_honest_client_may_take_hours() -> None:
     """The rule is a rate, not a time."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     begin_frame(pipe)
     for _ in range(20 * PATIENCE):
@@ -76,7 +76,7 @@ async def test_a_large_frame_from_a_slow_but_honest_client_may_take_hours() -> N
 
 async def test_each_frame_has_its_own_time() -> None:
     """Small requests that are always just under way are no dribble."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     frame = produce(1, (0, batch()))
     pipe.feed(frame[:10])
@@ -88,7 +88,7 @@ async def test_each_frame_has_its_own_time() -> None:
 
 async def test_a_connection_that_waits_for_a_grant_is_not_blamed_and_has_its_time_after() -> None:
     """It is not read: it cannot send."""
-    world = World(queued_max_request_bytes=1_000_000)
+    world = FakePartitionServer(queued_max_request_bytes=1_000_000)
     holder, waiting = world.connect(), world.connect()
     holder.feed((LARGE).to_bytes(4, "big") + bytes(900_000))
     waiting.feed((2 * LARGE).to_bytes(4, "big") + bytes(1_000))
@@ -106,7 +106,7 @@ async def test_a_connection_that_waits_for_a_grant_is_not_blamed_and_has_its_tim
 
 async def test_where_memory_is_short_a_frame_has_to_come_faster() -> None:
     """A slow one may keep others waiting only for seconds."""
-    world = World(queued_max_request_bytes=100_000)
+    world = FakePartitionServer(queued_max_request_bytes=100_000)
     quick, slow = world.connect(), world.connect()
     for pipe in (quick, slow):
         pipe.feed(LARGE.to_bytes(4, "big") + bytes(45_000))
@@ -125,7 +125,7 @@ async def test_where_memory_is_short_a_frame_has_to_come_faster() -> None:
 
 async def test_a_small_request_waits_for_no_large_one_that_comes_slowly() -> None:
     """Eight clients with frames of 100 MB, one of them at the slowest rate allowed, kept all others out for an hour."""
-    world = World(queued_max_request_bytes=4_000_000)
+    world = FakePartitionServer(queued_max_request_bytes=4_000_000)
     holders = [world.connect() for _ in range(8)]
     for holder in holders:
         holder.feed((100_000_000).to_bytes(4, "big") + bytes(500_000))
@@ -140,7 +140,7 @@ async def test_a_small_request_waits_for_no_large_one_that_comes_slowly() -> Non
 
 async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
     """Four clients with frames of 100 MB at the slowest rate kept every batch of more than 64 KiB out for an hour."""
-    world = World(queued_max_request_bytes=4_000_000)
+    world = FakePartitionServer(queued_max_request_bytes=4_000_000)
     holders = [world.connect() for _ in range(8)]
     for holder in holders:
         holder.feed((100_000_000).to_bytes(4, "big") + bytes(450_000))
@@ -164,7 +164,7 @@ async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
 
 async def test_a_grant_for_which_others_wait_has_to_come_fast_also_when_memory_is_free_again() -> None:
     """What was promised to it kept them waiting for hours, though hardly anything was used."""
-    world = World(queued_max_request_bytes=4_000_000)
+    world = FakePartitionServer(queued_max_request_bytes=4_000_000)
     world.server.requests.take(3_500_000)
     holder, honest = world.connect(), world.connect()
     holder.feed((100_000_000).to_bytes(4, "big") + bytes(1_000))
@@ -224,7 +224,7 @@ async def test_a_closed_connection_does_not_wait_for_a_reader_for_ever() -> None
 
 async def test_a_transport_that_ends_without_telling_leaves_nothing_behind() -> None:
     """uvloop may never call connection_lost."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
     pipe.connection.abort()
@@ -256,7 +256,7 @@ async def test_answers_held_back_by_another_of_the_same_connection_count_as_well
     """A produce request that never commits must not pin the fetches behind it, whatever its client reads."""
     stuck, full = FakePartition(index=0), FakePartition(index=1)
     stuck.auto_commit = False
-    world = World(stuck, full, raftlog_answers_max_bytes=8 * MIB)
+    world = FakePartitionServer(stuck, full, raftlog_answers_max_bytes=8 * MIB)
     full.append_produced(memoryview(batch(1, 6 * MIB)), acks=1, now_ms=0)
     pipe = world.connect()
     pipe.send(
@@ -270,7 +270,7 @@ async def test_answers_held_back_by_another_of_the_same_connection_count_as_well
 
 async def test_nothing_is_looked_at_while_nobody_holds_anything() -> None:
     """An idle node sleeps."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(produce(1, (0, batch())))
     assert len(world.server.watch) == 0
@@ -301,7 +301,7 @@ async def test_a_look_that_fails_costs_that_connection_only(
         assert other.transport.closed
 
 
-def _failing_for(pipe: Pipe, method: str) -> object:
+def _failing_for(pipe: FakeClient, method: str) -> object:
     sound = getattr(type(pipe.connection), method)
 
     def fail(connection: object, *args: object, **facts: object) -> None:
@@ -314,7 +314,7 @@ def _failing_for(pipe: Pipe, method: str) -> object:
 
 async def test_whoever_is_closed_in_a_look_starts_no_second_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two clocks would count each second twice, so that honest slow clients lose half of their patience."""
-    world = World()
+    world = FakePartitionServer()
     clock = FakeClock()
     monkeypatch.setattr(world.server.watch, "_loop", clock)
     first, second = world.connect(), world.connect()

@@ -12,8 +12,8 @@ import pytest
 from raftlog.broker.network.long_turns import LOG_EVERY_S, LONG_TURN_S, LongTurns
 from raftlog.broker.network.server import BrokerServer
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.shapes import request_shapes
-from tests.broker.fakes import World, produce, request
+from raftlog.protocol.message_builders import request_builders
+from tests.broker.fakes import FakePartitionServer, produce, request
 
 
 class Clock:
@@ -109,13 +109,13 @@ def test_the_log_tells_of_an_api_once_in_a_while(
 
 async def test_requests_that_hold_the_loop_are_counted_by_api(clock: Clock) -> None:
     """In the turn in which one arrives, on the hot path and off it, and in those of its task."""
-    world = World()
+    world = FakePartitionServer()
     world.server = BrokerServer(world.broker)
     world.server.stopwatch = clock
     world.server.long_turns = LongTurns(clock, world.server.counters.long_turns)
     hot = produce(1, (0, None))
-    at_once = request(60, 0, 2, request_shapes(60, 0).DescribeClusterRequest())
-    later = request(3, 9, 3, request_shapes(3, 9).MetadataRequest(topics=None))
+    at_once = request(60, 0, 2, request_builders(60, 0).DescribeClusterRequest())
+    later = request(3, 9, 3, request_builders(3, 9).MetadataRequest(topics=None))
     pipe = world.connect()
 
     async def ask() -> None:

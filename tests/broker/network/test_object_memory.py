@@ -17,14 +17,14 @@ from raftlog.broker.network.object_memory import (
     ObjectMemory,
     expected_bytes,
 )
-from raftlog.protocol.reader import CEILING_BYTES
+from raftlog.protocol.reader import MAX_OBJECT_BYTES
 from raftlog_chaos.simulator.loop import simulate
 
 MIB = 1 << 20
 LIMIT = 100 * MIB
 
 
-class Users:
+class MemoryUsers:
     """Requests, by number, that use memory until they are told to end. `began`: the order in which they had room."""
 
     def __init__(self, memory: ObjectMemory, sizes: Iterable[int]) -> None:
@@ -49,8 +49,8 @@ class Users:
         await asyncio.sleep(0)
 
 
-async def started(memory: ObjectMemory, *sizes: int) -> Users:
-    users = Users(memory, sizes)
+async def started(memory: ObjectMemory, *sizes: int) -> MemoryUsers:
+    users = MemoryUsers(memory, sizes)
     await asyncio.sleep(0)
     return users
 
@@ -135,7 +135,7 @@ def test_no_more_is_used_than_there_is_but_by_one_alone_and_all_are_through(
 def test_what_is_expected_follows_the_bytes_and_the_parts_that_are_allowed() -> None:
     """A JoinGroup of a megabyte is one object of a megabyte, and may wait for a minute."""
     assert expected_bytes(5_000_000, 100_000) == 80_000_000
-    assert expected_bytes(1 << 30, 1 << 30) == 2 * CEILING_BYTES
+    assert expected_bytes(1 << 30, 1 << 30) == 2 * MAX_OBJECT_BYTES
     assert expected_bytes(1_000_000, 1_000) == 1_024_000
     assert expected_bytes(5_000, 100_000) == 80_000
 

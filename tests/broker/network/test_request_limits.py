@@ -10,8 +10,8 @@ from raftlog.broker.handlers import served
 from raftlog.broker.network.request_limits import IN_TURNS, PARTS_MAX
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.codec import decode_response
-from raftlog.protocol.wire import PARTS_MAX as HOT_PARTS_MAX
-from tests.broker.fakes import World, fetch, produce
+from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS as HOT_PARTS_MAX
+from tests.broker.fakes import FakePartitionServer, fetch, produce
 from tests.broker.handlers.large_requests import Case, cases, frame_of
 from tests.kit.waits import PATIENCE_S
 
@@ -42,7 +42,7 @@ async def test_a_request_of_too_many_parts_is_refused(
     monkeypatch.setitem(PARTS_MAX, api_key, 20)
     case = one_case(api_key)
     assert case is not None
-    pipe = World().connect()
+    pipe = FakePartitionServer().connect()
     pipe.send(frame_of(case, parts))
     async with asyncio.timeout(PATIENCE_S):
         while not (pipe.transport.closed or pipe.transport.written):
@@ -56,7 +56,7 @@ async def test_a_request_of_too_many_parts_is_refused(
 
 async def test_a_fetch_of_too_many_partitions_is_refused() -> None:
     """INVALID_REQUEST for all of it, in versions that have a place for that."""
-    pipe = World().connect()
+    pipe = FakePartitionServer().connect()
     pipe.send(fetch(1, *((index, 0) for index in range(HOT_PARTS_MAX)), version=12))
     assert pipe.answer(ApiKey.FETCH, 12).error_code == INVALID_REQUEST
     pipe.send(fetch(2, *((index, 0) for index in range(HOT_PARTS_MAX)), version=4))
@@ -65,7 +65,7 @@ async def test_a_fetch_of_too_many_partitions_is_refused() -> None:
 
 async def test_a_produce_of_too_many_partitions_is_refused() -> None:
     """Its answer has no place for an error of the request, so the connection ends; nothing is appended."""
-    world = World()
+    world = FakePartitionServer()
     pipe = world.connect()
     pipe.send(produce(1, *((index, None) for index in range(HOT_PARTS_MAX))))
     assert pipe.transport.closed

@@ -15,7 +15,7 @@ from raftlog.broker.network.request_memory import (
 )
 
 
-class Reader:
+class ReadingConnection:
     """A connection with a part of a frame."""
 
     def __init__(self, memory: RequestMemory, frame: int, held: int) -> None:
@@ -61,7 +61,7 @@ def test_below_three_quarters_everybody_reads_whole_windows() -> None:
 def test_two_that_hold_half_a_frame_each_do_not_wait_for_each_other() -> None:
     """One goes on beyond the limit, though neither's rest fits; when it is through, the other does."""
     account, memory = request_memory(100)
-    first, second = Reader(memory, 90, 45), Reader(memory, 90, 45)
+    first, second = ReadingConnection(memory, 90, 45), ReadingConnection(memory, 90, 45)
     first.wait()
     second.wait()
     assert (first.reads, second.reads) == (True, False)
@@ -76,7 +76,7 @@ def test_two_that_hold_half_a_frame_each_do_not_wait_for_each_other() -> None:
 def test_a_frame_that_is_larger_than_the_whole_is_admitted_alone() -> None:
     """Else it would never come, however often its client tries."""
     account, memory = request_memory(100)
-    huge = Reader(memory, 1_000, 80)
+    huge = ReadingConnection(memory, 1_000, 80)
     huge.wait()
     assert huge.reads
     huge.finish()
@@ -86,10 +86,10 @@ def test_a_frame_that_is_larger_than_the_whole_is_admitted_alone() -> None:
 def test_those_that_lack_least_go_first_and_several_at_a_time() -> None:
     """A small request does not wait for the large ones that came before; all grants together fit."""
     _, memory = request_memory(1_000)
-    large = [Reader(memory, 10_000, 250) for _ in range(3)]
+    large = [ReadingConnection(memory, 10_000, 250) for _ in range(3)]
     for each in large:
         each.wait()
-    small = [Reader(memory, 100, 10) for _ in range(3)]
+    small = [ReadingConnection(memory, 100, 10) for _ in range(3)]
     for each in small:
         each.wait()
     assert [each.reads for each in large] == [True, False, False], "nobody else waited then"
@@ -104,9 +104,9 @@ def test_those_that_lack_least_go_first_and_several_at_a_time() -> None:
 def test_a_large_one_waits_while_others_have_room_that_it_would_take() -> None:
     """Only the first grant may go beyond the limit."""
     _, memory = request_memory(1_000)
-    busy = Reader(memory, 900, 760)
+    busy = ReadingConnection(memory, 900, 760)
     busy.wait()
-    large, small = Reader(memory, 900, 10), Reader(memory, 60, 10)
+    large, small = ReadingConnection(memory, 900, 10), ReadingConnection(memory, 60, 10)
     large.wait()
     small.wait()
     assert (busy.reads, large.reads, small.reads) == (True, False, True)
@@ -115,7 +115,7 @@ def test_a_large_one_waits_while_others_have_room_that_it_would_take() -> None:
 def test_one_that_goes_makes_way() -> None:
     """Whether it waited or had a grant."""
     account, memory = request_memory(100)
-    first, second, third = (Reader(memory, 90, 30) for _ in range(3))
+    first, second, third = (ReadingConnection(memory, 90, 30) for _ in range(3))
     for each in (first, second, third):
         each.wait()
     for each in (first, second):
@@ -135,7 +135,7 @@ def test_somebody_always_reads_and_everybody_is_through_in_the_end(
 ) -> None:
     """Whatever they hold and lack, and whoever leaves; then nothing is counted any more."""
     account, memory = request_memory(300)
-    readers = [Reader(memory, frame, frame * held // 100) for frame, held in frames]
+    readers = [ReadingConnection(memory, frame, frame * held // 100) for frame, held in frames]
     for each in readers:
         each.wait()
     left = dict.fromkeys(readers)

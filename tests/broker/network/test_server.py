@@ -22,14 +22,22 @@ from raftlog.broker.links.peer_auth import prove_membership
 from raftlog.broker.links.peer_channel import PeerChannel
 from raftlog.broker.network import idle_connections, outbox
 from raftlog.broker.network.server import ListenerUnavailable
-from raftlog.protocol.apis import APIS, OF_CONTROLLERS
+from raftlog.protocol.apis import APIS, CONTROLLER_KEYS
 from raftlog.protocol.codec import decode_response
+from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.schema import message_type
-from raftlog.protocol.shapes import request_shapes
-from raftlog.quorum.channel import Accepted, Dialled, Identity, dial
+from raftlog.quorum.channel import Identity, InboundChannel, OutboundChannel, dial
 from raftlog.quorum.listener import Listener as QuorumListener
-from raftlog.replication.host import ReplicaId
-from tests.broker.fakes import LISTENER, World, api_versions, batch, fetch, produce, request
+from raftlog.replication.replica_host import ReplicaId
+from tests.broker.fakes import (
+    LISTENER,
+    FakePartitionServer,
+    api_versions,
+    batch,
+    fetch,
+    produce,
+    request,
+)
 from tests.kit.waits import PATIENCE_S
 from tests.quorum.cluster import bound_socket
 
@@ -66,7 +74,7 @@ class Client:
 
 
 @asynccontextmanager
-async def serving(world: World) -> AsyncIterator[Callable[[], Coroutine[Any, Any, Client]]]:
+async def serving(world: FakePartitionServer) -> AsyncIterator[Callable[[], Coroutine[Any, Any, Client]]]:
     (endpoint,) = await world.server.start([LOCAL])
     clients: list[Client] = []
 
@@ -87,7 +95,7 @@ def test_large_and_small_requests_are_served_over_a_socket(run: Any) -> None:
     """Produced bytes come back as they were, whatever their size."""
 
     async def main() -> None:
-        world = World()
+        world = FakePartitionServer()
         async with serving(world) as connect:
             client = await connect()
             data = [batch(1, size, 0x30 + number) for number, size in enumerate((10, 5_000_000, 300_000, 0))]
@@ -106,7 +114,7 @@ def test_a_client_that_never_reads_costs_a_bounded_amount(run: Any) -> None:
     """Requests stop being handled when responses pile up; the client is served on when it reads."""
 
     async def main() -> None:
-        world = World()
+        world = FakePartitionServer()
         for _ in range(4):
             world.partition.append_produced(memoryview(batch(1, 1 << 20)), acks=1, now_ms=0)
         async with serving(world) as connect:
@@ -129,7 +137,7 @@ def test_a_foreign_protocol_is_closed_and_others_are_not_disturbed(run: Any) -> 
     """An HTTP request on the Kafka port."""
 
     async def main() -> None:
-        world = World()
+        world = FakePartitionServer()
         async with serving(world) as connect:
             client, stranger = await connect(), await connect()
             with capture_logs() as logs:
@@ -146,7 +154,7 @@ def test_stop_lets_open_produce_requests_finish(run: Any) -> None:
     """What was appended is acknowledged if it is committed within the grace; waiting fetches just end."""
 
     async def main() -> None:
-        world = World()
+        world = FakePartitionServer()
         world.partition.auto_commit = False
         async with serving(world) as connect:
             producer, consumer = await connect(), await connect()
@@ -167,8 +175,8 @@ def test_stop_lets_open_produce_requests_finish(run: Any) -> None:
 
 async def test_a_port_in_use_is_named() -> None:
     """With listener, address and reason, and nothing stays open."""
-    world = World()
-    async with serving(World()) as connect:
+    world = FakePartitionServer()
+    async with serving(FakePartitionServer()) as connect:
         client = await connect()
         port = client.writer.get_extra_info("peername")[1]
         taken = Listener("OUTSIDE", "127.0.0.1", port)
@@ -179,7 +187,7 @@ async def test_a_port_in_use_is_named() -> None:
 
 async def test_every_interface_with_any_port_has_one_port() -> None:
     """The port that is told to the controller must be the one that all can reach."""
-    world = World()
+    world = FakePartitionServer()
     (endpoint,) = await world.server.start([Listener(LISTENER, "", 0)])
     assert endpoint.port > 0
     assert len(world.server._servers[0].sockets) == 1
@@ -190,7 +198,7 @@ def test_a_bound_listener_refuses_until_it_serves(run: Any) -> None:
     """Its port is known and taken, but clients go to another node rather than wait."""
 
     async def main() -> None:
-        world = World()
+        world = FakePartitionServer()
         (endpoint,) = await world.server.start([LOCAL], serve=False)
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", endpoint.port)
@@ -216,7 +224,7 @@ def test_a_client_that_never_reads_and_one_that_dribbles_are_freed(run: Any, imp
     """On real transports: 17 MB stayed for ever, and `close` waited for whoever does not read."""
 
     async def main() -> None:
-        world = World()
+        world = FakePartitionServer()
         world.partition.append_produced(memoryview(batch(1, 20 << 20)), acks=1, now_ms=0)
         async with serving(world) as connect:
             reader, dribbler, bystander = await connect(), await connect(), await connect()
@@ -238,7 +246,7 @@ def test_large_requests_beyond_the_memory_for_them_all_come_through(run: Any) ->
     """Back-pressure over real sockets: eight clients send four times what the broker may hold."""
 
     async def main() -> None:
-        world = World(queued_max_request_bytes=2 << 20)
+        world = FakePartitionServer(queued_max_request_bytes=2 << 20)
         async with serving(world) as connect:
 
             async def send(number: int) -> None:
@@ -257,7 +265,7 @@ def test_a_node_without_descriptors_goes_on_and_accepts_again(run: Any) -> None:
     """EMFILE in accept: neither the end, nor a flood of lines, nor a listener that is deaf from then on."""
 
     async def main() -> None:
-        world = World()
+        world = FakePartitionServer()
         told: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -287,7 +295,7 @@ def test_a_node_without_descriptors_goes_on_and_accepts_again(run: Any) -> None:
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])
 async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
     """max.connections and max.connections.per.ip; who is connected stays."""
-    world = World(**{limit: 1})
+    world = FakePartitionServer(**{limit: 1})
     async with serving(world) as connect:
         first = await connect()
         first.writer.write(api_versions(1))
@@ -302,12 +310,12 @@ async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
         assert world.server.counters.refused == 1
 
 
-class Door:
+class ControllerListenerSetup:
     """A controller's listener whose Kafka clients go to a broker's server."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FakePartitionServer) -> None:
         self.world = world
-        self.taken: list[Accepted] = []
+        self.taken: list[InboundChannel] = []
         self.identity = Identity(1, b"secret of the door", lambda: None)
         self.listener = QuorumListener(
             self.identity,
@@ -320,13 +328,13 @@ class Door:
     async def connect(self) -> Client:
         return Client(*await asyncio.open_connection(*self.address))
 
-    async def dial(self) -> Dialled:
+    async def dial(self) -> OutboundChannel:
         return await dial(dataclasses.replace(self.identity, node_id=2), "rpc", self.address, expect=1)
 
 
 @asynccontextmanager
-async def door(**config: Any) -> AsyncIterator[Door]:
-    found = Door(World(controller_listener_names=("CONTROLLER",), **config))
+async def door(**config: Any) -> AsyncIterator[ControllerListenerSetup]:
+    found = ControllerListenerSetup(FakePartitionServer(controller_listener_names=("CONTROLLER",), **config))
     sock = bound_socket()
     found.address = sock.getsockname()
     await found.listener.start(sock)
@@ -349,7 +357,7 @@ def test_the_controllers_listener_serves_kafka_clients_and_nodes_on_one_port(run
             for number in (5, 6):
                 correlation_id, answer = decode_response(18, 3, await client.answer())
                 assert (correlation_id, answer.error_code) == (number, 0)
-            assert {each.api_key for each in answer.api_keys} == served() & OF_CONTROLLERS
+            assert {each.api_key for each in answer.api_keys} == served() & CONTROLLER_KEYS
             assert (await found.dial()).opened and len(found.taken) == 1
             assert found.world.server.counters.open_connections == 1
             await found.world.server.stop(grace_s=0)
@@ -372,7 +380,7 @@ def test_what_only_brokers_serve_is_refused_on_the_controllers_listener(run: Any
             client.writer.write(produce(2, (0, batch(1, 10)), acks=1))
             assert await client.is_closed()
             client = await found.connect()
-            client.writer.write(request(3, 12, 7, request_shapes(3, 12).MetadataRequest(topics=None)))
+            client.writer.write(request(3, 12, 7, request_builders(3, 12).MetadataRequest(topics=None)))
             assert await client.is_closed()
             assert not found.world.partition.batches
 
@@ -391,7 +399,7 @@ async def test_every_api_of_the_controllers_listener_is_served_without_logs() ->
         client = await found.connect()
         for key in sorted(served(of_controllers=True)):
             version = APIS[key].max_version
-            make = request_shapes(key, version)
+            make = request_builders(key, version)
             message = getattr(make, message_type(key, version, "request").__name__)()
             client.writer.write(request(key, version, key, message))
             assert decode_response(key, version, await client.answer())[0] == key
@@ -412,7 +420,7 @@ async def test_kafka_clients_of_the_controllers_listener_have_the_limits_of_all_
 
 async def test_an_idle_connection_is_closed_in_time() -> None:
     """connections.max.idle.ms."""
-    world = World(connections_max_idle_ms=100)
+    world = FakePartitionServer(connections_max_idle_ms=100)
     async with serving(world) as connect:
         client = await connect()
         async with asyncio.timeout(PATIENCE_S):
@@ -422,7 +430,7 @@ async def test_an_idle_connection_is_closed_in_time() -> None:
 
 async def test_a_follower_proves_itself_over_its_channel() -> None:
     """The two ends of raftlog's own connections fit together."""
-    world = World()
+    world = FakePartitionServer()
     async with serving(world):
         port = world.server.endpoints[0].port
         loop = asyncio.get_running_loop()
@@ -438,7 +446,7 @@ async def test_socket_buffers_are_the_kernels_unless_the_operator_says_otherwise
     """socket.receive.buffer.bytes; Linux doubles what is asked for."""
     found = []
     for given in ({}, {"socket.receive.buffer.bytes": "20000"}):
-        world = World(given=given)
+        world = FakePartitionServer(given=given)
         async with serving(world) as connect:
             client = await connect()
             client.writer.write(api_versions(1))
@@ -454,7 +462,7 @@ async def test_socket_buffers_are_the_kernels_unless_the_operator_says_otherwise
 
 async def test_counters_count() -> None:
     """What an operator sees of the listeners."""
-    world = World()
+    world = FakePartitionServer()
     async with serving(world) as connect:
         client = await connect()
         client.writer.write(api_versions(1) + produce(2, (0, batch())))

@@ -12,10 +12,10 @@ from raftlog.broker.replicas.fetcher import LeaderFetcher
 from raftlog.broker.replicas.replication_quota import Quota
 from raftlog.metadata.image import PartitionState
 from raftlog.protocol.codec import decode_header
-from raftlog.protocol.fetch import Fetched, FetchRequest, decode_fetch, encode_fetch_response
+from raftlog.protocol.fetch import FetchedPartition, FetchRequest, decode_fetch, encode_fetch_response
 from raftlog.records.batch import build_batch, new_record
 from raftlog.replication.partition import Partition
-from tests.replication.kit import NOW_MS, TOPIC_ID, Node, registrations
+from tests.replication.replica_cluster import NOW_MS, TOPIC_ID, ReplicaNode, registrations
 
 CONFIG = load_config(
     {
@@ -28,7 +28,7 @@ CONFIG = load_config(
 )
 
 
-class Leader:
+class ScriptedLeader:
     """The other end of the channel: requests are kept until the test answers."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Leader:
     def close(self) -> None:
         self.on_lost(None)
 
-    def answer(self, *results: Fetched, number: int = -1, session: int = 77, error: int = 0) -> None:
+    def answer(self, *results: FetchedPartition, number: int = -1, session: int = 77, error: int = 0) -> None:
         """Answer one of the requests."""
         correlation_id, _ = self.asked[number]
         topics = [(TOPIC_ID, list(results))] if results else []
@@ -61,15 +61,15 @@ class Leader:
         }
 
 
-class World:
+class FetcherSetup:
     """One follower with a few partitions, and its fetcher."""
 
     def __init__(self) -> None:
-        self.leader = Leader()
+        self.leader = ScriptedLeader()
         self.lost: list[int] = []
         self.quota = Quota(lambda: 0.0)
         self.registered = registrations((1, 2))
-        self.node = Node(2, self.registered)
+        self.node = ReplicaNode(2, self.registered)
         self.partition = self.node.partition
         self.lead(0)
         self.fetcher = LeaderFetcher(1, peers=self, config=CONFIG, loop=asyncio.get_running_loop())
@@ -98,8 +98,8 @@ class World:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[World]:
-    made = World()
+async def world() -> AsyncIterator[FetcherSetup]:
+    made = FetcherSetup()
     try:
         yield made
     finally:
@@ -125,7 +125,7 @@ async def test_the_first_fetch_names_everything_and_the_next_only_what_changed()
         assert (first.session_id, first.session_epoch, first.max_wait_ms) == (0, 0, 0)
         assert (first.replica_id, first.replica_epoch) == (2, 10)
         assert it.leader.questions() == {0: (0, 0)}
-        it.leader.answer(Fetched(0, records=stamped(0), high_watermark=0))
+        it.leader.answer(FetchedPartition(0, records=stamped(0), high_watermark=0))
         await turns()
         second = it.leader.asked[1][1]
         assert (second.session_id, second.session_epoch, second.max_wait_ms) == (77, 1, 500)
@@ -175,16 +175,16 @@ async def test_an_answer_to_a_superseded_question_is_dropped() -> None:
         await turns()
         it.fetcher.follow(it.lead(1))
         await turns()
-        it.leader.answer(Fetched(0, records=stamped(0), high_watermark=1), number=1)
+        it.leader.answer(FetchedPartition(0, records=stamped(0), high_watermark=1), number=1)
         assert it.partition.log_end_offset == 0
-        it.leader.answer(Fetched(0, records=stamped(0, 1), high_watermark=1), number=2)
+        it.leader.answer(FetchedPartition(0, records=stamped(0, 1), high_watermark=1), number=2)
         assert it.partition.log_end_offset == 1
 
 
 async def test_an_answer_sent_before_the_offset_moved_is_not_appended_twice() -> None:
     """The request behind it named nothing new of the partition, so the leader may send the same records again."""
     async with world() as it:
-        other = Node(2, it.registered).partition
+        other = ReplicaNode(2, it.registered).partition
         other.index = 1
         other.reconcile(PartitionState((1, 2), (1, 2), 1))
         it.fetcher.follow(it.partition)
@@ -195,7 +195,7 @@ async def test_an_answer_sent_before_the_offset_moved_is_not_appended_twice() ->
         it.fetcher.unfollow(other)
         await turns()
         assert it.leader.asked[2][1].forgotten == [(TOPIC_ID, (1,))]
-        again = Fetched(0, records=stamped(0), high_watermark=0)
+        again = FetchedPartition(0, records=stamped(0), high_watermark=0)
         it.leader.answer(again, number=1)
         it.leader.answer(again, number=2)
         await turns()
@@ -208,7 +208,7 @@ async def test_a_refused_partition_is_left_out_for_a_while() -> None:
     async with world() as it:
         it.fetcher.follow(it.partition)
         await turns()
-        it.leader.answer(Fetched(0, error_code=6))
+        it.leader.answer(FetchedPartition(0, error_code=6))
         await turns()
         assert it.leader.asked[1][1].forgotten == [(TOPIC_ID, (0,))]
         assert it.leader.questions(1) == {}
@@ -264,7 +264,7 @@ async def test_a_diverging_log_is_cut_and_asked_for_again() -> None:
             )
         it.fetcher.follow(it.lead(3))
         await turns()
-        it.leader.answer(Fetched(0, diverging_epoch=(0, 1)))  # type: ignore[arg-type]
+        it.leader.answer(FetchedPartition(0, diverging_epoch=(0, 1)))  # type: ignore[arg-type]
         await turns()
         assert it.partition.log_end_offset == 1
         assert it.leader.questions() == {0: (3, 1)}
@@ -277,7 +277,7 @@ async def test_a_corrupt_batch_is_asked_for_again_later() -> None:
         await turns()
         bad = bytearray(stamped(0))
         bad[-1] ^= 1
-        it.leader.answer(Fetched(0, records=bytes(bad), high_watermark=0))
+        it.leader.answer(FetchedPartition(0, records=bytes(bad), high_watermark=0))
         await turns()
         assert it.partition.log_end_offset == 0
         assert it.leader.asked[1][1].forgotten == [(TOPIC_ID, (0,))]

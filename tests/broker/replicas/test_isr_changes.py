@@ -13,7 +13,7 @@ from tests.kit.waits import PATIENCE_S
 TOPIC_ID = UUID(int=7)
 
 
-class Proposing:
+class ProposingPartition:
     """A partition with a proposal until it is answered; its first answer trips it up."""
 
     def __init__(self, index: int, *, trips: bool = False) -> None:
@@ -21,10 +21,10 @@ class Proposing:
         self.trips = trips
         self.answered = asyncio.Event()
 
-    def isr_proposal(self) -> IsrChange | None:
+    def pending_isr_change(self) -> IsrChange | None:
         return None if self.answered.is_set() else IsrChange(TOPIC_ID, self.index, 0, 0, ())
 
-    def isr_answered(self, change: IsrChange, answer: IsrChanged) -> bool:
+    def complete_isr_change(self, change: IsrChange, answer: IsrChanged) -> bool:
         if self.trips:
             self.trips = False
             raise AssertionError("an invariant of somebody who waited")
@@ -47,7 +47,7 @@ async def test_a_proposal_outlives_whatever_goes_wrong_on_its_way() -> None:
 
     loop = asyncio.get_running_loop()
     changes = IsrChanges(submit, broker_id=1, broker_epoch=lambda: 1, loop=loop)  # type: ignore[arg-type]
-    partitions = [Proposing(0, trips=True), Proposing(1)]
+    partitions = [ProposingPartition(0, trips=True), ProposingPartition(1)]
     for each in partitions:
         changes.add(each)  # type: ignore[arg-type]
     async with asyncio.timeout(PATIENCE_S):

@@ -9,7 +9,7 @@ import pytest
 
 from raftlog.broker.replicas.replication_quota import Quota, is_listed
 from raftlog_chaos.simulator import SimLoop, simulate
-from tests.broker.world import World, until
+from tests.broker.broker_cluster import BrokerCluster, until
 
 RATE = 50_000
 VALUE = "v" * 10_000
@@ -60,7 +60,7 @@ def test_list_names_replicas_or_all() -> None:
     assert not is_listed((), 0, 1)
 
 
-def throttle(world: World, side: str, listed: str) -> None:
+def throttle(world: BrokerCluster, side: str, listed: str) -> None:
     """Set rate and list of one side, as an operator does through AlterConfigs."""
     configs: dict[tuple[str, str], dict[str, str]] = {
         ("broker", ""): {f"{side}.replication.throttled.rate": str(RATE)},
@@ -69,9 +69,9 @@ def throttle(world: World, side: str, listed: str) -> None:
     world.publish(configs={**world.image.configs, **configs})
 
 
-async def filled(loop: SimLoop) -> World:
+async def filled(loop: SimLoop) -> BrokerCluster:
     """Brokers 1 and 2 hold what broker 3 does not have."""
-    world = World(loop, 3, replica_fetch_max_bytes="20000", replica_lag_time_max_ms="600000")
+    world = BrokerCluster(loop, 3, replica_fetch_max_bytes="20000", replica_lag_time_max_ms="600000")
     await world.start()
     world.create(replicas=(1, 2))
     await until(lambda: ("t", 0) in world[1].replicas.partitions)
@@ -80,7 +80,7 @@ async def filled(loop: SimLoop) -> World:
     return world
 
 
-async def caught_up_in(world: World) -> float:
+async def caught_up_in(world: BrokerCluster) -> float:
     """Add a replica at broker 3; returns the virtual seconds until it is in sync."""
     began_at = world.loop.time()
     world.change(replicas=(1, 2, 3), adding_replicas=(3,))
@@ -154,14 +154,14 @@ def test_lifted_throttle_lets_it_run(side: str) -> None:
     simulate(program)
 
 
-class Counted(str):
+class CountedEntry(str):
     """An entry of a list that counts how often it is compared."""
 
     __slots__ = ()
     comparisons = 0
 
     def __eq__(self, other: object) -> bool:
-        Counted.comparisons += 1
+        CountedEntry.comparisons += 1
         return str.__eq__(self, other)
 
     def __hash__(self) -> int:
@@ -170,7 +170,7 @@ class Counted(str):
 
 def test_a_long_list_of_throttled_replicas_is_not_looked_through_for_each_partition() -> None:
     """It names thousands of replicas while a large topic is reassigned, and each fetch asks for each partition."""
-    listed = tuple(Counted(f"{index}:1") for index in range(1_000))
+    listed = tuple(CountedEntry(f"{index}:1") for index in range(1_000))
     assert all(is_listed(listed, index, 1) for index in range(1_000))
     assert not any(is_listed(listed, index, 2) for index in range(1_000))
-    assert Counted.comparisons < 10_000
+    assert CountedEntry.comparisons < 10_000

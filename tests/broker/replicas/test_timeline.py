@@ -21,7 +21,7 @@ async def told(count: int, event: str = "isr_shrunk") -> list[Any]:
     timeline = Timeline(asyncio.get_running_loop())
     with capture_logs() as lines:
         for index in range(count):
-            timeline.happened(event, partition(index), {"isr": (1, 2)})
+            timeline.log_event(event, partition(index), {"isr": (1, 2)})
         await asyncio.sleep(0)
     return lines
 
@@ -47,6 +47,6 @@ async def test_what_needs_a_person_is_said_of_each_and_at_once() -> None:
     timeline = Timeline(asyncio.get_running_loop())
     with capture_logs() as lines:
         for index in range(2 * SAID_ONE_BY_ONE):
-            timeline.happened("log_damaged", partition(index), {})
+            timeline.log_event("log_damaged", partition(index), {})
     assert len(lines) == 2 * SAID_ONE_BY_ONE
     assert {line["log_level"] for line in lines} == {"error"}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from raftlog.cli.attack import ProcessGround
-from raftlog.protocol.shapes import request_shapes
+from raftlog.protocol.message_builders import request_builders
 from raftlog_chaos.attacks import facts
 from raftlog_chaos.attacks.siege import Siege
 from raftlog_chaos.attacks.target import ATTACKER, request
@@ -109,7 +109,7 @@ def test_lost_records_and_a_node_that_ended_are_seen(siege: Siege):
     """Acknowledged records are deleted by hand, then a node is killed; the records are missed at the end."""
 
     def harm() -> None:
-        make = request_shapes(21, 2)
+        make = request_builders(21, 2)
         partition = make.DeleteRecordsPartition(partition_index=0, offset=-1)
         topic = make.DeleteRecordsTopic(name=siege.target.bystanders, partitions=(partition,))
         for node in siege.target.nodes:  # whichever leads it now

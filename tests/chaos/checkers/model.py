@@ -80,7 +80,7 @@ class Client:
     """It has a send under way of which it knows nothing any more; another of its own must not overtake that."""
 
 
-class World:
+class ModelCluster:
     """Yields operations, in real-time order."""
 
     def __init__(self, chance: random.Random, shape: Shape) -> None:
@@ -263,4 +263,4 @@ class World:
 
 def history(seed: int, shape: Shape | None = None) -> Iterator[Op]:
     """Yield the operations of a run in which nothing went wrong."""
-    return World(random.Random(seed), shape or Shape()).run()
+    return ModelCluster(random.Random(seed), shape or Shape()).run()

@@ -7,8 +7,8 @@ from collections import Counter
 from itertools import islice
 from uuid import UUID
 
-from raftlog.protocol.apis import APIS, BUILT
-from raftlog.protocol.shapes import build, response_shapes
+from raftlog.protocol.apis import APIS, SERVED_KEYS
+from raftlog.protocol.message_builders import build_response, response_builders
 from raftlog_chaos.fuzz.decoding import decode
 from raftlog_chaos.fuzz.draw import Known
 from raftlog_chaos.fuzz.frames import HARMFUL, SERVED, Frames, mutants
@@ -44,7 +44,7 @@ def test_every_version_of_every_api_comes_up():
     """Those that are served, and those that are not."""
     seen = {header(data) for data in some("1", 3 * FRAMES)}
     assert not {each for each in SERVED if each[0] not in HARMFUL} - seen
-    assert any(key in APIS and key not in BUILT for key, _ in seen)
+    assert any(key in APIS and key not in SERVED_KEYS for key, _ in seen)
 
 
 def test_apis_can_be_left_out():
@@ -67,7 +67,7 @@ def test_mutants_differ_from_their_frame_and_mostly_keep_their_length_true():
 def test_values_from_answers_are_sent_again():
     """A group's member or a transaction's producer is reached only by the id that the broker gave out."""
     known = Known()
-    known.learn(build(22, 4, error_code=0, producer_id=4_711, producer_epoch=3))
+    known.learn(build_response(22, 4, error_code=0, producer_id=4_711, producer_epoch=3))
     assert known.of("producer_id") is not None
     frames = Frames("5", known)
     data = b"".join(frame.data for frame in islice(iter(frames.next, None), FRAMES))
@@ -77,17 +77,19 @@ def test_values_from_answers_are_sent_again():
 def test_other_peoples_topics_are_not_learned():
     """In a live run they are the bystanders', also where an assignment names them by their ids alone."""
     known, ours, theirs = Known(), UUID(int=1), UUID(int=2)
-    topic = response_shapes(3, 12).MetadataResponseTopic
-    assigned = response_shapes(68, 0)
+    topic = response_builders(3, 12).MetadataResponseTopic
+    assigned = response_builders(68, 0)
 
     def assign(*ids: UUID) -> None:
         topics = tuple(assigned.TopicPartitions(topic_id=each, partitions=(0,)) for each in ids)
-        known.learn(build(68, 0, assignment=assigned.Assignment(topic_partitions=topics)))
+        known.learn(build_response(68, 0, assignment=assigned.Assignment(topic_partitions=topics)))
 
     assign(ours, theirs)
     assert known.of("topic_id") is None
     known.learn(
-        build(3, 12, topics=(topic(name="bystanders", topic_id=theirs), topic(name="fuzz-0", topic_id=ours)))
+        build_response(
+            3, 12, topics=(topic(name="bystanders", topic_id=theirs), topic(name="fuzz-0", topic_id=ours))
+        )
     )
     assign(ours, theirs)
     assert set(known.of("topic_id") or ()) == {ours}

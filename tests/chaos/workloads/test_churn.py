@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Any
 
-from raftlog.protocol.shapes import response_shapes
+from raftlog.protocol.message_builders import response_builders
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.workloads.churn import UNKNOWN_TOPIC, Churn
 from raftlog_chaos.workloads.history import History
@@ -24,7 +24,7 @@ class Controller:
         (asked,) = request.topics
         code = 0 if asked.name in self.topics else UNKNOWN_TOPIC
         self.topics.discard(asked.name)
-        make = response_shapes(api_key, VERSIONS[api_key])
+        make = response_builders(api_key, VERSIONS[api_key])
         result = make.DeletableTopicResult(
             name=asked.name, topic_id=None, error_code=code, error_message=None
         )
