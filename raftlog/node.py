@@ -20,9 +20,9 @@ from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.coordination.group_coordinators import Coordinators
+from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
-from raftlog.broker.coordination.transaction_coordinators import Transactions
+from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.handlers import warm_up
 from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.links.broker_links import BrokerLinks
@@ -33,10 +33,10 @@ from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
 from raftlog.broker.unreachable_brokers import Absences
 from raftlog.control import ControlPlane, JournalUnusable
-from raftlog.metadata.features import SUPPORTED
+from raftlog.metadata.controller_api import RegisterBroker
+from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage
-from raftlog.metadata.published import PublishedMetadata
-from raftlog.metadata.requests import RegisterBroker
+from raftlog.metadata.loader import MetadataLoader
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
 
 log = get_logger("node")
@@ -67,7 +67,7 @@ class Node:
         self.env = env
         self.failed: asyncio.Future[str] = loop.create_future()
         """Resolves to the reason when the node cannot go on."""
-        self.metadata = PublishedMetadata(loop.call_soon)
+        self.metadata = MetadataLoader(loop.call_soon)
         self._directories: list[LogDirectory] = []
         self.ending = False
         """Whether it has failed or begun to stop, so that it must lead nothing new."""
@@ -172,7 +172,7 @@ class Node:
             BrokerContext(
                 env=self.env,
                 config=self.config,
-                image=lambda: self.metadata.published,
+                image=lambda: self.metadata.published_image,
                 submit=self.control.submit,
                 replicas=cast(Replicas, None),
                 in_touch=self.control.is_connected_to_leader,
@@ -205,7 +205,7 @@ class Broker:
         config: NodeConfig,
         env: Env,
         control: ControlPlane,
-        metadata: PublishedMetadata,
+        metadata: MetadataLoader,
         *,
         cluster_id: Callable[[], str | None],
         failed: Callable[[str], None],
@@ -235,16 +235,16 @@ class Broker:
         )
         self.replicas.peers.on_leader_lost = self.absences.lost
         self.replicas.peers.on_leader_found = self.absences.found
-        self.coordinators = self.context.groups = Coordinators(self.context)
+        self.coordinators = self.context.groups = GroupCoordinators(self.context)
         self.links = self.context.links = BrokerLinks(self.context, self.replicas.peers.connect)
-        self.transactions = self.context.transactions = Transactions(self.context)
+        self.transactions = self.context.transactions = TransactionCoordinators(self.context)
         self.survey = TransactionSurvey(self.context)
         self.server = BrokerServer(self.context)
         self.housekeeping = Housekeeping(self.replicas)
         self.lifecycle = Lifecycle(
             registration=self._registration,
             submit=control.submit,
-            image=lambda: metadata.published,
+            image=lambda: metadata.published_image,
             timing=Timing(
                 config.broker_heartbeat_interval_ms / 1000,
                 CONTROLLED_SHUTDOWN_S,
@@ -275,7 +275,7 @@ class Broker:
         metadata = self._metadata
         await self.replicas.start()
         self._recovered = True
-        self._on_metadata(EMPTY_IMAGE, metadata.published)
+        self._on_metadata(EMPTY_IMAGE, metadata.published_image)
         metadata.subscribe(self._on_metadata)
         await self.server.start(serve=False)
         self.housekeeping.start()
@@ -305,7 +305,7 @@ class Broker:
         )
 
     def _image(self) -> MetadataImage:
-        return self._metadata.published
+        return self._metadata.published_image
 
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
@@ -318,7 +318,7 @@ class Broker:
             endpoints=self.endpoints(),
             rack=self._config.broker_rack,
             directory_ids=self.replicas.directory_ids,
-            features=SUPPORTED,
+            features=SUPPORTED_FEATURES,
         )
 
     def _on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:

@@ -127,7 +127,7 @@ class Invariants:
         if watch.node.broker is None:
             return
         groups = watch.node.broker.coordinators
-        counted, weighed = groups.kept_bytes(), groups.weighed_bytes()
+        counted, weighed = groups.memory_bytes(), groups.recount_memory_bytes()
         if counted != weighed:
             self.failures.append(
                 f"node {watch.node_id}: {counted} bytes are counted of groups that weigh {weighed}"
@@ -243,7 +243,11 @@ def _faults_of_move(was: PartitionState, state: PartitionState) -> list[str]:
     faults = []
     if came - set(state.adding_replicas):
         faults.append(f"replicas {sorted(came)} came without being added: {state}")
-    if gone and not set(state.replicas) <= set(state.isr) and set(state.replicas) != set(was.origin):
+    if (
+        gone
+        and not set(state.replicas) <= set(state.isr)
+        and set(state.replicas) != set(was.original_replicas)
+    ):
         faults.append(
             f"replicas {sorted(gone)} went while those that stay are not in sync: {was}, then {state}"
         )

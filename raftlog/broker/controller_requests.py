@@ -8,8 +8,8 @@ from typing import Final, Generic, TypeVar
 
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut, from_code
 from raftlog.broker.context import BrokerContext
+from raftlog.metadata.controller_api import ErrorReply, Reply, Request
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import ErrorReply, Reply, Request
 
 R = TypeVar("R", bound=Reply)
 Part = TypeVar("Part")

@@ -10,7 +10,7 @@ from typing import Final
 from raftlog.base.env import Env
 from raftlog.base.errors import NotController
 from raftlog.base.log import get_logger
-from raftlog.metadata.requests import QuorumDescription, QuorumReplica
+from raftlog.metadata.controller_api import QuorumDescription, QuorumReplica
 from raftlog.quorum.channel import Hello, Identity, InboundChannel, OnKafkaClient
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing

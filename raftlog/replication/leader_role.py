@@ -29,8 +29,8 @@ from raftlog.base.errors import (
     OffsetOutOfRange,
 )
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, UNKNOWN_EPOCH_END, EpochEnd
+from raftlog.metadata.controller_api import IsrChange, IsrMember
 from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import IsrChange, IsrMember
 from raftlog.records.batch import EndTransactionMarker, build_end_marker
 from raftlog.records.header import TRANSACTIONAL_BIT, BatchHeader, read_header, validate_produced
 from raftlog.records.validation import (
@@ -534,7 +534,7 @@ class LeaderRole(ReplicaRole):
         self._counted = tuple(self._follower(member) for member in maximal if member != me)
         self._outside = tuple(progress for member, progress in self.progress.items() if member not in maximal)
         min_insync = self.log.config.min_insync_replicas
-        self.below_min_isr = self._state.has_too_few_in_sync(min_insync, isr.committed)
+        self.below_min_isr = self._state.is_under_min_isr(min_insync, isr.committed)
 
     def _follower(self, member: int) -> FollowerProgress:
         # isr ⊆ replicas, so every member is known

@@ -29,8 +29,8 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, EpochEnd, TopicPartition
+from raftlog.metadata.controller_api import IsrChange, IsrChangeResult
 from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import IsrChange, IsrChanged
 from raftlog.records.header import read_header
 from raftlog.records.validation import NeedsStepwiseValidation
 from raftlog.replication.follower_role import FollowerRole
@@ -416,7 +416,7 @@ class Partition:
         """Leader: the ISR change to send to the controller, or None. The same one until it is answered."""
         return self.role.pending_isr_change() if type(self.role) is LeaderRole else None
 
-    def complete_isr_change(self, change: IsrChange, answer: IsrChanged) -> bool:
+    def complete_isr_change(self, change: IsrChange, answer: IsrChangeResult) -> bool:
         """Take the controller's answer to `change`; True: ask again after a while.
 
         Where somebody else changed the partition first, the proposal stands (it counts) until the image tells.

@@ -8,8 +8,8 @@ import pytest
 
 from raftlog.admin.leaderships import drain, drains, transfer_leadership, undrain
 from raftlog.base.errors import BrokerIdNotRegistered, EligibleLeadersNotAvailable, from_code
-from raftlog.metadata.requests import BrokerDrain, ErrorReply
-from tests.controller.journal_cluster import ControllerCluster
+from raftlog.metadata.controller_api import BrokerDrain, ErrorReply
+from tests.controller.controller_cluster import ControllerCluster
 
 
 class Ask:

@@ -15,6 +15,12 @@ from raftlog.broker.context import BrokerContext
 from raftlog.broker.network.server import BrokerServer
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
+from raftlog.metadata.controller_api import (
+    AlterPartition,
+    AlterPartitionReply,
+    IsrChange,
+    IsrChangeResult,
+)
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
     BrokerState,
@@ -23,7 +29,6 @@ from raftlog.metadata.image import (
     PartitionState,
     TopicState,
 )
-from raftlog.metadata.requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChanged
 from raftlog.replication.partition import Partition
 from raftlog_chaos.simulator import SimEnv, SimLoop, simulate
 from raftlog_chaos.simulator.hosts import Host
@@ -245,7 +250,7 @@ class BrokerCluster:
                 code = 0
                 self.change(name, change.partition, isr=isr)
             epochs = (change.leader_epoch, isr, change.partition_epoch + 1)
-            results.append(IsrChanged(change.topic_id, change.partition, code, state.leader, *epochs))
+            results.append(IsrChangeResult(change.topic_id, change.partition, code, state.leader, *epochs))
         return AlterPartitionReply(tuple(results))
 
     def state(self, name: str = "t", index: int = 0) -> PartitionState:

@@ -24,8 +24,8 @@ from raftlog.broker.network.arrivals import Arrivals
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import BrokerServer
 from raftlog.broker.replicas.replication_quota import Quota
+from raftlog.metadata.controller_api import ProducerIdBlock
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
-from raftlog.metadata.requests import ProducerIdBlock
 from raftlog.protocol.apis import APIS
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 from raftlog.protocol.message_builders import request_builders

@@ -13,7 +13,7 @@ from raftlog.broker.controller_requests import (
     SHORTEST_TIMEOUT_S,
     ask_in_parts,
 )
-from raftlog.metadata.requests import DeleteTopics, TopicRef, TopicResult, TopicResults
+from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
 from tests.broker.handlers.one_broker import HandlerSetup
 
 Outcome = tuple[list[str | None], TopicResults | KafkaError]

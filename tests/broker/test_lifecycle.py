@@ -20,15 +20,15 @@ from raftlog.base.errors import (
     StaleBrokerEpoch,
 )
 from raftlog.broker.lifecycle import Lifecycle, Timing
-from raftlog.metadata.image import EMPTY_IMAGE
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
+    BrokerHeartbeat,
+    BrokerHeartbeatReply,
     BrokerRegistration,
-    Heartbeat,
-    HeartbeatReply,
     RegisterBroker,
     Reply,
     Request,
 )
+from raftlog.metadata.image import EMPTY_IMAGE
 from raftlog_chaos.simulator import SimLoop, simulate
 
 
@@ -41,7 +41,7 @@ class FakeController:
         self.image = msgspec.structs.replace(EMPTY_IMAGE, offset=100)
         self.doors_opened_after: list[int] = []
         self.register: Callable[[], Reply] = self.next_epoch
-        self.beat: Callable[[Heartbeat], Reply] = lambda _: HeartbeatReply(True, False, False)
+        self.beat: Callable[[BrokerHeartbeat], Reply] = lambda _: BrokerHeartbeatReply(True, False, False)
         self.lifecycle = Lifecycle(
             registration=lambda: RegisterBroker(1, UUID(int=1), "", ()),
             submit=self._submit,
@@ -56,13 +56,13 @@ class FakeController:
 
     async def _submit(self, request: Request, *, timeout: float | None = None) -> Reply:
         self.asked.append(request)
-        return self.beat(request) if isinstance(request, Heartbeat) else self.register()
+        return self.beat(request) if isinstance(request, BrokerHeartbeat) else self.register()
 
     async def _open_doors(self) -> None:
         self.doors_opened_after.append(len(self.asked))
 
-    def beats(self) -> list[Heartbeat]:
-        return [each for each in self.asked if isinstance(each, Heartbeat)]
+    def beats(self) -> list[BrokerHeartbeat]:
+        return [each for each in self.asked if isinstance(each, BrokerHeartbeat)]
 
 
 def refuse(error: KafkaError) -> Callable[..., Reply]:
@@ -121,7 +121,7 @@ def test_a_broker_of_a_stale_epoch_registers_anew_and_takes_no_part_meanwhile() 
         desk.beat = refuse(StaleBrokerEpoch())
         await asyncio.sleep(1)
         assert not desk.lifecycle.unfenced.is_set() and desk.lifecycle.broker_epoch == -1
-        desk.register, desk.beat = desk.next_epoch, lambda _: HeartbeatReply(True, False, False)
+        desk.register, desk.beat = desk.next_epoch, lambda _: BrokerHeartbeatReply(True, False, False)
         await desk.lifecycle.unfenced.wait()
         assert desk.lifecycle.broker_epoch == 2
 
@@ -223,8 +223,8 @@ def test_a_broker_asks_for_leave_until_it_may_go() -> None:
     async def story(desk: FakeController, _task: asyncio.Task[None]) -> None:
         await desk.lifecycle.unfenced.wait()
 
-        def answer(asked: Heartbeat) -> Reply:
-            return HeartbeatReply(True, False, sum(each.want_shutdown for each in desk.beats()) >= 3)
+        def answer(asked: BrokerHeartbeat) -> Reply:
+            return BrokerHeartbeatReply(True, False, sum(each.want_shutdown for each in desk.beats()) >= 3)
 
         desk.beat = answer
         assert await desk.lifecycle.controlled_shutdown()

@@ -15,16 +15,16 @@ from raftlog.base.errors import (
     InvalidRegistration,
     StaleBrokerEpoch,
 )
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
+    BrokerHeartbeat,
+    BrokerHeartbeatReply,
     BrokerRegistration,
     Done,
     ErrorReply,
-    Heartbeat,
-    HeartbeatReply,
     RegisterBroker,
     UnregisterBroker,
 )
-from tests.controller.journal_cluster import ENDPOINTS, ControllerCluster
+from tests.controller.controller_cluster import ENDPOINTS, ControllerCluster
 
 
 def code(reply: object) -> int:
@@ -98,16 +98,18 @@ def test_broker_is_unfenced_once_it_has_seen_its_registration(world: ControllerC
     """Caught up means that the published image contains the registration record."""
     world.register(4)
     epoch = world.image.brokers[4].broker_epoch
-    assert world.heartbeat(4, metadata_offset=epoch) == HeartbeatReply(False, True, False)
-    assert world.heartbeat(4, metadata_offset=epoch + 1, want_fence=True) == HeartbeatReply(True, True, False)
-    assert world.heartbeat(4, metadata_offset=epoch + 1) == HeartbeatReply(True, False, False)
+    assert world.heartbeat(4, metadata_offset=epoch) == BrokerHeartbeatReply(False, True, False)
+    assert world.heartbeat(4, metadata_offset=epoch + 1, want_fence=True) == BrokerHeartbeatReply(
+        True, True, False
+    )
+    assert world.heartbeat(4, metadata_offset=epoch + 1) == BrokerHeartbeatReply(True, False, False)
     assert not world.image.brokers[4].fenced
 
 
 def test_heartbeats_of_others_do_not_count(world: ControllerCluster) -> None:
     """An old incarnation and an unknown broker are told so, and keep nobody's session alive."""
     assert code(world.heartbeat(2, broker_epoch=0)) == StaleBrokerEpoch.code
-    assert code(world.ask(Heartbeat(9, 0, 0))) == BrokerIdNotRegistered.code
+    assert code(world.ask(BrokerHeartbeat(9, 0, 0))) == BrokerIdNotRegistered.code
     for _ in range(7):
         world.advance(0.5, heartbeats=(1, 3))
         world.heartbeat(2, broker_epoch=0)
@@ -117,14 +119,14 @@ def test_heartbeats_of_others_do_not_count(world: ControllerCluster) -> None:
 def test_steady_heartbeat_writes_nothing(world: ControllerCluster) -> None:
     """Only changes are records."""
     batches = len(world.journal)
-    assert world.heartbeat(1) == HeartbeatReply(True, False, False)
+    assert world.heartbeat(1) == BrokerHeartbeatReply(True, False, False)
     assert len(world.journal) == batches
 
 
 def test_broker_is_fenced_when_it_asks_or_its_disk_failed(world: ControllerCluster) -> None:
     """want_fence and a failed log directory move all leaderships (H16)."""
     world.assign("t", (2, 1, 3))
-    assert world.heartbeat(2, want_fence=True) == HeartbeatReply(True, True, False)
+    assert world.heartbeat(2, want_fence=True) == BrokerHeartbeatReply(True, True, False)
     assert world.partition("t").leader == 1
     world.heartbeat(2)
     assert not world.image.brokers[2].fenced
@@ -136,21 +138,21 @@ def test_controlled_shutdown_moves_leaderships_first(world: ControllerCluster) -
     """The broker may stop once it leads nothing that another could lead; it is told in the same answer."""
     world.assign("t", (2, 1, 3), (1, 2, 3))
     world.assign("alone", (2,))
-    assert world.heartbeat(2, want_shutdown=True) == HeartbeatReply(True, False, True)
+    assert world.heartbeat(2, want_shutdown=True) == BrokerHeartbeatReply(True, False, True)
     assert world.image.brokers[2].in_controlled_shutdown
     assert [each.leader for each in world.image.topics["t"].partitions] == [1, 1]
     assert [each.isr for each in world.image.topics["t"].partitions] == [(1, 3), (1, 3)]
     assert world.partition("alone").leader == 2
     world.die(2)
     assert (world.partition("alone").leader, world.partition("alone").isr) == (-1, (2,))
-    assert world.heartbeat(2, want_shutdown=True) == HeartbeatReply(True, True, True)
+    assert world.heartbeat(2, want_shutdown=True) == BrokerHeartbeatReply(True, True, True)
 
 
 def test_controlled_shutdown_waits_for_a_member_in_doubt(world: ControllerCluster) -> None:
     """While the only other member is in doubt, the leaving broker leads on."""
     world.assign("t", (2, 3))
     world.active.peer_lost(3, world.now)
-    assert world.heartbeat(2, want_shutdown=True) == HeartbeatReply(True, False, False)
+    assert world.heartbeat(2, want_shutdown=True) == BrokerHeartbeatReply(True, False, False)
     assert world.partition("t").leader == 2
     world.heartbeat(3)
     assert world.partition("t").leader == 3
@@ -179,7 +181,7 @@ def test_an_unregistered_broker_leads_nothing_and_leaves_what_others_hold(
     assert set(world.image.brokers) == {1, 2}
     states = [world.partition("t"), world.partition("t", 1), world.partition("alone")]
     assert [(each.leader, each.isr) for each in states] == [(1, (1,)), (2, (2,)), (-1, (3,))]
-    assert code(world.ask(Heartbeat(3, epoch, world.image.offset))) == BrokerIdNotRegistered.code
+    assert code(world.ask(BrokerHeartbeat(3, epoch, world.image.offset))) == BrokerIdNotRegistered.code
     world.advance(5.0, heartbeats=(1, 2))
     assert world.create("u", 4, 1).error_code == 0
     assert all(each.leader != 3 for each in world.image.topics["u"].partitions)
@@ -192,25 +194,25 @@ def test_the_last_in_sync_leads_again_only_with_its_disk(
     """Its log directories stay known, through snapshots and other controllers, until it registers."""
     world.assign("t", (3,))
     world.ask(UnregisterBroker(3))
-    assert world.image.departed == {3: (world.disks[3],)}
+    assert world.image.unregistered_directories == {3: (world.disks[3],)}
     world.restart_from_snapshot(1)
     world.come_back(3, wiped=wiped)
     assert (world.partition("t").leader, world.partition("t").isr_lost) == (-1 if lost else 3, lost)
-    assert world.image.departed == {}
+    assert world.image.unregistered_directories == {}
 
 
 def test_a_broker_that_others_can_replace_leaves_nothing_behind(world: ControllerCluster) -> None:
     """Its directories are not kept where some other replica is in sync everywhere."""
     world.assign("t", (3, 1))
     world.ask(UnregisterBroker(3))
-    assert world.image.departed == {}
+    assert world.image.unregistered_directories == {}
 
 
 def test_broker_cannot_speak_for_another(world: ControllerCluster) -> None:
     """On a connection that proved to be broker 1, requests of broker 2 are refused (Architecture)."""
     epoch = world.image.brokers[2].broker_epoch
-    assert code(world.ask(Heartbeat(2, epoch, 99), peer=1)) == ClusterAuthorizationFailed.code
-    assert isinstance(world.ask(Heartbeat(2, epoch, 99), peer=2), HeartbeatReply)
+    assert code(world.ask(BrokerHeartbeat(2, epoch, 99), peer=1)) == ClusterAuthorizationFailed.code
+    assert isinstance(world.ask(BrokerHeartbeat(2, epoch, 99), peer=2), BrokerHeartbeatReply)
     assert world.ask(UnregisterBroker(2), peer=1) == Done()
 
 

@@ -14,8 +14,7 @@ from raftlog.base.errors import (
     PolicyViolation,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.in_force import config_in_force
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     APPEND,
     DELETE,
     SET,
@@ -24,7 +23,8 @@ from raftlog.metadata.requests import (
     ConfigAlteration,
     ConfigOp,
 )
-from tests.controller.journal_cluster import ControllerCluster
+from raftlog.metadata.effective_config import effective_broker_config
+from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
@@ -199,11 +199,11 @@ def test_the_settings_in_force_are_the_brokers_own_over_those_of_all_brokers(
     alter(world, ConfigOp("max.connections", "5"), resource=("broker", ""))
     alter(world, ConfigOp("max.connections.per.ip", "5"), resource=("broker", ""))
     alter(world, ConfigOp("max.connections", "7"), resource=("broker", "1"))
-    found = config_in_force(node, world.image)
+    found = effective_broker_config(node, world.image)
     assert (found.max_connections, found.max_connections_per_ip) == (7, 5)
     alter(world, ConfigOp("max.connections", None, DELETE), resource=("broker", "1"))
     alter(world, ConfigOp("max.connections", None, DELETE), resource=("broker", ""))
-    assert config_in_force(node, world.image).max_connections == 1
+    assert effective_broker_config(node, world.image).max_connections == 1
 
 
 def test_client_metrics_subscriptions_are_checked_and_bounded(world: ControllerCluster) -> None:

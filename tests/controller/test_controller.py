@@ -10,17 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.errors import InvalidRequest, NotController, StaleBrokerEpoch
-from raftlog.controller import settling
+from raftlog.controller import leader_and_isr
 from raftlog.controller.controller import MIN_TICK_S, TICK_S
-from raftlog.metadata.records import (
-    Batch,
-    BrokerChanged,
-    ControllerElected,
-    PartitionChanged,
-    decode_batch,
-    encode_batch,
-)
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     AllocateProducerIds,
     CreateTopics,
     DescribeQuorum,
@@ -28,7 +20,15 @@ from raftlog.metadata.requests import (
     NewTopic,
     ProducerIdBlock,
 )
-from tests.controller.journal_cluster import ControllerCluster
+from raftlog.metadata.metadata_records import (
+    Batch,
+    BrokerChanged,
+    ControllerElected,
+    PartitionChanged,
+    decode_batch,
+    encode_batch,
+)
+from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_later_epoch_ends_a_controller_that_was_not_told() -> None:
 def test_leading_the_same_term_twice_changes_nothing(world: ControllerCluster) -> None:
     """The quorum may say it again."""
     batches = len(world.journal)
-    world.active.lead(world.term, world.image, world.now)
+    world.active.on_elected(world.term, world.image, world.now)
     assert world.active.active
     assert len(world.journal) == batches
 
@@ -169,7 +169,7 @@ def test_refused_probe_after_a_lost_connection_fences_in_one_batch(world: Contro
     batches = len(world.journal)
     world.active.peer_lost(2, world.now)
     assert world.probes == [2]
-    world.active.probed(2, "refused", world.now)
+    world.active.on_probe_result(2, "refused", world.now)
     assert len(world.journal) == batches + 1
     assert world.image.brokers[2].fenced
     for state in world.image.topics["orders"].partitions:
@@ -180,14 +180,14 @@ def test_refused_probe_after_a_lost_connection_fences_in_one_batch(world: Contro
 def test_silence_after_a_lost_connection_is_death(world: ControllerCluster) -> None:
     """A FIN or RST, then no answer within the probe's 300 ms (Architecture)."""
     world.active.peer_lost(2, world.now)
-    world.active.probed(2, "silent", world.now)
+    world.active.on_probe_result(2, "silent", world.now)
     assert world.image.brokers[2].fenced
 
 
 def test_answering_broker_keeps_its_session(world: ControllerCluster) -> None:
     """Alive after a lost connection: it is probed once, and the session timeout decides."""
     world.active.peer_lost(2, world.now)
-    world.active.probed(2, "alive", world.now)
+    world.active.on_probe_result(2, "alive", world.now)
     world.advance(2.9, heartbeats=(1, 3))
     assert not world.image.brokers[2].fenced
     assert world.probes == [2]
@@ -199,7 +199,7 @@ def test_heartbeat_overtakes_a_probe(world: ControllerCluster) -> None:
     """A verdict that comes after the broker was heard of counts for nothing."""
     world.active.peer_lost(2, world.now)
     world.heartbeat(2)
-    world.active.probed(2, "refused", world.now)
+    world.active.on_probe_result(2, "refused", world.now)
     assert not world.image.brokers[2].fenced
 
 
@@ -227,9 +227,9 @@ def test_new_controller_probes_who_has_not_come_within_200_ms() -> None:
     assert world.probes == [3]
     world.heartbeat(1)
     world.heartbeat(2)
-    world.active.probed(3, "silent", world.now)
+    world.active.on_probe_result(3, "silent", world.now)
     assert not world.image.brokers[3].fenced
-    world.active.probed(3, "refused", world.now)
+    world.active.on_probe_result(3, "refused", world.now)
     assert world.image.brokers[3].fenced
     assert (world.partition("t").leader, world.partition("t").isr) == (2, (2, 1))
 
@@ -240,7 +240,7 @@ def test_predecessors_node_is_probed_at_once() -> None:
     world.start(1, 2, 3)
     world.elect(2)
     assert world.probes == [1]
-    world.active.probed(1, "refused", world.now)
+    world.active.on_probe_result(1, "refused", world.now)
     assert world.image.brokers[1].fenced
 
 
@@ -251,7 +251,7 @@ def test_member_in_doubt_is_dropped_or_kept_when_the_doubt_ends() -> None:
     world.assign("t", (2, 3))
     world.elect(1)
     world.active.peer_lost(2, world.now)
-    world.active.probed(2, "refused", world.now)
+    world.active.on_probe_result(2, "refused", world.now)
     assert (world.partition("t").leader, world.partition("t").isr) == (3, (2, 3))
     world.heartbeat(3)
     assert (world.partition("t").leader, world.partition("t").isr) == (3, (3,))
@@ -328,10 +328,10 @@ def test_fencing_under_way_is_not_begun_again() -> None:
     world.submit(CreateTopics((NewTopic("t", 10, 2),)))
     world.commit()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settling, "MAX_PARTITION_RECORDS", 4)
+        patch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
         world.die(2)
         batches = len(world.journal)
-        world.active.probed(2, "refused", world.now)
+        world.active.on_probe_result(2, "refused", world.now)
         world.advance(0.2)
         assert len(world.journal) == batches
         world.commit()
@@ -434,7 +434,7 @@ def test_what_one_batch_cannot_hold_takes_several(
     world: ControllerCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Partitions move first, batch by batch, and the broker is fenced with the last: no leader is ever fenced."""
-    monkeypatch.setattr(settling, "MAX_PARTITION_RECORDS", 4)
+    monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
     world.create("t", 10, 3)
     batches = len(world.journal)
     world.die(2)
@@ -456,7 +456,7 @@ def test_new_controller_settles_what_its_predecessor_left_half_done(monkeypatch:
     world.start(1)
     world.create("t", 10, 1)
     world.die(1)
-    monkeypatch.setattr(settling, "MAX_PARTITION_RECORDS", 4)
+    monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
     world.register(1)
     world.commit_at_once = False
     world.heartbeat(1)
@@ -472,7 +472,7 @@ def test_controlled_shutdown_of_many_partitions_ends_with_the_last(
 ) -> None:
     """The broker may stop when all that can move has moved, however many heartbeats that takes."""
     world.create("t", 10, 3)
-    monkeypatch.setattr(settling, "MAX_PARTITION_RECORDS", 4)
+    monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
     answers = [world.heartbeat(2, want_shutdown=True).should_shutdown for _ in range(4)]
     assert answers == [False, False, True, True]
     assert all(2 not in each.isr for each in world.image.topics["t"].partitions)

@@ -11,8 +11,8 @@ from raftlog.base.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.requests import PREFERRED, UNCLEAN, ElectionResult, ElectLeaders
-from tests.controller.journal_cluster import ControllerCluster
+from raftlog.metadata.controller_api import PREFERRED, UNCLEAN, ElectionResult, ElectLeaders
+from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from raftlog.base.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     PREFERRED,
     BrokerDrain,
     DrainBroker,
@@ -19,7 +19,7 @@ from raftlog.metadata.requests import (
     LeadershipTransfer,
     TransferLeaderships,
 )
-from tests.controller.journal_cluster import ControllerCluster
+from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from raftlog.base.errors import (
     NoReassignmentInProgress,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     AlterReassignments,
     ListReassignments,
     OngoingReassignment,
     Reassignment,
 )
-from tests.controller.journal_cluster import ControllerCluster
+from tests.controller.controller_cluster import ControllerCluster
 
 BROKERS = (1, 2, 3, 4, 5, 6)
 

@@ -22,7 +22,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS
 from raftlog.controller.topics import random_uuid
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -30,7 +30,7 @@ from raftlog.metadata.requests import (
     NewTopic,
     TopicRef,
 )
-from tests.controller.journal_cluster import ControllerCluster
+from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture

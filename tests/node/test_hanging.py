@@ -12,9 +12,9 @@ from raftlog.base.errors import InvalidTxnState, KafkaError, TransactionalIdNotF
 from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.hanging_transactions import ListedTransaction, TransactionSurvey
-from raftlog.coordinator.transactions.requests import AddPartitions, InitProducer
-from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
-from raftlog.metadata.requests import CreateTopics, NewTopic
+from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
+from raftlog.coordinator.transactions.transaction_requests import AddPartitions, InitProducerId
+from raftlog.metadata.controller_api import CreateTopics, NewTopic
 from raftlog.node import Broker
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT, read_header
@@ -25,7 +25,7 @@ from raftlog_chaos.simulator.cluster import SimCluster
 
 PLACE = TopicPartition("t", 0)
 SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "6"}
-LOST = Producer(987_654, 3)
+LOST = ProducerIdAndEpoch(987_654, 3)
 
 
 class HangingTransactionCluster:
@@ -69,7 +69,7 @@ class HangingTransactionCluster:
         assert found is not None
         return found
 
-    async def write(self, producer: Producer, *, sequence: int = 0) -> int:
+    async def write(self, producer: ProducerIdAndEpoch, *, sequence: int = 0) -> int:
         """Put a transactional batch straight into the partition, which no client can; returns its offset."""
         broker, replica = self.broker(self.leader()), self.replica()
         now_ms, epoch = broker.context.env.wall_clock_ms(), replica.leader_epoch
@@ -88,9 +88,9 @@ class HangingTransactionCluster:
         await self.cluster.until(lambda: replica.high_watermark > offset, 10, "committed")
         return offset
 
-    async def add(self, transactional_id: str) -> Producer:
+    async def add(self, transactional_id: str) -> ProducerIdAndEpoch:
         """Begin a transaction in the partition, as a client would; its coordinator knows of it."""
-        found: Producer | None = None
+        found: ProducerIdAndEpoch | None = None
         for _ in range(100):
             for node_id in (1, 2, 3):
                 try:
@@ -101,11 +101,11 @@ class HangingTransactionCluster:
                     return found
         raise AssertionError("nobody coordinates it")
 
-    async def _add(self, broker: Broker, transactional_id: str) -> Producer:
+    async def _add(self, broker: Broker, transactional_id: str) -> ProducerIdAndEpoch:
         await broker.transactions.find(transactional_id)
-        producer = await broker.transactions.init_producer(InitProducer(transactional_id, 60_000))
+        producer = await broker.transactions.init_producer(InitProducerId(transactional_id, 60_000))
         await broker.transactions.add_partitions(
-            AddPartitions(transactional_id, producer, frozenset({PLACE}), ClientVersion.CLASSIC)
+            AddPartitions(transactional_id, producer, frozenset({PLACE}), ClientTransactionVersion.TV_0)
         )
         return producer
 
@@ -133,7 +133,7 @@ def test_a_transaction_that_hangs_is_found_and_ended() -> None:
         with pytest.raises(TransactionalIdNotFound):
             await world.ask(lambda survey: survey.end_hanging(PLACE, offset + 1))
         ended = await world.ask(lambda survey: survey.end_hanging(PLACE, offset))
-        assert Producer(ended.producer_id, ended.producer_epoch) == LOST
+        assert ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch) == LOST
         assert world.replica().last_stable_offset == world.replica().log_end_offset == offset + 2
         assert [each.producer_id for each in world.replica().log.aborted_before(offset + 1)] == [
             LOST.producer_id

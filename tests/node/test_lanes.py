@@ -10,12 +10,20 @@ import pytest
 
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import TopicPartition
-from raftlog.broker.coordination.transaction_shard import TransactionTenure
+from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
 from raftlog.broker.coordination.transaction_verification import Dialect, Writer, confirm
-from raftlog.coordinator.placement import partition_for
-from raftlog.coordinator.transactions.requests import AddPartitions, EndTransaction, InitProducer
-from raftlog.coordinator.transactions.transaction import ClientVersion, Producer, State
-from raftlog.metadata.requests import CreateTopics, NewTopic
+from raftlog.coordinator.java_hash import partition_for
+from raftlog.coordinator.transactions.transaction import (
+    ClientTransactionVersion,
+    ProducerIdAndEpoch,
+    TransactionState,
+)
+from raftlog.coordinator.transactions.transaction_requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+)
+from raftlog.metadata.controller_api import CreateTopics, NewTopic
 from raftlog.node import Broker
 from raftlog.replication.partition import Partition
 from tests.node.test_hanging import PLACE, SETTINGS, HangingTransactionCluster, run_scenario
@@ -24,15 +32,15 @@ STUCK_FOR_S = 3.0
 SHARED_S = 0.1
 """Less than any wait for the stuck one, whose partition is given a second to commit."""
 
-Id = tuple[str, Producer]
+Id = tuple[str, ProducerIdAndEpoch]
 
 
-async def init(world: HangingTransactionCluster, name: str) -> tuple[int, Producer]:
+async def init(world: HangingTransactionCluster, name: str) -> tuple[int, ProducerIdAndEpoch]:
     """Who coordinates an id, and its producer."""
 
-    async def ask(broker: Broker) -> Producer:
+    async def ask(broker: Broker) -> ProducerIdAndEpoch:
         await broker.transactions.find(name)
-        return await broker.transactions.init_producer(InitProducer(name, 60_000))
+        return await broker.transactions.init_producer(InitProducerId(name, 60_000))
 
     for _ in range(100):
         for node_id in (1, 2, 3):
@@ -83,11 +91,13 @@ async def transact(broker: Broker, whose: Id, place: TopicPartition) -> float:
     """Seconds from the end of a transaction that wrote to a partition to its completion."""
     name, producer = whose
     coordinated = broker.transactions
-    await coordinated.add_partitions(AddPartitions(name, producer, frozenset({place}), ClientVersion.CLASSIC))
+    await coordinated.add_partitions(
+        AddPartitions(name, producer, frozenset({place}), ClientTransactionVersion.TV_0)
+    )
     await coordinated.end(EndTransaction(name, producer, True))
     clock = asyncio.get_running_loop().time
     began_at = clock()
-    while (await coordinated.read(name)).state is not State.COMPLETE_COMMIT:
+    while (await coordinated.read(name)).state is not TransactionState.COMPLETE_COMMIT:
         await asyncio.sleep(0.005)
         assert clock() < began_at + 10
     return clock() - began_at
@@ -134,13 +144,13 @@ def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
         node_id, slow, healthy = await two_ids(world, lambda _: True)
         partitions = int(SETTINGS["transaction.state.log.num.partitions"])
         stuck = partition_for(slow[0], partitions)
-        wake = TransactionTenure.wake
+        wake = TransactionCoordinatorShard.wake
 
-        def wake_others(tenure: TransactionTenure, partition: Partition) -> None:
+        def wake_others(tenure: TransactionCoordinatorShard, partition: Partition) -> None:
             if tenure.index != stuck:
                 wake(tenure, partition)
 
-        monkeypatch.setattr(TransactionTenure, "wake", wake_others)
+        monkeypatch.setattr(TransactionCoordinatorShard, "wake", wake_others)
         asker = next(each for each in (1, 2, 3) if each != node_id)
         broker = world.broker(asker).context
 

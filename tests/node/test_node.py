@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from raftlog.base.errors import KafkaError
 from raftlog.control import LEADERLESS_S
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     PREFERRED,
     AllocateProducerIds,
     AlterConfigs,
@@ -417,7 +417,7 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
             assert described.controller_id == cluster.leader_id()
             client, name = SimpleClient(Client("client", [address])), f"from-{node_id}"
             await client.create_topic(name, partitions=1)
-            image = each.node.metadata.published  # type: ignore[union-attr]
+            image = each.node.metadata.published_image  # type: ignore[union-attr]
             assert name in image.topics, "who asks next of the same node sees it"
         await asyncio.sleep(1)
         await cluster.nodes[3].node.stop()  # type: ignore[union-attr]

@@ -8,8 +8,8 @@ import pytest
 
 from raftlog.base.disk import Disk
 from raftlog.base.types import NO_OFFSET
-from raftlog.coordinator.replay import Replay
-from raftlog.coordinator.transactions.replay import TransactionReplay
+from raftlog.coordinator.group_replay import GroupReplay
+from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
 from raftlog.records.batch import Buffer, iter_headers
 from raftlog.storage import fetched_batches, gap_check, recovery
 from raftlog.storage.cleaned_transactions import CleanedTransactionMetadata
@@ -34,14 +34,14 @@ def keep_holes_to_oneself(patch: pytest.MonkeyPatch) -> None:
 
 def count_records_for_offsets(patch: pytest.MonkeyPatch) -> None:
     """A coordinator reads on after as many offsets as a batch has records."""
-    feeding = Replay.feeding
+    feeding = GroupReplay.feed_stepwise
 
-    def feeding_by_count(replay: Replay, batches: Buffer) -> Iterator[None]:
+    def feeding_by_count(replay: GroupReplay, batches: Buffer) -> Iterator[None]:
         yield from feeding(replay, batches)
         for _, header in iter_headers(memoryview(batches)):
             replay.next_offset = header.base_offset + header.record_count
 
-    patch.setattr(Replay, "feeding", feeding_by_count)
+    patch.setattr(GroupReplay, "feed_stepwise", feeding_by_count)
 
 
 def leave_out_outcomes(patch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from raftlog.broker.handlers import offset_fetch, write_txn_markers
-from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.committed_offsets import GroupOffsets
 from raftlog.coordinator.group import Group, OffsetCommitted
-from raftlog.coordinator.positions import Positions
-from raftlog.coordinator.replay import Replay
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.group_replay import GroupReplay
 from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
 from raftlog.storage.producers import ProducerState, ProducerStateEntry
@@ -80,11 +80,11 @@ def late_markers_end_the_next_transaction(patch: pytest.MonkeyPatch) -> None:
 def pending_offsets_read_back_as_committed(patch: pytest.MonkeyPatch) -> None:
     """A new coordinator takes what was committed in a transaction for committed."""
 
-    def move(replay: Replay, header: BatchHeader, record: OffsetCommitted) -> None:
-        positions = replay._offsets.setdefault(record.group_id, Positions())
+    def move(replay: GroupReplay, header: BatchHeader, record: OffsetCommitted) -> None:
+        positions = replay._offsets.setdefault(record.group_id, GroupOffsets())
         positions.put((record.topic, record.partition), record.committed)
 
-    patch.setattr(Replay, "_move", move)
+    patch.setattr(GroupReplay, "_move", move)
 
 
 def pending_offsets_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from raftlog.base.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.requests import IsrChanged
+from raftlog.metadata.controller_api import IsrChangeResult
 from raftlog.records.batch import build_batch, new_record
 from raftlog.records.compression import ZSTD
 from raftlog.records.validation import NeedsStepwiseValidation
@@ -48,7 +48,7 @@ def answer(cluster: ReplicaCluster, leader: int, **fields: object) -> bool:
         "isr": tuple(member.broker_id for member in change.isr),
         "partition_epoch": change.partition_epoch + 1,
     }
-    return partition.complete_isr_change(change, IsrChanged(**{**accepted, **fields}))
+    return partition.complete_isr_change(change, IsrChangeResult(**{**accepted, **fields}))
 
 
 # -- what is appended --------------------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ def test_an_answer_that_the_image_outran_changes_nothing() -> None:
     change = partition.pending_isr_change()
     assert change is not None
     cluster.change(isr=(1, 2, 3), tell=(1,))
-    late = IsrChanged(change.topic_id, 0, 0, 1, 0, (1, 2), 1)
+    late = IsrChangeResult(change.topic_id, 0, 0, 1, 0, (1, 2), 1)
     assert partition.complete_isr_change(change, late) is False
     assert cluster[1].leading.isr == CommittedIsr((1, 2, 3))
 

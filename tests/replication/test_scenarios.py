@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.errors import KafkaError
+from raftlog.metadata.controller_api import IsrChange, IsrChangeResult
 from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import IsrChange, IsrChanged
 from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.leader_role import LeaderRole
 from tests.kit.examples import examples
@@ -213,7 +213,7 @@ class ReplicationMachine:
         if bits & 1:
             self.nodes[node].partition.complete_isr_change(change, answer)
 
-    def judge(self, change: IsrChange) -> IsrChanged:
+    def judge(self, change: IsrChange) -> IsrChangeResult:
         isr = tuple(member.broker_id for member in change.isr)
         code = 0
         if change.leader_epoch != self.state.leader_epoch:
@@ -225,7 +225,7 @@ class ReplicationMachine:
         if code == 0:
             self.change(isr=isr)
         state = self.state
-        return IsrChanged(
+        return IsrChangeResult(
             change.topic_id, 0, code, state.leader, state.leader_epoch, state.isr, state.partition_epoch
         )
 

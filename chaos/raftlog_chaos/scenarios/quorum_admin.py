@@ -152,7 +152,7 @@ class Admin:
 
     def _shows(self, node_id: int, name: str) -> bool:
         node = self._cluster.nodes[node_id].node
-        return node is not None and name in node.metadata.published.topics
+        return node is not None and name in node.metadata.published_image.topics
 
     async def configure(self, node_id: int) -> None:
         """Set a topic's setting to what it never was."""

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from raftlog.metadata.requests import BrokerDrain, DrainBroker
+from raftlog.metadata.controller_api import BrokerDrain, DrainBroker
 from raftlog_chaos.faults.weather import BACK_AFTER_S, FAULTS, Weather
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
 from raftlog_chaos.scenarios.scene import SERVED_S, Scene

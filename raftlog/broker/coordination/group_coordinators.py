@@ -26,31 +26,34 @@ from raftlog.base.errors import (
 from raftlog.base.failures import Failure
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.coordination.group_shard import GroupTenure
-from raftlog.broker.coordination.shards import Tenures
+from raftlog.broker.coordination.group_shard import GroupCoordinatorShard
+from raftlog.broker.coordination.shards import CoordinatorShards
 from raftlog.broker.coordination.transaction_verification import Dialect, Writer, confirm
 from raftlog.broker.turns import PARTS_AT_ONCE
-from raftlog.coordinator.consumer.requests import Beat, Heard
-from raftlog.coordinator.consumer.topics import Topics
-from raftlog.coordinator.coordinator import GroupCoordinator
+from raftlog.coordinator.consumer.heartbeat_requests import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+)
+from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import Group
-from raftlog.coordinator.groups import Room, check_group_id
-from raftlog.coordinator.journal import Append
-from raftlog.coordinator.pending import TransactionalJournal
-from raftlog.coordinator.requests import (
-    CommitInTransaction,
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP, SESSIONS_PER_TICK
+from raftlog.coordinator.group_requests import (
     CommitOffsets,
     DeleteOffsets,
-    Joined,
     JoinGroup,
+    JoinGroupResult,
     MemberIdRequired,
     MemberRef,
     OffsetCommit,
-    Synced,
     SyncGroup,
-    TransactionEnd,
+    SyncGroupResult,
+    TxnOffsetCommit,
+    WriteTxnMarker,
 )
-from raftlog.coordinator.upkeep import ENDED_AT_ONCE, SWEPT_AT_ONCE
+from raftlog.coordinator.groups import GroupCapacity, check_group_id
+from raftlog.coordinator.partition_writer import Append
+from raftlog.coordinator.transactional_offsets import TransactionalWriter
 from raftlog.metadata.image import MetadataImage, TopicState
 
 TICK_S: Final = 0.5
@@ -70,13 +73,13 @@ MOST_UNUSED_ID_BYTES: Final = 32 * 1024 * 1024
 """For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
 
 
-class Coordinators:
+class GroupCoordinators:
     """Every method but the first two is a request of a client; failures are KafkaErrors, mostly retriable."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._topics = Topics(broker.image)
-        self._tenures = Tenures(broker, CONSUMER_OFFSETS_TOPIC, self._new_tenure)
+        self._topics = TopicRegexResolver(broker.image)
+        self._tenures = CoordinatorShards(broker, CONSUMER_OFFSETS_TOPIC, self._new_tenure)
         self._ask = self._tenures.ask
         self._deleted: dict[str, float] = {}
         """Names of deleted topics, until when each is known (loop seconds), the oldest first."""
@@ -95,8 +98,8 @@ class Coordinators:
         if old.topic_names is not new.topic_names:
             self._forget_deleted_topics(old, new, before)
 
-    def _new_tenure(self, index: int, leader_epoch: int) -> GroupTenure:
-        return GroupTenure(
+    def _new_tenure(self, index: int, leader_epoch: int) -> GroupCoordinatorShard:
+        return GroupCoordinatorShard(
             index,
             leader_epoch,
             env=self._broker.env,
@@ -105,12 +108,12 @@ class Coordinators:
             is_gone=self._is_gone,
         )
 
-    def _new_coordinator(self, append: Append, transactions: TransactionalJournal) -> GroupCoordinator:
+    def _new_coordinator(self, append: Append, transactions: TransactionalWriter) -> GroupCoordinator:
         return GroupCoordinator(
             self._broker.config,
             append,
             new_uuid=self._new_uuid,
-            room=Room(self._may_add, self._may_expect, self._may_keep),
+            room=GroupCapacity(self._may_add, self._may_expect, self._may_keep),
             topics=self._topics,
             transactions=transactions,
         )
@@ -124,22 +127,22 @@ class Coordinators:
 
     def _may_expect(self) -> bool:
         """Whether there is room for one more member id that nobody has used yet."""
-        return sum(each.unused_id_bytes for each in self._active()) < MOST_UNUSED_ID_BYTES
+        return sum(each.pending_join_bytes for each in self._active()) < MOST_UNUSED_ID_BYTES
 
     def _may_keep(self, growth: int, limit: int) -> bool:
         """Whether all groups may take so many bytes more, up to so many in all."""
-        return self.kept_bytes() + growth <= limit
+        return self.memory_bytes() + growth <= limit
 
-    def kept_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """Return about how many bytes all groups take that this broker coordinates."""
-        return sum(each.kept_bytes for each in self._active())
+        return sum(each.memory_bytes for each in self._active())
 
-    def weighed_bytes(self) -> int:
-        """Weigh all groups anew, for whoever checks `kept_bytes`."""
-        return sum(each.weighed_bytes() for each in self._active())
+    def recount_memory_bytes(self) -> int:
+        """Weigh all groups anew, for whoever checks `memory_bytes`."""
+        return sum(each.recount_memory_bytes() for each in self._active())
 
     def _forget_deleted_topics(
-        self, old: MetadataImage, new: MetadataImage, tenures: Iterable[GroupTenure]
+        self, old: MetadataImage, new: MetadataImage, tenures: Iterable[GroupCoordinatorShard]
     ) -> None:
         """`tenures`: those that there were. New ones read back by the new image, and believe what names no id."""
         gone = {
@@ -150,7 +153,7 @@ class Coordinators:
         if gone:
             self._note_deleted(gone.keys() - new.topics.keys())
             for tenure in tenures:
-                tenure.forget_topics(gone)
+                tenure.on_topics_deleted(gone)
             if self._timer is not None:
                 self._tick()
 
@@ -208,10 +211,10 @@ class Coordinators:
         now, now_ms = self._now()
         age_ms = self._broker.env.ages.now_ms()
         late = now - self._tick_due_at
-        sweeps, ends = SWEPT_AT_ONCE, ENDED_AT_ONCE
+        sweeps, ends = GROUPS_PER_SWEEP, SESSIONS_PER_TICK
         for coordinator in self._active():
             if late > STALL_S:
-                coordinator.stalled(late)
+                coordinator.on_loop_stall(late)
             ends -= coordinator.tick(now=now, now_ms=now_ms, most=ends)
             sweeps -= coordinator.sweep(now=now, now_ms=age_ms, most=sweeps)
         self._schedule_tick()
@@ -232,7 +235,7 @@ class Coordinators:
         """Return the offsets topic; the first who asks has it made. Raises CoordinatorNotAvailable."""
         return await self._tenures.topic()
 
-    def _tenure(self, group_id: str) -> GroupTenure:
+    def _tenure(self, group_id: str) -> GroupCoordinatorShard:
         """Raises NotCoordinator, CoordinatorLoadInProgress, InvalidGroupId."""
         check_group_id(group_id)
         return self._tenures.of(group_id)
@@ -249,7 +252,7 @@ class Coordinators:
         """Raises NotCoordinator or CoordinatorLoadInProgress unless this broker answers for a group."""
         self._coordinator(group_id)
 
-    def join(self, request: JoinGroup) -> asyncio.Future[Joined | MemberIdRequired]:
+    def join(self, request: JoinGroup) -> asyncio.Future[JoinGroupResult | MemberIdRequired]:
         """Begun when this returns, and nothing of the request is kept but what the group keeps.
 
         Raises what concerns the group's place at once.
@@ -262,7 +265,7 @@ class Coordinators:
         self._hasten(coordinator)
         return waiting
 
-    def sync(self, request: SyncGroup) -> asyncio.Future[Synced]:
+    def sync(self, request: SyncGroup) -> asyncio.Future[SyncGroupResult]:
         """As `join`."""
         coordinator = self._member_coordinator(request.group_id)
         now, now_ms = self._now()
@@ -287,15 +290,17 @@ class Coordinators:
         self._hasten(coordinator)
         return waiting
 
-    async def beat(self, beat: Beat) -> Heard:
+    async def consumer_group_heartbeat(self, beat: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResult:
         """The consumer protocol's heartbeat; an empty member id is chosen here."""
         coordinator = self._member_coordinator(beat.group_id)
         if not beat.member_id:
             beat = msgspec.structs.replace(beat, member_id=str(self._new_uuid()))
         now, now_ms = self._now()
-        waiting = self._ask(lambda answer: coordinator.beat(beat, answer, now=now, now_ms=now_ms))
+        waiting = self._ask(
+            lambda answer: coordinator.consumer_group_heartbeat(beat, answer, now=now, now_ms=now_ms)
+        )
         self._hasten(coordinator)
-        heard: Heard = await waiting
+        heard: ConsumerGroupHeartbeatResult = await waiting
         return heard
 
     def delete(self, group_id: str) -> asyncio.Future[None]:
@@ -308,7 +313,7 @@ class Coordinators:
     def size_of(self, group_id: str) -> int:
         """Return how many offsets a group has here; 0 where this broker does not coordinate it."""
         try:
-            return self._coordinator(group_id).size_of(group_id)
+            return self._coordinator(group_id).offset_count_of(group_id)
         except KafkaError:
             return 0
 
@@ -329,7 +334,7 @@ class Coordinators:
         return codes
 
     async def commit_in_transaction(
-        self, request: CommitInTransaction, transactional_id: str, *, dialect: Dialect
+        self, request: TxnOffsetCommit, transactional_id: str, *, dialect: Dialect
     ) -> tuple[int, ...]:
         """Return one error code per commit; they count once the transaction commits.
 
@@ -355,7 +360,7 @@ class Coordinators:
                 raise UnknownTopicOrPartition("a topic was deleted while this was asked")
 
     async def _confirm(
-        self, tenure: GroupTenure, request: CommitInTransaction, transactional_id: str, dialect: Dialect
+        self, tenure: GroupCoordinatorShard, request: TxnOffsetCommit, transactional_id: str, dialect: Dialect
     ) -> None:
         """Have the transaction's coordinator say that the group's partition is part of it (KIP-890)."""
         producer = (request.producer_id, request.producer_epoch)
@@ -374,7 +379,7 @@ class Coordinators:
         if not verification.confirm():
             raise CoordinatorLoadInProgress("a marker came while this was asked: ask again")
 
-    def end_transaction(self, index: int, end: TransactionEnd) -> asyncio.Future[None]:
+    def end_transaction(self, index: int, end: WriteTxnMarker) -> asyncio.Future[None]:
         """Have a partition's offsets of a transaction count, or never; done when its marker is committed."""
         tenure = self._tenures.at(index)
         if tenure is None:
@@ -391,7 +396,9 @@ class Coordinators:
         return group
 
     async def read_all(self) -> list[Group]:
-        """Return all groups that this broker coordinates. Raises CoordinatorLoadInProgress (`Tenures.check_loaded`)."""
+        """Return all groups that this broker coordinates. Raises CoordinatorLoadInProgress
+        (`CoordinatorShards.check_loaded`).
+        """
         self._tenures.check_loaded()
         groups: list[Group] = []
         for coordinator in self._active():

@@ -27,7 +27,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.turns import in_turns
-from raftlog.coordinator.transactions.transaction import PREPARING, State
+from raftlog.coordinator.transactions.transaction import PREPARED_STATES, TransactionState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import MessageBuilders, request_builders
 
@@ -40,7 +40,7 @@ VERSIONS: Final = {
 MOST_ASKED: Final = 2_000
 """Transactional ids that are described, or sorted, at once."""
 
-IS_OPEN: Final = frozenset(each.value for each in (State.ONGOING, *PREPARING))
+IS_OPEN: Final = frozenset(each.value for each in (TransactionState.ONGOING, *PREPARED_STATES))
 
 log = get_logger(__name__)
 
@@ -203,7 +203,7 @@ class TransactionSurvey:
 
     def _when(self, owner: DescribedTransaction) -> str:
         """Return in how many seconds a coordinator will, for people; "" if it is about to."""
-        if owner.state != State.ONGOING.value or owner.start_ms < 0:
+        if owner.state != TransactionState.ONGOING.value or owner.start_ms < 0:
             return ""
         left_ms = owner.start_ms + owner.timeout_ms - self._broker.env.wall_clock_ms()
         return f" in {max(0, math.ceil(left_ms / 1000))} s, when its timeout is over"

@@ -60,7 +60,7 @@ class Coordinating(Protocol):
 
     def committed(self, end_offset: int) -> None: ...
 
-    def stand_down(self, error: KafkaError) -> None: ...
+    def on_unloaded(self, error: KafkaError) -> None: ...
 
 
 class Reading(Protocol):
@@ -76,7 +76,7 @@ C = TypeVar("C", bound=Coordinating)
 R = TypeVar("R", bound=Reading)
 
 
-class Tenure(Generic[C, R]):
+class CoordinatorShard(Generic[C, R]):
     """Begins when the metadata makes this broker the leader. `coordinator` is there once it may be asked."""
 
     what: ClassVar[str]
@@ -117,7 +117,7 @@ class Tenure(Generic[C, R]):
         if self._partition is not None:
             self._partition.unpark(self)
         if self.coordinator is not None:
-            self.coordinator.stand_down(error)
+            self.coordinator.on_unloaded(error)
 
     def _new_replay(self) -> R:
         raise NotImplementedError
@@ -163,7 +163,7 @@ class Tenure(Generic[C, R]):
             self._partition.unpark(self)
         coordinator, self.coordinator = self.coordinator, None
         if coordinator is not None:
-            coordinator.stand_down(NotCoordinator())
+            coordinator.on_unloaded(NotCoordinator())
 
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()

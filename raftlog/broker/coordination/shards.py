@@ -23,18 +23,18 @@ from raftlog.base.machine import Answer
 from raftlog.base.types import NO_BROKER
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.coordination.shard import Tenure
+from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.turns import Queue
-from raftlog.coordinator.placement import partition_for
+from raftlog.coordinator.java_hash import partition_for
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.replication.partition import Partition
 
-T = TypeVar("T", bound=Tenure[Any, Any])
+T = TypeVar("T", bound=CoordinatorShard[Any, Any])
 
 log = get_logger(__name__)
 
 
-class Tenures(Generic[T]):
+class CoordinatorShards(Generic[T]):
     """`new_tenure(index, leader_epoch)` makes what takes up one partition of `topic`."""
 
     def __init__(self, broker: BrokerContext, topic: str, new_tenure: Callable[[int, int], T]) -> None:

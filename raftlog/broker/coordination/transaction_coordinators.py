@@ -12,23 +12,26 @@ from raftlog.base.errors import ConcurrentTransactions
 from raftlog.base.failures import Failure
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.coordination.shards import Tenures
+from raftlog.broker.coordination.shards import CoordinatorShards
 from raftlog.broker.coordination.transaction_markers import MarkerSender
-from raftlog.broker.coordination.transaction_shard import TransactionTenure
+from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
 from raftlog.broker.turns import in_turns
-from raftlog.coordinator.transactions.coordinator import SWEPT_AT_ONCE, TransactionCoordinator
-from raftlog.coordinator.transactions.counts import Ended, Room
-from raftlog.coordinator.transactions.requests import (
-    AddPartitions,
-    EndTransaction,
-    InitProducer,
-    VerifyPartitions,
-)
 from raftlog.coordinator.transactions.transaction import (
     RECORDED,
-    Producer,
+    ProducerIdAndEpoch,
     Transaction,
     check_transactional_id,
+)
+from raftlog.coordinator.transactions.transaction_coordinator import (
+    IDS_PER_SWEEP,
+    TransactionCoordinator,
+)
+from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
+from raftlog.coordinator.transactions.transaction_requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducerId,
+    VerifyPartitions,
 )
 from raftlog.metadata.image import MetadataImage
 
@@ -43,14 +46,14 @@ MARKERS_AWAITED_S: Final = 0.1
 client that is told CONCURRENT_TRANSACTIONS comes again after its retry time: KafkaJS after 300 ms, kafka-python 100."""
 
 
-class Transactions:
+class TransactionCoordinators:
     """Every method but the first three is a request of a client; failures are KafkaErrors, mostly retriable."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._tenures = Tenures(broker, TRANSACTION_STATE_TOPIC, self._new_tenure)
+        self._tenures = CoordinatorShards(broker, TRANSACTION_STATE_TOPIC, self._new_tenure)
         self.markers = MarkerSender(broker, self._markers_written)
-        self.ended = Ended()
+        self.ended = OutcomeCounts()
         """What came to an end here; for the metrics."""
         self._awaiting: dict[str, list[asyncio.Future[None]]] = {}
         """By transactional id, the requests that wait for its markers."""
@@ -88,21 +91,21 @@ class Transactions:
 
     def states(self) -> dict[str, int]:
         """How many of them are in which state, by Kafka's names."""
-        censuses = [each.census.states for each in self._active()]
+        censuses = [each.counts.states for each in self._active()]
         return {state.value: sum(each[state] for each in censuses) for state in RECORDED}
 
     def oldest_open_ms(self) -> int | None:
         """When the oldest transaction began that is open or being ended, wall clock; None without any."""
-        oldest = (min(each.census.open_since.values()) for each in self._active() if each.census.open_since)
+        oldest = (min(each.counts.open_since.values()) for each in self._active() if each.counts.open_since)
         return min(oldest, default=None)
 
-    def _new_tenure(self, index: int, leader_epoch: int) -> TransactionTenure:
-        return TransactionTenure(
+    def _new_tenure(self, index: int, leader_epoch: int) -> TransactionCoordinatorShard:
+        return TransactionCoordinatorShard(
             (index, leader_epoch),
             broker=self._broker,
             find=self._tenures.replica,
             send=self.markers.send,
-            room=Room(self._may_add, self._may_open),
+            room=TransactionCapacity(self._may_add, self._may_open),
             ended=self.ended,
         )
 
@@ -110,7 +113,7 @@ class Transactions:
         return len(self) < self._broker.config.raftlog_transaction_max_ids
 
     def _may_open(self, partitions: int) -> bool:
-        in_use = sum(each.census.partitions for each in self._active())
+        in_use = sum(each.counts.partitions for each in self._active())
         return in_use + partitions <= self._broker.config.raftlog_transaction_max_partitions
 
     def _active(self) -> list[TransactionCoordinator]:
@@ -122,7 +125,7 @@ class Transactions:
     def _tick(self) -> None:
         now, now_ms = self._now()
         age_ms = self._broker.env.ages.now_ms()
-        ends = sweeps = SWEPT_AT_ONCE
+        ends = sweeps = IDS_PER_SWEEP
         coordinators = self._active()
         self._ticks += 1
         first = self._ticks % max(len(coordinators), 1)  # what one cannot write must not starve the others
@@ -158,12 +161,12 @@ class Transactions:
 
     # -- requests ------------------------------------------------------------------------------------------
 
-    async def init_producer(self, request: InitProducer) -> Producer:
+    async def init_producer(self, request: InitProducerId) -> ProducerIdAndEpoch:
         """Return who the asker is from now on."""
         assert self._broker.producer_ids is not None, "the broker server provides it"
         self._coordinator(request.transactional_id)
         await self._broker.producer_ids.prepare()
-        producer: Producer = await self._change(TransactionCoordinator.init_producer, request)
+        producer: ProducerIdAndEpoch = await self._change(TransactionCoordinator.init_producer_id, request)
         return producer
 
     async def add_partitions(self, request: AddPartitions) -> None:
@@ -177,9 +180,9 @@ class Transactions:
         """
         await self._ask(TransactionCoordinator.add_partitions, request, within_s=within_s)
 
-    async def end(self, request: EndTransaction) -> Producer:
+    async def end(self, request: EndTransaction) -> ProducerIdAndEpoch:
         """Return who may begin the next transaction."""
-        producer: Producer = await self._change(TransactionCoordinator.end_transaction, request)
+        producer: ProducerIdAndEpoch = await self._change(TransactionCoordinator.end_transaction, request)
         return producer
 
     async def _change(self, call: Any, request: Any) -> Any:
@@ -240,7 +243,7 @@ class Transactions:
         return found
 
     async def read_all(self, *, wholly: bool = False) -> list[Transaction]:
-        """Return all ids that this broker coordinates. Raises as `Tenures.check_loaded` does."""
+        """Return all ids that this broker coordinates. Raises as `CoordinatorShards.check_loaded` does."""
         self._tenures.check_loaded(wholly=wholly)
         found: list[Transaction] = []
         for coordinator in self._active():

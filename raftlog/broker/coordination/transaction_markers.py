@@ -17,9 +17,9 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.transaction_deadlines import MARKERS_ANSWERED_S
-from raftlog.broker.coordination.transaction_shard import TransactionTenure
+from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
 from raftlog.broker.turns import in_turns
-from raftlog.coordinator.transactions.requests import SendMarkers
+from raftlog.coordinator.transactions.transaction_requests import SendMarkers
 from raftlog.protocol.message_builders import request_builders
 
 API_KEY: Final = 27
@@ -48,7 +48,7 @@ class Outcome:
 
     __slots__ = ("began_at", "markers", "tenure", "unanswered", "untold")
 
-    def __init__(self, tenure: TransactionTenure, markers: SendMarkers, began_at: float) -> None:
+    def __init__(self, tenure: TransactionCoordinatorShard, markers: SendMarkers, began_at: float) -> None:
         self.tenure = tenure
         self.markers = markers
         self.began_at = began_at
@@ -90,7 +90,7 @@ class MarkerSender:
         """How many outcomes are not known everywhere."""
         return self._open
 
-    def send(self, tenure: TransactionTenure, markers: SendMarkers) -> None:
+    def send(self, tenure: TransactionCoordinatorShard, markers: SendMarkers) -> None:
         """Tell an outcome; the tenure's coordinator hears when that is done."""
         self._open += 1
         loop = asyncio.get_running_loop()

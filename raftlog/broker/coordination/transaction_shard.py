@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from raftlog.broker.context import BrokerContext
-from raftlog.broker.coordination.shard import Tenure
+from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.turns import PARTS_AT_ONCE, in_turns
-from raftlog.coordinator.transactions.coordinator import TransactionCoordinator
-from raftlog.coordinator.transactions.counts import Ended, Room
-from raftlog.coordinator.transactions.replay import TransactionReplay
-from raftlog.coordinator.transactions.requests import SendMarkers
+from raftlog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
+from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
+from raftlog.coordinator.transactions.transaction_requests import SendMarkers
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 
-class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
+class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, TransactionReplay]):
     """`send(tenure, markers)` begins to tell an outcome. `room`: what the broker has room for."""
 
     what: ClassVar = "transaction"
@@ -29,9 +29,9 @@ class TransactionTenure(Tenure[TransactionCoordinator, TransactionReplay]):
         *,
         broker: BrokerContext,
         find: Callable[[int], Partition],
-        send: Callable[[TransactionTenure, SendMarkers], None],
-        room: Room,
-        ended: Ended | None = None,
+        send: Callable[[TransactionCoordinatorShard, SendMarkers], None],
+        room: TransactionCapacity,
+        ended: OutcomeCounts | None = None,
     ) -> None:
         super().__init__(*place, env=broker.env, find=find)
         self._broker = broker

@@ -38,7 +38,7 @@ from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.transaction_deadlines import VERIFIED_S
 from raftlog.broker.partition_lookup import TopicKey, locate
 from raftlog.broker.turns import Pace, in_turns
-from raftlog.coordinator.placement import partition_for
+from raftlog.coordinator.java_hash import partition_for
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.header import read_header
 

@@ -8,9 +8,9 @@ from raftlog.base.errors import InvalidGroupId, InvalidProducerEpoch, KafkaError
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.groups import check_group_id
-from raftlog.coordinator.placement import partition_for
-from raftlog.coordinator.transactions.requests import AddPartitions
-from raftlog.coordinator.transactions.transaction import Producer
+from raftlog.coordinator.java_hash import partition_for
+from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
+from raftlog.coordinator.transactions.transaction_requests import AddPartitions
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
 
@@ -29,7 +29,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     index = partition_for(message.group_id, len(topic.partitions))
     wanted = AddPartitions(
         message.transactional_id,
-        Producer(message.producer_id, message.producer_epoch),
+        ProducerIdAndEpoch(message.producer_id, message.producer_epoch),
         frozenset({TopicPartition(CONSUMER_OFFSETS_TOPIC, index)}),
     )
     await broker.transactions.add_partitions(wanted)

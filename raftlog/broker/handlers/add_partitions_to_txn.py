@@ -26,8 +26,8 @@ from raftlog.base.types import TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import ADDED_S
 from raftlog.broker.turns import in_turns
-from raftlog.coordinator.transactions.requests import AddPartitions, VerifyPartitions
-from raftlog.coordinator.transactions.transaction import ClientVersion, Producer
+from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
+from raftlog.coordinator.transactions.transaction_requests import AddPartitions, VerifyPartitions
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 
@@ -47,7 +47,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     version = request.api_version
     make = response_builders(API_KEY, version)
     if version < FIRST_BROKERS_VERSION:
-        producer = Producer(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
+        producer = ProducerIdAndEpoch(message.v3_and_below_producer_id, message.v3_and_below_producer_epoch)
         wanted = AddPartitions(
             message.v3_and_below_transactional_id,
             producer,
@@ -107,11 +107,11 @@ def _partition(make: Any, index: int, code: int) -> Any:
 
 async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:
     """Verify or add for one transaction of another broker's clients, in time for the answers of the others."""
-    producer = Producer(wanted.producer_id, wanted.producer_epoch)
+    producer = ProducerIdAndEpoch(wanted.producer_id, wanted.producer_epoch)
     places = await _places(broker, wanted.topics)
     if wanted.verify_only:
         return await _verify(broker, version, VerifyPartitions(wanted.transactional_id, producer, places))
-    request = AddPartitions(wanted.transactional_id, producer, places, ClientVersion.BUMPING)
+    request = AddPartitions(wanted.transactional_id, producer, places, ClientTransactionVersion.TV_2)
     add = partial(broker.transactions.add_partitions_for_broker, within_s=ADDED_S)
     return await _add(broker, version, request, add=add)
 

@@ -9,8 +9,13 @@ from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, published, shown
 from raftlog.broker.turns import Pace, in_turns
+from raftlog.metadata.controller_api import (
+    AlterReassignments,
+    PartitionResult,
+    PartitionResults,
+    Reassignment,
+)
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import AlterReassignments, PartitionResult, PartitionResults, Reassignment
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 
@@ -68,7 +73,7 @@ def _shows(image: MetadataImage, wanted: Reassignment) -> bool:
     state = image.partition(wanted.topic, wanted.partition)
     if state is None:
         return True  # deleted meanwhile
-    return not state.is_reassigned if wanted.replicas is None else state.target == wanted.replicas
+    return not state.is_reassigned if wanted.replicas is None else state.target_replicas == wanted.replicas
 
 
 async def _response(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import served
-from raftlog.metadata.features import FEATURES, level_in_force
+from raftlog.metadata.features import FEATURES, finalized_level
 from raftlog.protocol.apis import advertised_versions
 from raftlog.protocol.codec import encode_entity, encode_response
 from raftlog.protocol.message_builders import build_response, response_builders
@@ -29,7 +29,7 @@ Levels = tuple[int, ...]
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer the list. A client must name itself properly from version 3 on."""
     version, image = request.api_version, broker.image()
-    levels = tuple(level_in_force(image, each.name) for each in FEATURES)
+    levels = tuple(finalized_level(image, each.name) for each in FEATURES)
     if version >= FIRST_NAMED_VERSION and not (
         _is_name(message.client_software_name) and _is_name(message.client_software_version)
     ):

@@ -12,7 +12,7 @@ from raftlog.base.errors import InvalidConfig, InvalidRequest, KafkaError
 from raftlog.base.log import KAFKA_LEVELS, LOGGERS, ROOT, get_logger
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.handlers.config_resources import Outcome, check_own_broker
-from raftlog.metadata.requests import DELETE, SET
+from raftlog.metadata.controller_api import DELETE, SET
 
 log = get_logger(__name__)
 

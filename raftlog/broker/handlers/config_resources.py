@@ -11,14 +11,8 @@ from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, published, shown
 from raftlog.broker.turns import Pace, in_turns
+from raftlog.metadata.controller_api import DELETE, SET, AlterConfigs, ConfigAlteration, ConfigResults
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import (
-    DELETE,
-    SET,
-    AlterConfigs,
-    ConfigAlteration,
-    ConfigResults,
-)
 from raftlog.protocol.message_builders import response_builders
 
 TOPIC: Final = 2

@@ -10,8 +10,8 @@ from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, published, shown
 from raftlog.broker.turns import in_turns
+from raftlog.metadata.controller_api import CreatePartitions, NewPartitions, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import CreatePartitions, NewPartitions, TopicResult, TopicResults
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 

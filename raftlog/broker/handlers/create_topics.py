@@ -14,8 +14,8 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, published, shown
 from raftlog.broker.handlers.config_resources import check_config_names
 from raftlog.broker.turns import Pace, in_turns
+from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 

@@ -11,8 +11,8 @@ from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisable
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, published, shown
 from raftlog.broker.turns import in_turns
+from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.requests import DeleteTopics, TopicRef, TopicResult, TopicResults
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 

@@ -9,7 +9,7 @@ from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, shown
 from raftlog.broker.turns import Pace, in_turns
-from raftlog.metadata.requests import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 

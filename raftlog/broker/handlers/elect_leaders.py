@@ -8,7 +8,7 @@ from raftlog.base.errors import NONE, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, shown
 from raftlog.broker.turns import Pace, in_turns
-from raftlog.metadata.requests import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
+from raftlog.metadata.controller_api import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 

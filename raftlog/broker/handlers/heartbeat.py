@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.requests import MemberRef
+from raftlog.coordinator.group_requests import MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
 

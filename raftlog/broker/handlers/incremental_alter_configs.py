@@ -15,7 +15,7 @@ from raftlog.broker.handlers.config_resources import (
     resource_type,
     response,
 )
-from raftlog.metadata.requests import DELETE, SUBTRACT, ConfigAlteration, ConfigOp
+from raftlog.metadata.controller_api import DELETE, SUBTRACT, ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
 
 API_KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS

@@ -14,8 +14,8 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.transactions.requests import InitProducer
-from raftlog.coordinator.transactions.transaction import Producer
+from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
+from raftlog.coordinator.transactions.transaction_requests import InitProducerId
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
 
@@ -37,23 +37,23 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     )
 
 
-async def _give(broker: BrokerContext) -> Producer:
+async def _give(broker: BrokerContext) -> ProducerIdAndEpoch:
     assert broker.producer_ids is not None, "the broker server provides it"
-    return Producer(await broker.producer_ids.next(), FIRST_EPOCH)
+    return ProducerIdAndEpoch(await broker.producer_ids.next(), FIRST_EPOCH)
 
 
-async def _init(broker: BrokerContext, message: Any) -> Producer:
+async def _init(broker: BrokerContext, message: Any) -> ProducerIdAndEpoch:
     if getattr(message, "keep_prepared_txn", False):
         raise UnsupportedVersion("transactions cannot be kept prepared (KIP-939)")
     if getattr(message, "enable2_pc", False):
         raise TransactionalIdAuthorizationFailed("two-phase commit is not enabled (KIP-939)")
-    before = Producer(
+    before = ProducerIdAndEpoch(
         getattr(message, "producer_id", NO_PRODUCER_ID), getattr(message, "producer_epoch", NO_EPOCH)
     )
     if (before.producer_id == NO_PRODUCER_ID) != (before.epoch == NO_EPOCH):
         raise InvalidRequest("producer id and epoch are given together or not at all")
-    request = InitProducer(message.transactional_id, message.transaction_timeout, before)
-    found: Producer = await broker.transactions.init_producer(request)
+    request = InitProducerId(message.transactional_id, message.transaction_timeout, before)
+    found: ProducerIdAndEpoch = await broker.transactions.init_producer(request)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError
 from raftlog.base.errors import MemberIdRequired as MemberIdRequiredError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.coordinator.requests import Joined, JoinGroup, MemberIdRequired, MemberRef
+from raftlog.coordinator.group_requests import JoinGroup, JoinGroupResult, MemberIdRequired, MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
 
@@ -32,7 +32,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
 
 
 async def _answer(
-    request: RequestContext, member_id: str, waiting: Awaitable[Joined | MemberIdRequired]
+    request: RequestContext, member_id: str, waiting: Awaitable[JoinGroupResult | MemberIdRequired]
 ) -> Any:
     try:
         reply = await waiting
@@ -59,7 +59,7 @@ def _request(request: RequestContext, message: Any) -> JoinGroup:
     )
 
 
-def _joined(request: RequestContext, reply: Joined) -> Any:
+def _joined(request: RequestContext, reply: JoinGroupResult) -> Any:
     make = response_builders(API_KEY, request.api_version)
     members = tuple(
         make.JoinGroupResponseMember(

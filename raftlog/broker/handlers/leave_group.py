@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, FencedInstanceId, KafkaError, UnknownMemberId
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import together
-from raftlog.coordinator.requests import MemberRef
+from raftlog.coordinator.group_requests import MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
 

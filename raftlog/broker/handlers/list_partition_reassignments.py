@@ -8,7 +8,11 @@ from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, shown
 from raftlog.broker.turns import Pace
-from raftlog.metadata.requests import ListReassignments, OngoingReassignment, OngoingReassignments
+from raftlog.metadata.controller_api import (
+    ListReassignments,
+    OngoingReassignment,
+    OngoingReassignments,
+)
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 

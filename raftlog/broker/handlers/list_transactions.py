@@ -10,7 +10,7 @@ from raftlog.base.errors import InvalidRegularExpression
 from raftlog.base.regex import STEPS_AT_ONCE, check_regex, compiled, steps
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
-from raftlog.coordinator.transactions.transaction import IDLE, State, Transaction
+from raftlog.coordinator.transactions.transaction import IDLE, Transaction, TransactionState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 
@@ -18,7 +18,7 @@ API_KEY: Final = ApiKey.LIST_TRANSACTIONS
 
 ANY_DURATION: Final = -1
 
-_STATES: Final = frozenset(each.value for each in State)
+_STATES: Final = frozenset(each.value for each in TransactionState)
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:

@@ -11,7 +11,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
 from raftlog.broker.turns import Pace
 from raftlog.coordinator.group import CommittedOffset
-from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
+from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders

@@ -8,7 +8,7 @@ from raftlog.base.errors import NONE, UnknownTopicOrPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import check_size
 from raftlog.broker.turns import Pace
-from raftlog.coordinator.requests import DeleteOffsets
+from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 

@@ -20,7 +20,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import Pace
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
 from raftlog.coordinator.offsets import check_consumer_fetch
-from raftlog.coordinator.pending import is_unstable
+from raftlog.coordinator.transactional_offsets import is_unstable
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders

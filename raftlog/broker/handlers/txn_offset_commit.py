@@ -11,7 +11,7 @@ from raftlog.broker.coordination.transaction_verification import Dialect
 from raftlog.broker.handlers.commit_response import Codes, Place, answered, check_size
 from raftlog.broker.turns import Pace
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
-from raftlog.coordinator.requests import CommitInTransaction, MemberRef, OffsetCommit
+from raftlog.coordinator.group_requests import MemberRef, OffsetCommit, TxnOffsetCommit
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -44,7 +44,7 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
     codes: dict[Place, int] = {}
     commits = await _commits(broker, message, codes)
     if commits:
-        asked = CommitInTransaction(
+        asked = TxnOffsetCommit(
             message.group_id,
             MemberRef(getattr(message, "member_id", ""), getattr(message, "group_instance_id", None)),
             getattr(message, "generation_id", NO_GENERATION),

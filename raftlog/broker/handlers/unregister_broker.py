@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, shown
-from raftlog.metadata.requests import Done, UnregisterBroker
+from raftlog.metadata.controller_api import Done, UnregisterBroker
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 

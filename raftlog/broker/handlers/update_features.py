@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, published, shown
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     SAFE_DOWNGRADE,
     UPGRADE,
     FeatureResult,

@@ -21,7 +21,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import MARKERS_COMMITTED_S
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.turns import Pace, in_turns
-from raftlog.coordinator.requests import TransactionEnd
+from raftlog.coordinator.group_requests import WriteTxnMarker
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.replication.partition import Partition
@@ -79,7 +79,7 @@ def _write(broker: BrokerContext, marker: TxnMarker, place: TopicPartition) -> a
     waiter = Waiter()
     partition = locate(broker, *place)
     if place.topic == CONSUMER_OFFSETS_TOPIC:
-        broker.groups.end_transaction(place.partition, TransactionEnd(*marker)).add_done_callback(
+        broker.groups.end_transaction(place.partition, WriteTxnMarker(*marker)).add_done_callback(
             waiter.answered
         )
     else:

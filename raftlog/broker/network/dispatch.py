@@ -21,7 +21,7 @@ from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
 from raftlog.broker.links import peer_auth
 from raftlog.broker.network.long_turns import LONG_TURN_S
-from raftlog.broker.network.object_memory import ObjectMemory, expected_bytes
+from raftlog.broker.network.object_memory import expected_bytes
 from raftlog.broker.network.request_limits import PARTS_MAX
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.turns import decoded, encoded
@@ -190,7 +190,7 @@ async def _load_then_handle(
     handler: ModuleType, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
     """Deal with the first requests of a version of an API in turns: loading what decodes them takes milliseconds."""
-    server = request.connection.server
+    server = request.client.server
     await server.broker.env.turns.next()
     server.schemas_loaded.add((request.api_key, request.api_version))
     work = _decode_then_handle(handler, request, frame, position, held)
@@ -202,7 +202,7 @@ async def _decode_then_handle(
     handler: ModuleType, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
     """Deal with a large request in turns; those that come behind it on the connection wait."""
-    connection, parts_max = request.connection, _parts_max(request)
+    connection, parts_max = request.client, _parts_max(request)
     if not connection.is_open:
         return None
     pieces = decode_request_incrementally(
@@ -228,13 +228,12 @@ def _room_for_objects(request: RequestContext, size: int) -> AbstractAsyncContex
     """Return a context that waits for and holds memory for the objects of a large request, where it needs any."""
     if request.peer_broker_id is not None or request.api_key in _WAITS_FOR_MEMBERS:
         return _NO_ROOM_NEEDED
-    objects: ObjectMemory = request.connection.server.objects
-    return objects.room(expected_bytes(size, _parts_max(request)))
+    return request.client.server.objects.room(expected_bytes(size, _parts_max(request)))
 
 
 async def _refuse_version(request: RequestContext, version: int) -> Any:
     """Return the answer to a request of a version that is not served, in a turn of its own, as `_load_then_handle`."""
-    connection, api = request.connection, APIS[request.api_key]
+    connection, api = request.client, APIS[request.api_key]
     await connection.server.broker.env.turns.next()
     response = error_response(api.key, version, UnsupportedVersion.code)
     if response is None:
@@ -259,7 +258,7 @@ def _respond(
 def _begin(handler: ModuleType, request: RequestContext, message: Any) -> Any | Coroutine[Any, Any, Any]:
     """Return the answer, or a coroutine of it; that holds `message` only if the handler has `error_response`."""
     try:
-        result = handler.handle(request.connection.server.broker, request, message)
+        result = handler.handle(request.client.server.broker, request, message)
     except KafkaError as error:
         result = _failure(handler, request, message, error)
     if not inspect.isawaitable(result):

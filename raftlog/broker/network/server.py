@@ -37,9 +37,9 @@ from raftlog.broker.network.long_turns import LongTurns
 from raftlog.broker.network.object_memory import ObjectMemory
 from raftlog.broker.network.request_memory import RequestMemory
 from raftlog.broker.producer_ids import ProducerIds
+from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
+from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import Endpoint
-from raftlog.metadata.in_force import config_in_force
-from raftlog.metadata.requests import AllocateProducerIds, ProducerIdBlock
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
@@ -276,7 +276,7 @@ class BrokerServer:
         )
 
     def _config_in_force(self) -> NodeConfig:
-        return config_in_force(self.config, self.broker.image())
+        return effective_broker_config(self.config, self.broker.image())
 
     def _say_limits(self) -> None:
         most, wanted = self.admission.most_strangers, self._config_in_force().max_connections

@@ -29,6 +29,7 @@ from raftlog.broker.replicas.isr_changes import IsrChanges
 from raftlog.broker.replicas.log_directories import Logs, NewLog, Volume
 from raftlog.broker.replicas.replication_quota import Quota
 from raftlog.broker.replicas.timeline import Timeline
+from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
     BrokerState,
@@ -36,7 +37,6 @@ from raftlog.metadata.image import (
     PartitionState,
     changed_partitions,
 )
-from raftlog.metadata.in_force import config_in_force
 from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.leader_role import LeaderRole
 from raftlog.replication.partition import Partition
@@ -406,7 +406,7 @@ class Replicas:
     @property
     def config_in_force(self) -> NodeConfig:
         """This broker's settings as they are now: what may change while it runs is read here each time."""
-        return config_in_force(self.config, self._applied)
+        return effective_broker_config(self.config, self._applied)
 
     def _config_of(self, name: TopicPartition) -> TopicConfig:
         image = self._applied
@@ -427,7 +427,7 @@ class Replicas:
 
     def _throttle(self, image: MetadataImage) -> None:
         """Take the rates of KIP-73 that are in force."""
-        config = config_in_force(self.config, image)
+        config = effective_broker_config(self.config, image)
         for quota, rate in (
             (self.sent, config.leader_replication_throttled_rate),
             (self.fetched, config.follower_replication_throttled_rate),

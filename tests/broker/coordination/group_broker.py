@@ -11,10 +11,10 @@ from raftlog.base.config import NodeConfig, TopicConfig
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.coordination.group_coordinators import Coordinators
-from raftlog.broker.coordination.transaction_coordinators import Transactions
+from raftlog.broker.coordination.group_coordinators import GroupCoordinators
+from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
+from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, TopicCreation
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
-from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, TopicCreation
 from raftlog.protocol.codec import (
     RequestHeader,
     decode_header,
@@ -110,8 +110,8 @@ class GroupBroker:
         self.broker = BrokerContext(
             SimEnv(host), config, lambda: self.image, self.submit, self.replicas  # type: ignore[arg-type]
         )  # fmt: skip
-        self.broker.groups = self.groups = Coordinators(self.broker)
-        self.broker.transactions = self.transactions = Transactions(self.broker)
+        self.broker.groups = self.groups = GroupCoordinators(self.broker)
+        self.broker.transactions = self.transactions = TransactionCoordinators(self.broker)
         self.disk = host.disk
         if with_topic:
             self.publish()

@@ -25,13 +25,19 @@ from raftlog.base.machine import MAX_PARKED
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker.coordination import group_shard
 from raftlog.broker.coordination.group_coordinators import TICK_S
-from raftlog.broker.coordination.group_shard import GroupTenure
+from raftlog.broker.coordination.group_shard import GroupCoordinatorShard
 from raftlog.broker.turns import PARTS_AT_ONCE
-from raftlog.coordinator.coordinator import GroupCoordinator
 from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset, Group
-from raftlog.coordinator.replay import Replay
-from raftlog.coordinator.requests import CommitOffsets, JoinGroup, MemberRef, OffsetCommit, SyncGroup
-from raftlog.coordinator.upkeep import SWEPT_AT_ONCE
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP
+from raftlog.coordinator.group_replay import GroupReplay
+from raftlog.coordinator.group_requests import (
+    CommitOffsets,
+    JoinGroup,
+    MemberRef,
+    OffsetCommit,
+    SyncGroup,
+)
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.records.batch import Buffer
 from raftlog.replication.partition import Partition
@@ -146,7 +152,7 @@ def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
                 try:
                     await world.groups.commit(commit_of(number, group_id=f"g{number}"))
                 except PolicyViolation:
-                    assert world.groups.kept_bytes() <= FEW_BYTES
+                    assert world.groups.memory_bytes() <= FEW_BYTES
                     return number
             raise AssertionError("there is no limit")
 
@@ -164,7 +170,7 @@ def test_a_broker_starts_with_as_many_groups_as_it_may_keep() -> None:
             await asyncio.sleep(0.1)
             for number in range(count):
                 await world.groups.delete(f"g{number}")
-            assert world.groups.kept_bytes() == 0
+            assert world.groups.memory_bytes() == 0
 
         count = await host.start(first())
         assert count > PARTITIONS
@@ -313,7 +319,7 @@ async def test_a_tenure_that_fails_says_so_rather_than_loading_for_ever() -> Non
     def broken(_index: int) -> Any:
         raise ZeroDivisionError
 
-    tenure = GroupTenure(0, 0, env=Env(), find=broken, new_coordinator=broken, is_gone=broken)
+    tenure = GroupCoordinatorShard(0, 0, env=Env(), find=broken, new_coordinator=broken, is_gone=broken)
     tenure.start()
     await asyncio.sleep(0)
     assert tenure.has_failed
@@ -347,14 +353,14 @@ def test_all_partitions_together_are_swept_in_slices() -> None:
     """A broker that leads fifty partitions looks at no more groups in one tick than one that leads one."""
 
     async def story(world: GroupBroker) -> None:
-        for number in range(SWEPT_AT_ONCE + 100):
+        for number in range(GROUPS_PER_SWEEP + 100):
             await world.groups.commit(commit_of(1, f"g{number}"))
         counts = [len(await world.groups.read_all())]
         while counts[-1]:
             await asyncio.sleep(TICK_S / 2)
             counts.append(len(await world.groups.read_all()))
         swept = [before - after for before, after in pairwise(counts) if before != after]
-        assert swept == [SWEPT_AT_ONCE, 100]
+        assert swept == [GROUPS_PER_SWEEP, 100]
 
     run_scenario(story, offsets_retention_check_interval_ms=60_000)
 
@@ -385,14 +391,14 @@ def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
             await world.groups.commit(commit_of(1, f"g{number}"))
         fed: list[int] = []
         turn = 0
-        feeding = Replay.feeding
+        feeding = GroupReplay.feed_stepwise
 
-        def count(replay: Replay, batches: Buffer) -> Iterator[None]:
+        def count(replay: GroupReplay, batches: Buffer) -> Iterator[None]:
             fed.append(turn)
             return feeding(replay, batches)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Replay, "feeding", count)
+            patch.setattr(GroupReplay, "feed_stepwise", count)
             world.publish(leader=2)
             world.publish(leader=1)
             while len(fed) < PARTITIONS:
@@ -407,13 +413,13 @@ def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.
     """A commit of eighteen thousand took a seventh of a second of each later coordinator's loop."""
     monkeypatch.setattr(group_shard, "RECORDS_AT_ONCE", 5)
     noted: Counter[int] = Counter()
-    turn, plain = 0, Replay._note
+    turn, plain = 0, GroupReplay._note
 
-    def note(replay: Replay, *record: Any) -> None:
+    def note(replay: GroupReplay, *record: Any) -> None:
         noted[turn] += 1
         plain(replay, *record)
 
-    monkeypatch.setattr(Replay, "_note", note)
+    monkeypatch.setattr(GroupReplay, "_note", note)
 
     async def story(world: GroupBroker) -> None:
         nonlocal turn

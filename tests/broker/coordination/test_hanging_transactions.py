@@ -11,7 +11,11 @@ from raftlog.broker.coordination import hanging_transactions
 from raftlog.broker.coordination.hanging_transactions import ListedTransaction, TransactionSurvey
 from raftlog.broker.handlers import describe_transactions
 from raftlog.broker.links.broker_links import BrokerLinks
-from raftlog.coordinator.transactions.transaction import Producer, State, Transaction
+from raftlog.coordinator.transactions.transaction import (
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionState,
+)
 from tests.broker.coordination.transaction_broker import TransactionBroker, run_scenario
 from tests.broker.loop_turns import count_loop_turns
 
@@ -26,10 +30,12 @@ class CountingCoordinator:
 
     async def read(self, name: str) -> Transaction:
         self.reads[name] += 1
-        return Transaction(name, Producer(7, 0), State.ONGOING, timeout_ms=9, start_ms=5)
+        return Transaction(name, ProducerIdAndEpoch(7, 0), TransactionState.ONGOING, timeout_ms=9, start_ms=5)
 
     async def read_all(self, *, wholly: bool) -> list[Transaction]:
-        return [Transaction(each, Producer(7, 0), State.ONGOING) for each in reversed(NAMES)]
+        return [
+            Transaction(each, ProducerIdAndEpoch(7, 0), TransactionState.ONGOING) for each in reversed(NAMES)
+        ]
 
 
 def survey_of(world: TransactionBroker, known: Any) -> TransactionSurvey:
@@ -46,7 +52,7 @@ def test_ids_that_an_answer_had_no_room_for_are_asked_for_again(monkeypatch: pyt
 
     async def story(world: TransactionBroker) -> None:
         known = CountingCoordinator()
-        listed = [ListedTransaction(each, 1, 7, State.ONGOING.value) for each in NAMES]
+        listed = [ListedTransaction(each, 1, 7, TransactionState.ONGOING.value) for each in NAMES]
         found = await survey_of(world, known).open(listed)
         assert found == dict.fromkeys(NAMES, (5, 9))
         assert known.reads == Counter(NAMES)

@@ -16,15 +16,19 @@ from raftlog.base.errors import (
     NotLeaderOrFollower,
 )
 from raftlog.base.types import TRANSACTION_STATE_TOPIC
-from raftlog.broker.coordination.shard import Tenure
-from raftlog.broker.coordination.transaction_shard import TransactionTenure
+from raftlog.broker.coordination.shard import CoordinatorShard
+from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
 from raftlog.broker.handlers import list_groups, list_transactions
 from raftlog.broker.turns import PARTS_AT_ONCE
-from raftlog.coordinator.placement import partition_for
-from raftlog.coordinator.requests import TransactionEnd
-from raftlog.coordinator.transactions.counts import Room
-from raftlog.coordinator.transactions.replay import TransactionReplay
-from raftlog.coordinator.transactions.transaction import Producer, State, Transaction
+from raftlog.coordinator.group_requests import WriteTxnMarker
+from raftlog.coordinator.java_hash import partition_for
+from raftlog.coordinator.transactions.transaction import (
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionState,
+)
+from raftlog.coordinator.transactions.transaction_counts import TransactionCapacity
+from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
 from tests.broker.coordination.group_broker import PARTITIONS, GroupBroker
 from tests.broker.coordination.test_group_coordinators import commit_of
 from tests.broker.coordination.test_transaction_coordinators import T0, begin
@@ -33,7 +37,9 @@ from tests.broker.handlers.test_groups import run_scenario as play_groups
 
 
 @pytest.mark.parametrize("error", [KafkaStorageError("not now"), OSError("not now"), ValueError("a bug")])
-@pytest.mark.parametrize(("where", "what"), [(Tenure, "_read"), (TransactionTenure, "_take_up")])
+@pytest.mark.parametrize(
+    ("where", "what"), [(CoordinatorShard, "_read"), (TransactionCoordinatorShard, "_take_up")]
+)
 def test_what_could_not_be_read_back_is_read_again(
     monkeypatch: pytest.MonkeyPatch, where: type, what: str, error: Exception
 ) -> None:
@@ -54,7 +60,7 @@ def test_what_could_not_be_read_back_is_read_again(
         with pytest.raises(NotCoordinator):
             await world.transactions.read("x")
         await world.pass_time(4)
-        assert (await world.transactions.read("x")).state is State.ONGOING
+        assert (await world.transactions.read("x")).state is TransactionState.ONGOING
 
     run_scenario(story)
 
@@ -65,12 +71,12 @@ def test_very_many_ids_are_taken_over_in_turns() -> None:
 
     async def story(world: TransactionBroker) -> None:
         sent: list[str] = []
-        tenure = TransactionTenure(
+        tenure = TransactionCoordinatorShard(
             (0, 1),
             broker=world.broker,
             find=lambda index: world.broker.replicas.get(TRANSACTION_STATE_TOPIC, index),
             send=lambda asked, markers: sent.append(markers.transactional_id),
-            room=Room(),
+            room=TransactionCapacity(),
         )
         replay, turns = TransactionReplay(), 0
         replay._transactions = {each.transactional_id: each for each in known}
@@ -88,8 +94,8 @@ def test_very_many_ids_are_taken_over_in_turns() -> None:
 
 
 def _prepared(number: int) -> Transaction:
-    state = State.PREPARE_ABORT if number % 2 else State.EMPTY
-    return Transaction(f"x{number}", Producer(number, 0), state, 1000)
+    state = TransactionState.PREPARE_ABORT if number % 2 else TransactionState.EMPTY
+    return Transaction(f"x{number}", ProducerIdAndEpoch(number, 0), state, 1000)
 
 
 def test_what_cannot_be_read_back_is_left_out_of_lists(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,14 +108,14 @@ def test_what_cannot_be_read_back_is_left_out_of_lists(monkeypatch: pytest.Monke
         names = {partition_for(each, PARTITIONS): each for each in "abcd"}
         for each in names.values():
             await begin(world, T0, name=each)
-        real = Tenure._read
+        real = CoordinatorShard._read
 
         async def read(tenure: Any, *args: Any) -> bytes:
             if tenure.index == 0:
                 raise KafkaStorageError("rotten")
             return await real(tenure, *args)
 
-        monkeypatch.setattr(Tenure, "_read", read)
+        monkeypatch.setattr(CoordinatorShard, "_read", read)
         world.publish(leader=1)
         with pytest.raises(CoordinatorLoadInProgress):
             await world.transactions.read_all()
@@ -122,7 +128,7 @@ def test_what_cannot_be_read_back_is_left_out_of_lists(monkeypatch: pytest.Monke
             world.asker = 2
             assert await listed(world) == (CoordinatorNotAvailable.code, set())
             world.asker = None
-        monkeypatch.setattr(Tenure, "_read", real)
+        monkeypatch.setattr(CoordinatorShard, "_read", real)
         await world.pass_time(5)
         world.asker = 2
         assert await listed(world) == (NONE, set(names.values()))
@@ -137,14 +143,14 @@ async def listed(world: TransactionBroker) -> tuple[int, set[str]]:
 
 def test_groups_that_can_be_read_are_listed_and_their_offsets_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a partition that cannot be read nobody here is the coordinator, nor ends a transaction in it."""
-    real = Tenure._read_back
+    real = CoordinatorShard._read_back
 
     async def read_back(tenure: Any, *args: Any) -> Any:
         if tenure.index == 0:
             raise KafkaStorageError("rotten")
         return await real(tenure, *args)
 
-    monkeypatch.setattr(Tenure, "_read_back", read_back)
+    monkeypatch.setattr(CoordinatorShard, "_read_back", read_back)
 
     async def story(world: GroupBroker) -> None:
         (name,) = {each for each in "ab" if partition_for(each, PARTITIONS) == 1}
@@ -154,8 +160,8 @@ def test_groups_that_can_be_read_are_listed_and_their_offsets_count(monkeypatch:
             answer = await world.call(list_groups, 4, states_filter=())
             assert [each.group_id for each in answer.groups] == [name]
             with pytest.raises(NotLeaderOrFollower):
-                world.groups.end_transaction(0, TransactionEnd(7, 0, True, 0))
-            await world.groups.end_transaction(1, TransactionEnd(7, 0, True, 0))
+                world.groups.end_transaction(0, WriteTxnMarker(7, 0, True, 0))
+            await world.groups.end_transaction(1, WriteTxnMarker(7, 0, True, 0))
             await world.pass_time(5)
 
     play_groups(story)

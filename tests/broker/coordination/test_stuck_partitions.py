@@ -12,8 +12,8 @@ from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.coordination.transaction_verification import Dialect, Writer, confirm
 from raftlog.broker.handlers import write_txn_markers
 from raftlog.broker.links.broker_links import BrokerLinks
-from raftlog.coordinator.placement import partition_for
-from raftlog.coordinator.transactions.transaction import State
+from raftlog.coordinator.java_hash import partition_for
+from raftlog.coordinator.transactions.transaction import TransactionState
 from tests.broker.coordination.test_transaction_coordinators import begin, end
 from tests.broker.coordination.transaction_broker import TransactionBroker, run_scenario
 
@@ -90,17 +90,17 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other() -> None:
         stick(world)
         await end(world, both, name=NAMES[0])
         await world.pass_time(2)
-        assert (await world.transactions.read(NAMES[0])).state is State.PREPARE_COMMIT
+        assert (await world.transactions.read(NAMES[0])).state is TransactionState.PREPARE_COMMIT
         for _ in range(8):
             began_at = world.loop.time()
             await end(world, await begin(world, places[0], name=FOLLOWER), name=FOLLOWER)
-            while (await world.transactions.read(FOLLOWER)).state is not State.COMPLETE_COMMIT:
+            while (await world.transactions.read(FOLLOWER)).state is not TransactionState.COMPLETE_COMMIT:
                 await world.pass_time(0.01)
             assert world.loop.time() - began_at < 0.2
             await world.pass_time(0.3)
         release(world)
         await world.pass_time(3)
-        assert (await world.transactions.read(NAMES[0])).state is State.COMPLETE_COMMIT
+        assert (await world.transactions.read(NAMES[0])).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(story)
 

@@ -9,7 +9,7 @@ import pytest
 
 from raftlog.base.errors import UnknownTopicOrPartition
 from raftlog.coordinator.group import CommittedOffset
-from raftlog.coordinator.requests import CommitOffsets, MemberRef, OffsetCommit
+from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
 from raftlog.metadata.image import PartitionState, TopicState
 from tests.broker.coordination.group_broker import TOPIC, GroupBroker
 from tests.broker.handlers.test_groups import commit, run_scenario

@@ -24,14 +24,18 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.coordination.transaction_markers import MOST_PARTITIONS
-from raftlog.coordinator.transactions.coordinator import SWEPT_AT_ONCE
-from raftlog.coordinator.transactions.requests import (
+from raftlog.coordinator.transactions.transaction import (
+    ClientTransactionVersion,
+    ProducerIdAndEpoch,
+    TransactionState,
+)
+from raftlog.coordinator.transactions.transaction_coordinator import IDS_PER_SWEEP
+from raftlog.coordinator.transactions.transaction_requests import (
     AddPartitions,
     EndTransaction,
-    InitProducer,
+    InitProducerId,
     VerifyPartitions,
 )
-from raftlog.coordinator.transactions.transaction import ClientVersion, Producer, State
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.storage.log import Log
 from raftlog_chaos.simulator import SimLoop, simulate
@@ -48,16 +52,16 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 G0 = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
 
 
-async def begin(world: TransactionBroker, *places: TopicPartition, name: str = "x") -> Producer:
+async def begin(world: TransactionBroker, *places: TopicPartition, name: str = "x") -> ProducerIdAndEpoch:
     """Begin a producer and its transaction."""
-    producer = await world.transactions.init_producer(InitProducer(name, 60_000))
+    producer = await world.transactions.init_producer(InitProducerId(name, 60_000))
     await world.transactions.add_partitions(AddPartitions(name, producer, frozenset(places)))
     return producer
 
 
 async def end(
-    world: TransactionBroker, producer: Producer, *, commit: bool = True, name: str = "x"
-) -> Producer:
+    world: TransactionBroker, producer: ProducerIdAndEpoch, *, commit: bool = True, name: str = "x"
+) -> ProducerIdAndEpoch:
     return await world.transactions.end(EndTransaction(name, producer, commit))
 
 
@@ -75,7 +79,7 @@ def test_each_leader_is_told_once_for_all_its_partitions_and_the_transaction_is_
         await world.pass_time(0.1)
         assert sorted(broker for broker, _ in world.leaders.asked) == [1, 2]
         assert sorted(world.leaders.told()) == [(1, True, *T0), (1, True, *T1), (2, True, *G0)]
-        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
         assert len(world.transactions.markers) == 0
 
     run_scenario(story)
@@ -100,9 +104,9 @@ def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -
         world.leaders.answers = [answer] * 3
         await end(world, producer)
         await world.pass_time(0.03)
-        assert (await world.transactions.read("x")).state is State.PREPARE_COMMIT
+        assert (await world.transactions.read("x")).state is TransactionState.PREPARE_COMMIT
         await world.pass_time(1)
-        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
         assert len(world.leaders.asked) == 4
 
     run_scenario(story)
@@ -127,7 +131,7 @@ def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
         assert max(sizes) == MOST_PARTITIONS and sum(sizes) == 2 * count
         assert len(set(world.leaders.told())) == count
         for name in producers:
-            assert (await world.transactions.read(name)).state is State.COMPLETE_COMMIT
+            assert (await world.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(story)
 
@@ -147,7 +151,7 @@ def test_a_marker_that_was_not_answered_is_sent_again_on_the_same_connection() -
         for (_, message), is_slow in zip(world.leaders.asked, world.leaders.lanes, strict=True):
             lanes[message.markers[0].producer_id].append(is_slow)
         assert list(lanes.values()) == [[False] * 3, [False, True]]
-        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(story)
 
@@ -160,7 +164,7 @@ def test_a_partition_that_is_beyond_the_transaction_has_heard() -> None:
         world.leaders.answers = [InvalidProducerEpoch.code]
         await end(world, producer)
         await world.pass_time(0.1)
-        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(story)
 
@@ -179,14 +183,14 @@ def test_a_marker_follows_the_leader_and_a_deleted_partition_needs_none() -> Non
         world.publish(topics=led_by(2))
         await world.pass_time(2)
         assert (2, True, *T0) in world.leaders.told()
-        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
         await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0})))
         world.leaders.down = {1, 2}
         await end(world, producer)
         await world.pass_time(1)
         world.publish(topics={CONSUMER_OFFSETS_TOPIC: OFFSETS})
         await world.pass_time(3)
-        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(story)
 
@@ -203,7 +207,7 @@ def test_a_partition_that_the_metadata_does_not_have_yet_is_not_taken_for_delete
         world.publish()
         await world.pass_time(2)
         assert world.leaders.told() == [(1, True, *T0)]
-        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(story)
 
@@ -222,7 +226,7 @@ def test_a_partition_that_gets_a_leader_hears_at_once_however_many_had_none_befo
             world.publish(topics=led_by(1))
             await world.pass_time(0.05)
             for name in names:
-                assert (await world.transactions.read(name)).state is State.COMPLETE_COMMIT
+                assert (await world.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(story)
 
@@ -238,14 +242,20 @@ def test_a_leader_that_is_away_holds_up_only_its_own_partitions() -> None:
         await world.pass_time(0.1)
         assert len({each for each in world.leaders.told() if each[0] == 2}) == 1
         assert all(
-            [(await world.transactions.read(name)).state is State.PREPARE_COMMIT for name in producers]
+            [
+                (await world.transactions.read(name)).state is TransactionState.PREPARE_COMMIT
+                for name in producers
+            ]
         )
         await world.pass_time(5)
         world.leaders.asked.clear()
         world.leaders.down = set()
         await world.pass_time(3)
         assert all(
-            [(await world.transactions.read(name)).state is State.COMPLETE_COMMIT for name in producers]
+            [
+                (await world.transactions.read(name)).state is TransactionState.COMPLETE_COMMIT
+                for name in producers
+            ]
         )
         assert sum(len(message.markers) for _, message in world.leaders.asked) == 3
 
@@ -273,7 +283,7 @@ def test_an_outcome_is_told_by_the_next_coordinator() -> None:
         with pytest.raises(CoordinatorLoadInProgress):
             await world.transactions.read("x")
         await world.pass_time(0.5)
-        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
         (marker,) = world.leaders.asked[-1][1].markers
         assert (marker.coordinator_epoch, marker.producer_epoch, marker.transaction_result) == (2, 0, True)
 
@@ -284,7 +294,7 @@ def test_a_transaction_whose_time_is_up_is_aborted_at_its_partitions() -> None:
     """With the epoch above that of its producer, who is fenced."""
 
     async def story(world: TransactionBroker) -> None:
-        producer = await world.transactions.init_producer(InitProducer("x", 2_000))
+        producer = await world.transactions.init_producer(InitProducerId("x", 2_000))
         await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0})))
         await world.pass_time(1.5)
         assert not world.leaders.asked
@@ -292,7 +302,7 @@ def test_a_transaction_whose_time_is_up_is_aborted_at_its_partitions() -> None:
         assert world.leaders.told() == [(1, False, *T0)]
         (marker,) = world.leaders.asked[0][1].markers
         assert marker.producer_epoch == producer.epoch + 1
-        assert (await world.transactions.read("x")).state is State.COMPLETE_ABORT
+        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_ABORT
         with pytest.raises(ProducerFenced):
             await end(world, producer)
 
@@ -314,7 +324,7 @@ def test_what_is_not_committed_in_time_is_answered_and_not_forgotten() -> None:
         for partition in world.replicas.partitions.values():
             world.partition_host.flush(partition)
         await world.pass_time(0.1)
-        assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+        assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(story)
 
@@ -339,7 +349,7 @@ def test_ids_are_listed_only_when_all_partitions_are_read_back() -> None:
 
     async def story(world: TransactionBroker) -> None:
         await begin(world, T0)
-        await world.transactions.init_producer(InitProducer("y", 1_000, Producer()))
+        await world.transactions.init_producer(InitProducerId("y", 1_000, ProducerIdAndEpoch()))
         found: list[Any] = await world.transactions.read_all()
         assert sorted(each.transactional_id for each in found) == ["x", "y"]
         assert len(world.transactions) == 2
@@ -354,8 +364,8 @@ def test_version_2_goes_through_the_log_as_well() -> None:
     """What a client of version 2 is told survives a failover."""
 
     async def story(world: TransactionBroker) -> None:
-        version = ClientVersion.BUMPING
-        producer = await world.transactions.init_producer(InitProducer("x", 60_000))
+        version = ClientTransactionVersion.TV_2
+        producer = await world.transactions.init_producer(InitProducerId("x", 60_000))
         await world.transactions.add_partitions(AddPartitions("x", producer, frozenset({T0}), version))
         after = await world.transactions.end(EndTransaction("x", producer, True, version))
         await world.pass_time(0.1)
@@ -393,7 +403,7 @@ def test_the_topic_of_transactions_stays_small_and_is_read_back_with_its_holes()
             each.transactional_id: each for each in before
         }
         states = {each.transactional_id: each.state for each in found}
-        assert states.pop("open") is State.ONGOING
+        assert states.pop("open") is TransactionState.ONGOING
         assert sorted(states) == ["x0", "x1", "x2", "x3"]
 
     run_scenario(story)
@@ -411,9 +421,9 @@ def test_all_partitions_together_abort_so_many_in_one_turn() -> None:
     """A broker that leads fifty of them must not hold up its clients fifty times as long."""
 
     async def story(world: TransactionBroker) -> None:
-        count = SWEPT_AT_ONCE + 100
+        count = IDS_PER_SWEEP + 100
         for number in range(count):
-            producer = await world.transactions.init_producer(InitProducer(f"id{number}", 60_000))
+            producer = await world.transactions.init_producer(InitProducerId(f"id{number}", 60_000))
             request = AddPartitions(f"id{number}", producer, frozenset({T0}))
             await world.transactions.add_partitions(request)
         logs = [partition.log for partition in world.replicas.partitions.values()]
@@ -426,7 +436,7 @@ def test_all_partitions_together_abort_so_many_in_one_turn() -> None:
             sizes.append(sum(log.log_end_offset for log in logs))
         written = [after - before for before, after in pairwise(sizes) if after != before]
         assert sum(written) == count
-        assert max(written) <= SWEPT_AT_ONCE
+        assert max(written) <= IDS_PER_SWEEP
 
     run_scenario(story)
 
@@ -436,10 +446,10 @@ def test_a_broker_coordinates_so_many_ids_in_all_its_partitions() -> None:
 
     async def story(world: TransactionBroker) -> None:
         for name in ("a", "b"):  # in both partitions
-            await world.transactions.init_producer(InitProducer(name, 60_000))
+            await world.transactions.init_producer(InitProducerId(name, 60_000))
         with pytest.raises(PolicyViolation):
-            await world.transactions.init_producer(InitProducer("c", 60_000))
-        assert (await world.transactions.init_producer(InitProducer("a", 60_000))).epoch == 1
+            await world.transactions.init_producer(InitProducerId("c", 60_000))
+        assert (await world.transactions.init_producer(InitProducerId("a", 60_000))).epoch == 1
 
     run_scenario(story, raftlog_transaction_max_ids=2)
 
@@ -449,7 +459,7 @@ def test_open_transactions_have_so_many_partitions_on_a_broker() -> None:
 
     async def story(world: TransactionBroker) -> None:
         first = await begin(world, T0, T1)
-        other = await world.transactions.init_producer(InitProducer("y", 60_000))
+        other = await world.transactions.init_producer(InitProducerId("y", 60_000))
         for _ in range(2):
             with pytest.raises(PolicyViolation):
                 await world.transactions.add_partitions(AddPartitions("y", other, frozenset({T0})))
@@ -473,9 +483,9 @@ def test_a_broker_starts_with_as_many_ids_as_it_may_coordinate() -> None:
             world = TransactionBroker(host, raftlog_transaction_max_ids=limit)
             await asyncio.sleep(0.1)
             for name in ("a", "b", "c"):
-                assert (await world.transactions.init_producer(InitProducer(name, 60_000))).epoch == epoch
+                assert (await world.transactions.init_producer(InitProducerId(name, 60_000))).epoch == epoch
             with pytest.raises(PolicyViolation):
-                await world.transactions.init_producer(InitProducer("d", 60_000))
+                await world.transactions.init_producer(InitProducerId("d", 60_000))
 
         for epoch, limit in enumerate((3, 3, 1)):
             await host.start(life(limit, epoch))
@@ -511,6 +521,6 @@ def test_a_leader_that_is_back_is_told_without_a_long_pause_when_it_goes_again()
             await world.pass_time(0.01 if producer.epoch else 5)
             world.leaders.down.clear()
             await world.pass_time(0.1 if producer.epoch else 2)
-            assert (await world.transactions.read("x")).state is State.COMPLETE_COMMIT
+            assert (await world.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(story)

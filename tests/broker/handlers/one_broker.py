@@ -15,8 +15,8 @@ import msgspec
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.metadata.controller_api import Reply, Request
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
-from raftlog.metadata.requests import Reply, Request
 from raftlog.protocol import codec
 from raftlog.protocol.apis import APIS
 from raftlog.protocol.message_builders import request_builders

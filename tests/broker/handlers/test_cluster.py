@@ -11,8 +11,7 @@ import pytest
 
 from raftlog.base.errors import BrokerIdNotRegistered, RequestTimedOut
 from raftlog.base.types import TopicPartition
-from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     DescribeQuorum,
     Done,
     ElectionResult,
@@ -22,6 +21,7 @@ from raftlog.metadata.requests import (
     QuorumReplica,
     UnregisterBroker,
 )
+from raftlog.metadata.image import PartitionState
 from raftlog.protocol.message_builders import request_builders
 from tests.broker.handlers.one_broker import (
     HandlerSetup,

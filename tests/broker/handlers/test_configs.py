@@ -15,7 +15,7 @@ from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import RequestTimedOut
 from raftlog.base.log import LOGGERS, get_logger
 from raftlog.broker.handlers import describe_configs
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     AlterConfigs,
     ConfigAlteration,
     ConfigOp,

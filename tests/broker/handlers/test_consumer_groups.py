@@ -20,7 +20,7 @@ from raftlog.broker.handlers import (
     offset_commit,
     offset_fetch,
 )
-from raftlog.coordinator.consumer.draft import MOST_READ
+from raftlog.coordinator.consumer.decision_builder import MAX_SUBSCRIBED_TOPICS
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import APIS, ApiKey
 from tests.broker.coordination.group_broker import TOPIC, TOPIC_ID, GroupBroker
@@ -311,7 +311,7 @@ def test_a_member_has_no_more_topics_than_a_group_reads() -> None:
             ]
 
         assert not int((await beat(world, 0)).error_code)
-        assert int((await beat(world, 1, topic_partitions=owned(MOST_READ + 1))).error_code) == 42
-        assert not int((await beat(world, 1, topic_partitions=owned(MOST_READ))).error_code)
+        assert int((await beat(world, 1, topic_partitions=owned(MAX_SUBSCRIBED_TOPICS + 1))).error_code) == 42
+        assert not int((await beat(world, 1, topic_partitions=owned(MAX_SUBSCRIBED_TOPICS))).error_code)
 
     run_scenario(story)

@@ -19,7 +19,7 @@ import pytest
 from raftlog import control
 from raftlog.broker.controller_requests import ask
 from raftlog.broker.handlers import served
-from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, NewTopic
+from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic
 from raftlog.protocol import reader
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS as HOT_PARTS_MAX

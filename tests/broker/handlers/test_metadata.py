@@ -17,8 +17,8 @@ from raftlog.base.errors import (
 )
 from raftlog.broker.handlers import metadata, metadata_view
 from raftlog.broker.unreachable_brokers import Absences
+from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, ErrorReply, TopicCreation
 from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import CreateTopics, CreateTopicsReply, ErrorReply, TopicCreation
 from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.writer import PreEncoded
 from tests.broker.handlers.one_broker import (

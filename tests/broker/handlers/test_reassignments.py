@@ -11,8 +11,7 @@ import pytest
 from raftlog.base.errors import RequestTimedOut
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import alter_partition_reassignments, list_partition_reassignments
-from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     AlterReassignments,
     ListReassignments,
     OngoingReassignment,
@@ -21,6 +20,7 @@ from raftlog.metadata.requests import (
     PartitionResults,
     Reassignment,
 )
+from raftlog.metadata.image import PartitionState
 from raftlog.protocol.message_builders import request_builders
 from tests.broker.handlers.one_broker import HandlerSetup, topic_state, versions, with_topics
 
@@ -81,7 +81,7 @@ async def test_answer_waits_until_this_broker_knows() -> None:
     cluster.answers[AlterReassignments] = begin
     await cluster.call(ALTER, 1, timeout=1000, topics=topics(1, a={0: (3, 2)}))
     state = cluster.image.partition("a", 0)
-    assert state is not None and state.target == (3, 2)
+    assert state is not None and state.target_replicas == (3, 2)
 
 
 def test_failure_of_the_whole_request_is_told_as_such() -> None:

@@ -11,8 +11,7 @@ import pytest
 from raftlog.base.errors import NotController, RequestTimedOut
 from raftlog.broker.handlers.config_resources import CONFIGS_MAX
 from raftlog.broker.handlers.create_topics import _TopicConfigs
-from raftlog.metadata.image import PartitionState
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     CreatePartitions,
     CreateTopics,
     CreateTopicsReply,
@@ -25,6 +24,7 @@ from raftlog.metadata.requests import (
     TopicResult,
     TopicResults,
 )
+from raftlog.metadata.image import PartitionState
 from raftlog.protocol.message_builders import request_builders, response_builders
 from tests.broker.fakes import FakePartitionServer
 from tests.broker.handlers.one_broker import HandlerSetup, topic_state, versions, with_topics

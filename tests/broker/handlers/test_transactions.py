@@ -20,8 +20,12 @@ from raftlog.broker.handlers import (
     init_producer_id,
     list_transactions,
 )
-from raftlog.coordinator.placement import partition_for
-from raftlog.coordinator.transactions.transaction import Producer, State, Transaction
+from raftlog.coordinator.java_hash import partition_for
+from raftlog.coordinator.transactions.transaction import (
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionState,
+)
 from tests.broker.coordination.transaction_broker import FIRST_ID, TransactionBroker, run_scenario
 from tests.broker.handlers.test_groups import versions
 from tests.broker.loop_turns import count_loop_turns
@@ -347,7 +351,8 @@ class FakeCoordinator:
     def __init__(self, names: Iterable[str], partitions: int = 1) -> None:
         places = frozenset(TopicPartition("t", index) for index in range(partitions))
         self.found = {
-            each: Transaction(each, Producer(7, 0), State.ONGOING, partitions=places) for each in names
+            each: Transaction(each, ProducerIdAndEpoch(7, 0), TransactionState.ONGOING, partitions=places)
+            for each in names
         }
 
     async def read(self, transactional_id: str) -> Transaction:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from raftlog.base.errors import InvalidUpdateVersion, NotController, UnsupportedVersion
-from raftlog.metadata.requests import (
+from raftlog.metadata.controller_api import (
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
     UPGRADE,

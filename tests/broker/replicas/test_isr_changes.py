@@ -7,7 +7,12 @@ from typing import Any
 from uuid import UUID
 
 from raftlog.broker.replicas.isr_changes import IsrChanges
-from raftlog.metadata.requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChanged
+from raftlog.metadata.controller_api import (
+    AlterPartition,
+    AlterPartitionReply,
+    IsrChange,
+    IsrChangeResult,
+)
 from tests.kit.waits import PATIENCE_S
 
 TOPIC_ID = UUID(int=7)
@@ -24,7 +29,7 @@ class ProposingPartition:
     def pending_isr_change(self) -> IsrChange | None:
         return None if self.answered.is_set() else IsrChange(TOPIC_ID, self.index, 0, 0, ())
 
-    def complete_isr_change(self, change: IsrChange, answer: IsrChanged) -> bool:
+    def complete_isr_change(self, change: IsrChange, answer: IsrChangeResult) -> bool:
         if self.trips:
             self.trips = False
             raise AssertionError("an invariant of somebody who waited")
@@ -42,7 +47,7 @@ async def test_a_proposal_outlives_whatever_goes_wrong_on_its_way() -> None:
         if len(tries) == 1:
             raise ValueError("a reply that nobody can read")
         return AlterPartitionReply(
-            tuple(IsrChanged(each.topic_id, each.partition, 0) for each in request.changes)
+            tuple(IsrChangeResult(each.topic_id, each.partition, 0) for each in request.changes)
         )
 
     loop = asyncio.get_running_loop()
