@@ -366,7 +366,7 @@ class _LoopWatch:
                 log.warning(
                     "node_slow",
                     node_id=self._node_id,
-                    late_s=round(lateness.worst_s, 3),
+                    late_s=round(lateness.late_s, 3),
                     patience_s=round(lateness.patience_s, 3),
                     advice="its event loop runs late: give the process more of a core, or less to do",
                 )

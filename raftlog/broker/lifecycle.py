@@ -188,7 +188,7 @@ class Lifecycle:
                 want_shutdown=self._want_shutdown,
                 failed_directory_ids=self._failed_directories(),
                 damaged=self._damaged(),
-                late_ms=int(self.lateness.worst_s * 1000),
+                late_ms=int(self.lateness.late_s * 1000),
             ),
             timeout=self._timing.heartbeat_s * 4 + self.lateness.patience_s,
         )

@@ -30,6 +30,7 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.metadata.image import EMPTY_IMAGE
 from raftlog_chaos.simulator import SimLoop, simulate
+from tests.kit.slowness import make_slow
 
 
 class FakeController:
@@ -208,7 +209,7 @@ def test_a_broker_says_how_late_its_loop_is_and_waits_for_answers_the_longer() -
 
         desk.lifecycle._submit = watched
         await desk.lifecycle.unfenced.wait()
-        desk.lifecycle.lateness.note(0.9, asyncio.get_running_loop().time())
+        make_slow(desk.lifecycle.lateness, 0.9, asyncio.get_running_loop().time())
         before = waits[-1]
         await asyncio.sleep(2)
         assert desk.beats()[-1].late_ms == 900

@@ -6,6 +6,7 @@ import pytest
 
 from raftlog.base.lateness import PATIENCE, Lateness
 from raftlog.controller.broker_liveness import SLOW_SESSION_S, BrokerLiveness
+from tests.kit.slowness import make_slow
 
 SESSION_S = 3.0
 
@@ -13,7 +14,7 @@ SESSION_S = 3.0
 def heard(*, own_late_s: float = 0.0, late_s: float = 0.0, session_s: float = SESSION_S) -> float:
     """Return how long a broker has from a heartbeat on, which says that its loop is so late."""
     lateness = Lateness()
-    lateness.note(own_late_s, 0.0)
+    make_slow(lateness, own_late_s)
     soft = BrokerLiveness(session_s, lateness)
     soft.on_heartbeat(1, 100.0, late_s)
     return soft.next_deadline([1]) - 100.0
@@ -52,7 +53,7 @@ def test_a_broker_whose_machine_takes_connections_is_not_dead(result: str, conde
 def test_a_slow_controller_waits_longer_for_whom_it_has_yet_to_hear_of() -> None:
     """Every broker has to find it and connect first."""
     lateness = Lateness()
-    lateness.note(1.0, 0.0)
+    make_slow(lateness, 1.0)
     soft = BrokerLiveness(SESSION_S, lateness)
     soft.start_sessions([1, 2], 100.0, connected={1, 2}, predecessor=-1)
     assert soft.fence_reason(1, 100.0 + SESSION_S) is None

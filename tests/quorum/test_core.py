@@ -24,6 +24,7 @@ from raftlog.quorum.messages import (
     encode_message,
 )
 from raftlog.quorum.pysyncobj_adapter import MessageSizes
+from tests.kit.slowness import make_slow
 from tests.quorum.single_voter import NOOP, SingleVoter, append, entries, exchange
 
 
@@ -215,7 +216,7 @@ def test_a_leader_without_a_majority_steps_down(linked: bool, seconds: float) ->
 def test_a_slow_leader_waits_longer_for_answers() -> None:
     """It reads them late, and steps down for nothing."""
     node = SingleVoter().elect()
-    node.core._lateness.note(0.9, node.now)
+    make_slow(node.core._lateness, 0.9, node.now)
     node.now += 3.0
     node.step()
     assert node.core.is_leader

@@ -10,13 +10,14 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.lateness import PATIENCE, Lateness
 from raftlog.quorum.election import Election, Timing, timing_for
 from raftlog.quorum.pysyncobj_adapter import pysyncobj_conf
+from tests.kit.slowness import make_slow
 
 TIMING = Timing()
 
 
 def election(late_s: float) -> Election:
     lateness = Lateness()
-    lateness.note(late_s, 0.0)
+    make_slow(lateness, late_s)
     return Election(majority=2, timing=TIMING, chance=random.Random(1), now=100.0, lateness=lateness)
 
 

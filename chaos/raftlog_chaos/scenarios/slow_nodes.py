@@ -2,6 +2,7 @@
 
 Nothing is lost and nobody is dead, so nobody is taken for dead: of a quiet cluster the controller stays, no broker is
 fenced, and no leader epoch moves. Where some nodes are slower than others, the lead may move away from them first.
+Nodes that stood still once are not slow: afterwards a stopped one is found out as soon as ever.
 """
 
 from __future__ import annotations
@@ -27,6 +28,18 @@ UNEVEN: Final = 0.2
 
 SETTLES_S: Final = 15.0
 """So long nodes may take to find out that they are slow, and the lead to move away from those that are."""
+
+STOPPED_S: Final = 2.5
+"""How long a minority stands still once: less than a session."""
+
+RUNS_ON_S: Final = 1.0
+"""How long it runs before the next stop."""
+
+FENCED_S: Final = 4.0
+"""A silent broker is fenced within this: broker.session.timeout.ms, and some more."""
+
+SUCCEEDED_S: Final = 1.5
+"""A silent controller has a successor within this: the longest election timeout, and a few rounds."""
 
 READY_S: Final = 60.0
 
@@ -76,6 +89,26 @@ class SlowNodes:
             each.cancel()
         await asyncio.gather(*self._rhythms, return_exceptions=True)
 
+    async def stop_once(self, *, again: bool) -> None:
+        """Stop a minority for a while, then one of it `again`, or the controller.
+
+        Raises AssertionError unless that one is fenced as soon as ever.
+        """
+        controller = self.image().controller_id
+        others = [each for each in self.cluster.nodes if each != controller]
+        minority = others[: len(others) // 2]
+        for each in minority:
+            self.cluster.pause(each)
+        await asyncio.sleep(STOPPED_S)
+        for each in minority:
+            self.cluster.resume(each)
+        await asyncio.sleep(RUNS_ON_S)
+        victim, seconds = (minority[0], FENCED_S) if again else (controller, SUCCEEDED_S + FENCED_S)
+        self.cluster.pause(victim)
+        self.pauses += len(minority) + 1
+        await self.cluster.until(lambda: self.image().brokers[victim].fenced, seconds, f"{victim} fenced")
+        self.cluster.resume(victim)
+
     async def stays(self, seconds: float) -> None:
         """Demand that nothing of the metadata moves that would cost a client a turn. Raises AssertionError."""
         before = self._standing()
@@ -87,9 +120,13 @@ class SlowNodes:
             await asyncio.sleep(0.01)
 
     def _standing(self) -> dict[str, object]:
+        return _standing_of(self.image())
+
+    def image(self) -> MetadataImage:
+        """Return the newest metadata of the nodes that run."""
         image = self.cluster.newest_image()
         assert image is not None
-        return _standing_of(image)
+        return image
 
 
 def _standing_of(image: MetadataImage) -> dict[str, object]:
@@ -110,9 +147,24 @@ def _told(before: dict[str, object], now: dict[str, object]) -> list[str]:
 
 
 async def slow_nodes(loop: SimLoop, seconds: float = 20.0) -> Report:
-    """Slow some or all nodes of a quiet cluster down for a while: once they have settled nothing moves."""
+    """Slow nodes of a quiet cluster down for a while, and nothing moves once they have settled; or stop some once."""
     story = SlowNodes(loop)
     await story.begin()
+    slow = 0
+    stops = loop.stream("stops")
+    if stops.random() < 0.2:
+        await story.stop_once(again=stops.random() < 0.5)
+    else:
+        slow = await _slow_for_a_while(story, seconds)
+    await story.cluster.until_ready(seconds=READY_S)
+    story.cluster.check()
+    return Report(
+        elections=story.image().controller_epoch, faults={"pauses": story.pauses, "slow nodes": slow}
+    )
+
+
+async def _slow_for_a_while(story: SlowNodes, seconds: float) -> int:
+    """Return how many nodes were slow."""
     nodes = sorted(story.cluster.nodes)
     if story.chance.random() < 0.6:
         rhythms_s = dict.fromkeys(nodes, story.chance.choice(RHYTHMS_S))
@@ -125,10 +177,4 @@ async def slow_nodes(loop: SimLoop, seconds: float = 20.0) -> Report:
     await story.stays(seconds)
     await story.speed_up()
     await story.stays(seconds / 4)
-    await story.cluster.until_ready(seconds=READY_S)
-    story.cluster.check()
-    image = story.cluster.newest_image()
-    assert image is not None
-    return Report(
-        elections=image.controller_epoch, faults={"pauses": story.pauses, "slow nodes": len(rhythms_s)}
-    )
+    return len(rhythms_s)
